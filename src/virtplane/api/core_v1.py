@@ -52,7 +52,7 @@ class NodeSelector(ApiStruct, kw_only=True):
     """Alternatives of node requirements; one of them must hold."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
-    node_selector_terms: Annotated[tuple[NodeSelectorTerm, ...], ATOMIC]
+    node_selector_terms: Annotated[tuple[NodeSelectorTerm, ...], ATOMIC, REQUIRED] = ()
 
 
 class NodeAffinity(ApiStruct, kw_only=True):

@@ -60,6 +60,11 @@ class CPU(ApiStruct, kw_only=True):
     ] = None
     threads: Annotated[UInt32Count | None, describe("Threads per core, at least 1."), ZERO_IS_UNSET] = None
 
+    @property
+    def shows_numa_nodes(self) -> bool:
+        """Whether the guest sees the NUMA nodes on which its CPUs are pinned."""
+        return self.numa is not None and self.numa.guest_mapping_passthrough is not None
+
 
 class CPUTopology(ApiStruct, kw_only=True):
     """Sockets, cores per socket and threads per core."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from virtplane.api.markers import SET, ApiStruct
+from virtplane.api.markers import REQUIRED, SET, ApiStruct
 
 
 class ConfigDriveSSHPublicKeyAccessCredentialPropagation(ApiStruct, kw_only=True):
@@ -18,7 +18,7 @@ class NoCloudSSHPublicKeyAccessCredentialPropagation(ApiStruct, kw_only=True):
 class QemuGuestAgentSSHPublicKeyAccessCredentialPropagation(ApiStruct, kw_only=True):
     """The guest agent writes the keys of the listed users."""
 
-    users: Annotated[tuple[str, ...], SET]
+    users: Annotated[tuple[str, ...], SET, REQUIRED] = ()
 
 
 class SSHPublicKeyAccessCredentialPropagationMethod(ApiStruct, kw_only=True):

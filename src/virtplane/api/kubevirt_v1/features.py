@@ -18,39 +18,34 @@ class FeatureState(ApiStruct, kw_only=True):
         return self.enabled is not False
 
 
-class FeatureAPIC(ApiStruct, kw_only=True):
+class FeatureAPIC(FeatureState, kw_only=True):
     """The local interrupt controller."""
 
-    enabled: bool | None = None
     end_of_interrupt: Annotated[bool | None, ZERO_IS_UNSET] = None
 
 
-class FeatureSpinlocks(ApiStruct, kw_only=True):
+class FeatureSpinlocks(FeatureState, kw_only=True):
     """Hyper-V spin lock notification."""
 
-    enabled: bool | None = None
     spinlocks: UInt32Count | None = None
 
 
-class SyNICTimer(ApiStruct, kw_only=True):
+class SyNICTimer(FeatureState, kw_only=True):
     """Hyper-V synthetic timers."""
 
     direct: FeatureState | None = None
-    enabled: bool | None = None
 
 
-class TLBFlush(ApiStruct, kw_only=True):
+class TLBFlush(FeatureState, kw_only=True):
     """Hyper-V paravirtual TLB flush."""
 
     direct: FeatureState | None = None
-    enabled: bool | None = None
     extended: FeatureState | None = None
 
 
-class FeatureVendorID(ApiStruct, kw_only=True):
+class FeatureVendorID(FeatureState, kw_only=True):
     """The hypervisor vendor that the guest sees."""
 
-    enabled: bool | None = None
     vendorid: str | None = None
 
 
@@ -73,10 +68,8 @@ class FeatureHyperv(ApiStruct, kw_only=True):
     vpindex: FeatureState | None = None
 
 
-class HyperVPassthrough(ApiStruct, kw_only=True):
+class HyperVPassthrough(FeatureState, kw_only=True):
     """Offer every Hyper-V enlightenment that the host supports."""
-
-    enabled: bool | None = None
 
 
 class FeatureKVM(ApiStruct, kw_only=True):
@@ -95,3 +88,8 @@ class Features(ApiStruct, kw_only=True):
     kvm: FeatureKVM | None = None
     pvspinlock: FeatureState | None = None
     smm: FeatureState | None = None
+
+
+def is_on(feature: FeatureState | None) -> bool:
+    """Whether a feature is there and not switched off."""
+    return feature is not None and feature.is_on

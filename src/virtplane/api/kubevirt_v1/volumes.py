@@ -251,6 +251,15 @@ class VolumeKind:
         """The source of this kind that a volume has, or None."""
         return getattr(volume, _ATTRIBUTES[self.name])
 
+    def lacks_required(self, volume: Volume) -> bool:
+        """Whether a volume has a source of this kind without what admission insists on."""
+        source = self.source(volume)
+        if source is None or not self.required:
+            return False
+        return not any(
+            getattr(source, item.name) for item in structs.fields(source) if item.encode_name == self.required
+        )
+
 
 _CLOUD_INIT = (
     Reference(("secretRef", "name"), "Secret"),
@@ -312,13 +321,16 @@ VOLUME_KINDS: tuple[VolumeKind, ...] = (
     VolumeKind("containerPath"),
 )
 """Every kind of volume."""
-DISK_CLAIMS = frozenset(kind.name for kind in VOLUME_KINDS if kind.claim_is == "disk")
-"""The sources whose claim is the guest's disk."""
 
 
 def kind_of(volume: Volume) -> VolumeKind | None:
     """The kind of a volume; None for one without a source."""
     return next((kind for kind in VOLUME_KINDS if kind.source(volume) is not None), None)
+
+
+def is_disk_claim(volume: Volume) -> bool:
+    """Whether the volume's claim is the guest's disk."""
+    return any(kind.claim_is == "disk" and kind.source(volume) is not None for kind in VOLUME_KINDS)
 
 
 def claim_name(volume: Volume) -> str:

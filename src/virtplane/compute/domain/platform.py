@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from virtplane.api.kubevirt_v1.clock import HPETTimer, HypervTimer, KVMTimer, PITTimer, RTCTimer
 from virtplane.api.kubevirt_v1.domain import Chassis, DomainSpec
-from virtplane.api.kubevirt_v1.features import FeatureHyperv, FeatureState, TLBFlush
+from virtplane.api.kubevirt_v1.features import FeatureHyperv, FeatureState
 from virtplane.api.kubevirt_v1.firmware import EFI
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import PRIVATE_DIRECTORY, DomainContext
@@ -120,13 +120,12 @@ def _hyperv(settings: FeatureHyperv) -> Element:
             timer.append(element("direct", {"state": settings.synictimer.direct.is_on}))
         node.append(timer)
     if settings.vendorid is not None:
-        is_on = settings.vendorid.enabled is not False
-        vendor = (settings.vendorid.vendorid or "") if is_on else None
-        node.append(element("vendor_id", {"state": is_on, "value": vendor}))
+        vendor = (settings.vendorid.vendorid or "") if settings.vendorid.is_on else None
+        node.append(element("vendor_id", {"state": settings.vendorid.is_on, "value": vendor}))
     return node
 
 
-def _hyperv_states(settings: FeatureHyperv) -> dict[str, FeatureState | TLBFlush | None]:
+def _hyperv_states(settings: FeatureHyperv) -> dict[str, FeatureState | None]:
     """The Hyper-V enlightenments that are only on or off, by libvirt's names."""
     return {
         "relaxed": settings.relaxed,

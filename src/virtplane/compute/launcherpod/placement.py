@@ -9,7 +9,7 @@ from __future__ import annotations
 from kubecore.json import JsonObject
 from kubecore.objects.structs import encode
 from virtplane.api import labels as wellknown
-from virtplane.api.kubevirt_v1.features import FeatureHyperv, FeatureState, SyNICTimer, TLBFlush
+from virtplane.api.kubevirt_v1.features import FeatureHyperv, FeatureState, is_on
 from virtplane.compute.launcherpod.inputs import RenderInputs
 
 OBSOLETE_HOST_MODEL = wellknown.OBSOLETE_HOST_MODEL
@@ -58,14 +58,14 @@ def _hyperv_labels(inputs: RenderInputs) -> list[str]:
     labels = [
         wellknown.HYPERV_PREFIX + name
         for name, feature in _hyperv_checked(features).items()
-        if _is_on(feature)
+        if is_on(feature)
     ]
-    if _is_on(features.evmcs):
+    if is_on(features.evmcs):
         labels.append("cpu-vendor.node.kubevirt.io/Intel")
     return labels
 
 
-def _hyperv_checked(features: FeatureHyperv) -> dict[str, FeatureState | SyNICTimer | TLBFlush | None]:
+def _hyperv_checked(features: FeatureHyperv) -> dict[str, FeatureState | None]:
     """The Hyper-V enlightenments that node labels announce, by the names of the labels."""
     return {
         "frequencies": features.frequencies,
@@ -78,10 +78,6 @@ def _hyperv_checked(features: FeatureHyperv) -> dict[str, FeatureState | SyNICTi
         "tlbflush": features.tlbflush,
         "vpindex": features.vpindex,
     }
-
-
-def _is_on(feature: FeatureState | SyNICTimer | TLBFlush | None) -> bool:
-    return feature is not None and feature.enabled is not False
 
 
 def _encryption_labels(inputs: RenderInputs) -> list[str]:

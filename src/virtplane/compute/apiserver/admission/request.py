@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
+from kubecore.objects.structs import Struct, decode
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.apiserver.admission import request_schema
 from virtplane.compute.apiserver.admission.lookups import Lookups
@@ -40,7 +41,21 @@ class Request:
         new = get_object(raw, "object")
         return cls(raw, config, lookups, deep_copy(new), deep_copy(get_object(raw, "oldObject")))
 
-    def read(self, kind: str) -> None:
+    def read(self, struct: type[Struct]) -> Struct:
+        """`new`, checked and written down as by `check`. Raises Refused, UnfitDocument."""
+        self.check(struct.__name__)
+        return decode(struct, self.new)
+
+    def before(self, struct: type[Struct]) -> Struct | None:
+        """`old`; None on creation. Raises UnfitDocument."""
+        return decode(struct, self.old) if self.old else None
+
+    @property
+    def changes_spec(self) -> bool:
+        """Whether the spec becomes another one, as it is written."""
+        return get_object(self.new, "spec") != get_object(self.old, "spec")
+
+    def check(self, kind: str) -> None:
         """Check `new` against the schema of `kind` and write both objects down as KubeVirt's types do.
 
         Raises Refused.

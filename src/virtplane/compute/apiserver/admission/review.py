@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from kubecore import errors
 from kubecore.json import JsonObject, get_object
+from kubecore.objects.structs import UnfitDocument
 from virtplane.api.config import ClusterConfig
 from virtplane.api.fields.kinds import KINDS
 from virtplane.api.fields.warnings import unsupported_warnings
@@ -89,6 +90,9 @@ async def review(path: str, request: JsonObject, config: ClusterConfig, lookups:
         return refused.response
     except errors.StatusError as error:
         return Response.plain(error.message)
+    except UnfitDocument as error:
+        # The served definitions refuse such documents; this one came past them, or is older than they are.
+        return Response.plain(str(error))
 
 
 def _warned(path: str, request: Request, answer: Response) -> Response:

@@ -145,9 +145,10 @@ def _instances(spec: JsonObject) -> list[Any]:
         except DefaultingError as error:
             made.append(str(error))
         vmi["spec"]["domain"].pop("firmware", None)  # An identity at random.
-        wrong = _vmi(architecture)["spec"]
-        wrong["domain"]["machine"] = {"type": "special-2"}
-        made += [vmi, list(general.machine_type("spec", wrong, config))]
+        wrong = _vmi(architecture)
+        wrong["spec"]["domain"]["machine"] = {"type": "special-2"}
+        machine_type = general.machine_type("spec", decode(VirtualMachineInstance, wrong).spec, config)
+        made += [vmi, list(machine_type)]
     return made
 
 

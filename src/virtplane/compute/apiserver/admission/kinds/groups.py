@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects.selectors import SelectorError, from_label_selector_object
+from kubecore.objects.structs import decode, encode
+from virtplane.api.kubevirt_v1.preset import VirtualMachineInstancePreset
+from virtplane.api.kubevirt_v1.replicaset import VirtualMachineInstanceReplicaSet
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
+from virtplane.api.meta_v1 import LabelSelector, ObjectMeta
+from virtplane.api.pool_v1beta1.pool import (
+    VirtualMachinePool,
+    VirtualMachinePoolScaleInStrategy,
+    VirtualMachinePoolSpec,
+    VirtualMachinePoolUpdateStrategy,
+)
 from virtplane.compute.apiserver.admission.request import Request
 from virtplane.compute.apiserver.admission.response import REQUIRED, Cause, Response
 from virtplane.compute.apiserver.admission.rules import devices, disks
@@ -16,79 +27,76 @@ from virtplane.compute.apiserver.admission.rules.spec import (
     spec_causes,
 )
 
-_STRATEGIES = ("unmanaged", "opportunistic", "proactive")
-
 
 async def validate_replica_set(request: Request) -> Response:
     """The template keeps the rules of instances and the selector finds it."""
     request.expect("virtualmachineinstancereplicasets")
-    request.read("VirtualMachineInstanceReplicaSet")
-    found = list(_replica_set_causes(request))
+    spec = request.read(VirtualMachineInstanceReplicaSet).spec
+    inner = spec.template.spec or VirtualMachineInstanceSpec()
+    found = list(discontinued_gates(inner, request.config)) if request.is_creation else []
+    found += spec_causes("spec.template.spec", inner, request.config)
+    found += _selector(spec.selector, spec.template.metadata)
     if found:
         return Response.refuse(found)
-    spec = get_object(request.new, "spec", "template", "spec")
-    return Response.allow(deprecation_warnings(spec, request.config))
+    return Response.allow(deprecation_warnings(inner, request.config))
 
 
-def _replica_set_causes(request: Request) -> Iterator[Cause]:
-    spec = get_object(request.new, "spec")
-    template = spec.get("template")
-    if not isinstance(template, dict):
-        yield Cause("missing virtual machine template.", "spec.template", REQUIRED)
-        return
-    inner = get_object(template, "spec")
-    if request.is_creation:
-        yield from discontinued_gates(inner, request.config)
-    yield from spec_causes("spec.template.spec", inner, request.config)
-    yield from _selector(spec, template)
-
-
-def _selector(spec: JsonObject, template: JsonObject) -> Iterator[Cause]:
+def _selector(wanted: LabelSelector, metadata: Mapping[str, Any] | None) -> Iterator[Cause]:
     try:
-        selector = from_label_selector_object(get_object(spec, "selector"))
+        selector = from_label_selector_object(encode(wanted))
     except SelectorError as error:
         yield Cause(str(error), "spec.selector")
         return
-    if not selector.matches(get_object(template, "metadata", "labels")):
+    if not selector.matches(decode(ObjectMeta, metadata or {}).labels):
         yield Cause("selector does not match labels.", "spec.selector")
 
 
 async def validate_pool(request: Request) -> Response:
     """The template keeps the rules of machines, and one strategy of each sort is chosen."""
     request.expect("virtualmachinepools")
-    request.read("VirtualMachinePool")
-    found = list(_pool_causes(request))
+    found = list(_pool_causes(request, request.read(VirtualMachinePool).spec))
     return Response.refuse(found) if found else Response.allow()
 
 
-def _pool_causes(request: Request) -> Iterator[Cause]:
-    spec = get_object(request.new, "spec")
-    template = spec.get("virtualMachineTemplate")
-    if not isinstance(template, dict):
-        yield Cause("missing virtual machine template.", "spec.template", REQUIRED)
-        return
-    path = "spec.virtualMachineTemplate.spec"
-    yield from machine_rules.machine_causes(path, get_object(template, "spec"), request.config, request.user)
-    yield from _selector(spec, template)
-    yield from _max_unavailable(spec.get("maxUnavailable"))
-    for field in ("updateStrategy", "scaleInStrategy"):
-        chosen = [name for name in _STRATEGIES if get_object(spec, field).get(name) is not None]
-        if len(chosen) > 1:
-            yield Cause(
-                f"only one strategy can be configured at a time: but found {', '.join(chosen)} strategies",
-                f"spec.{field}",
-            )
-    if not request.is_creation and spec.get("selector") != get_object(request.old, "spec").get("selector"):
+def _pool_causes(request: Request, spec: VirtualMachinePoolSpec) -> Iterator[Cause]:
+    path, template = "spec.virtualMachineTemplate.spec", spec.virtual_machine_template
+    if template.spec is None:
+        yield Cause("missing virtual machine template.", f"{path}.template", REQUIRED)
+    else:
+        yield from machine_rules.machine_causes(path, template.spec, request.config, request.user)
+    yield from _selector(spec.selector, template.metadata)
+    yield from _max_unavailable(spec.max_unavailable)
+    yield from _single_strategy("spec.updateStrategy", spec.update_strategy)
+    yield from _single_strategy("spec.scaleInStrategy", spec.scale_in_strategy)
+    old = request.before(VirtualMachinePool)
+    if old is not None and spec.selector != old.spec.selector:
         yield Cause("selector is immutable after creation.", "spec.selector")
 
 
-def _max_unavailable(value: object) -> Iterator[Cause]:
+def _single_strategy(
+    field: str, strategy: VirtualMachinePoolUpdateStrategy | VirtualMachinePoolScaleInStrategy | None
+) -> Iterator[Cause]:
+    if strategy is None:
+        return
+    settings = {
+        "unmanaged": strategy.unmanaged,
+        "opportunistic": strategy.opportunistic,
+        "proactive": strategy.proactive,
+    }
+    chosen = [name for name, setting in settings.items() if setting is not None]
+    if len(chosen) > 1:
+        yield Cause(
+            f"only one strategy can be configured at a time: but found {', '.join(chosen)} strategies", field
+        )
+
+
+def _max_unavailable(value: str | int | None) -> Iterator[Cause]:
     field = "spec.maxUnavailable"
     if isinstance(value, int):
         if value <= 0:
             yield Cause("maxUnavailable must be greater than 0", field)
         return
-    if not isinstance(value, str):
+    if value is None:
         return
     if not value.endswith("%"):
         yield Cause("maxUnavailable percentage must end with %", field)
@@ -110,14 +118,9 @@ def _max_unavailable(value: object) -> Iterator[Cause]:
 async def validate_preset(request: Request) -> Response:
     """A preset has a domain whose disks and firmware keep the rules."""
     request.expect("virtualmachineinstancepresets")
-    request.read("VirtualMachineInstancePreset")
-    found = list(_preset_causes(get_object(request.new, "spec")))
+    spec = request.read(VirtualMachineInstancePreset).spec
+    if spec is None or spec.domain is None:
+        return Response.refuse([Cause("missing domain.", "spec.domain", REQUIRED)])
+    found = list(disks.disks("spec.domain.devices.disks", spec.domain.devices.disks))
+    found += devices.firmware("spec", spec.domain)
     return Response.refuse(found) if found else Response.allow()
-
-
-def _preset_causes(spec: JsonObject) -> Iterator[Cause]:
-    if spec.get("domain") is None:
-        yield Cause("missing domain.", "spec.domain", REQUIRED)
-        return
-    yield from disks.disks("spec.domain.devices.disks", get_list(spec, "domain", "devices", "disks"))
-    yield from devices.firmware("spec", spec)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import get_object
 from kubecore.objects import times
 from virtplane.api import resources
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceStatus
 from virtplane.compute.apiserver.admission.mutation.instance import default_instance
 from virtplane.compute.apiserver.admission.mutation.presets import (
     DEPRECATION,
@@ -32,7 +34,7 @@ _NODE_NAME = "authentication.kubernetes.io/node-name"
 async def mutate(request: Request) -> Response:
     """Presets and defaults on creation; nobody but components sets the status, then or afterwards."""
     request.expect("virtualmachineinstances")
-    request.read(KIND)
+    request.check(KIND)
     instance = request.new
     if not request.is_creation:
         changed = get_object(request.new, "status") != get_object(request.old, "status")
@@ -62,16 +64,15 @@ async def mutate(request: Request) -> Response:
 async def validate_create(request: Request) -> Response:
     """Every rule that a new instance has to keep."""
     request.expect("virtualmachineinstances")
-    request.read(KIND)
-    spec = get_object(request.new, "spec")
-    found = list(_creation_causes(request, spec))
+    instance = request.read(VirtualMachineInstance)
+    found = list(_creation_causes(request, instance))
     if found:
         return Response.refuse(found)
-    return Response.allow(deprecation_warnings(spec, request.config))
+    return Response.allow(deprecation_warnings(instance.spec, request.config))
 
 
-def _creation_causes(request: Request, spec: JsonObject) -> Iterator[Cause]:
-    config = request.config
+def _creation_causes(request: Request, instance: VirtualMachineInstance) -> Iterator[Cause]:
+    spec, config = instance.spec, request.config
     gates = list(discontinued_gates(spec, config))
     if gates:
         yield from gates
@@ -83,7 +84,7 @@ def _creation_causes(request: Request, spec: JsonObject) -> Iterator[Cause]:
     yield from spec_causes("spec", spec, config)
     yield from disks.every_volume_is_used(spec)
     yield from compute.memory_is_given("spec", spec)
-    yield from metadata("metadata", get_object(request.new, "metadata"), config, request.user)
+    yield from metadata("metadata", instance.metadata, config, request.user)
     yield from platform.hyperv("spec", spec)
     yield from platform.architecture("spec", spec)
 
@@ -91,15 +92,18 @@ def _creation_causes(request: Request, spec: JsonObject) -> Iterator[Cause]:
 async def validate_update(request: Request) -> Response:
     """What users and components may change."""
     request.expect("virtualmachineinstances")
-    request.read(KIND)
-    restricted = _node_restriction(request)
+    instance = request.read(VirtualMachineInstance)
+    old = request.before(VirtualMachineInstance) or VirtualMachineInstance()
+    restricted = _node_restriction(request, instance.status, old.status)
     if restricted:
         return Response.refuse([restricted])
-    found = list(_update_causes(request))
+    found = list(_update_causes(request, instance, old))
     return Response.refuse(found) if found else Response.allow()
 
 
-def _node_restriction(request: Request) -> Cause | None:
+def _node_restriction(
+    request: Request, status: VirtualMachineInstanceStatus, old: VirtualMachineInstanceStatus
+) -> Cause | None:
     """A node component changes the instances of its own node only."""
     handler = f"system:serviceaccount:{request.config.namespace}:kubevirt-handler"
     if not request.config.gate("NodeRestriction") or request.user != handler:
@@ -107,31 +111,33 @@ def _node_restriction(request: Request) -> Cause | None:
     names = request.user_extra.get(_NODE_NAME) or []
     if not names:
         return Cause("Node restriction failed, virt-handler service account is missing node name")
-    node = names[0]
-    status, old_status = get_object(request.new, "status"), get_object(request.old, "status")
-    target = get_str(status, "migrationState", "targetNode")
-    old_target = get_str(old_status, "migrationState", "targetNode")
-    if node not in (get_str(old_status, "nodeName"), old_target):
+    target, old_target = _target_node(status), _target_node(old)
+    if names[0] not in (old.node_name, old_target):
         return Cause("Node restriction, virt-handler is only allowed to modify VMIs it owns")
     if target and not old_target:
         return Cause("Node restriction, virt-handler is not allowed to set target node")
     return None
 
 
-def _update_causes(request: Request) -> Iterator[Cause]:
-    spec, old_spec = get_object(request.new, "spec"), get_object(request.old, "spec")
-    if spec != old_spec:
+def _target_node(status: VirtualMachineInstanceStatus) -> str | None:
+    return status.migration_state.target_node if status.migration_state is not None else None
+
+
+def _update_causes(
+    request: Request, instance: VirtualMachineInstance, old: VirtualMachineInstance
+) -> Iterator[Cause]:
+    if request.changes_spec:
         if not request.is_from_component:
             yield Cause("update of VMI object is restricted", type=NOT_SUPPORTED)
             return
-        found = list(hotplug.limits(spec, old_spec))
-        found = found or list(hotplug.utility_volumes(spec, old_spec, request.old, request.config))
-        found = found or list(hotplug.storage(request.new, request.old, request.config))[:1]
+        found = list(hotplug.limits(instance.spec, old.spec))
+        found = found or list(hotplug.utility_volumes(instance.spec, old, request.config))
+        found = found or list(hotplug.storage(instance, old, request.config))[:1]
         if found:
             yield from found
             return
-    own, old = get_object(request.new, "metadata"), get_object(request.old, "metadata")
-    if not request.is_from_component and reserved_labels(own) != reserved_labels(old):
+    same = reserved_labels(instance.metadata) == reserved_labels(old.metadata)
+    if not request.is_from_component and not same:
         yield Cause(
             "modification of the following reserved kubevirt.io/ labels on a VMI object is prohibited",
             type=NOT_SUPPORTED,

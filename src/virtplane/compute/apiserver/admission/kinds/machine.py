@@ -5,11 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 
-from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_object, get_str
+from kubecore.objects.structs import decode
 from virtplane.api import labels, resources
 from virtplane.api.fields.machine import MACHINE
 from virtplane.api.fields.warnings import unsupported_warnings
 from virtplane.api.instancetype_v1beta1.preference import VirtualMachinePreferenceSpec
+from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineSpec
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virtplane.compute.apiserver.admission.kinds import inference, matching
 from virtplane.compute.apiserver.admission.mutation.instance import (
     PCI_TOPOLOGY,
@@ -31,7 +34,7 @@ _MIGRATIONS = resources.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
 async def mutate(request: Request) -> Response:
     """Instance type and preference inferred, preferred values taken over, identity and machine filled in."""
     request.expect("virtualmachines")
-    request.read(KIND)
+    request.check(KIND)
     machine = request.new
     if get_str(machine, "metadata", "deletionTimestamp"):
         return Response.allow()
@@ -79,52 +82,48 @@ async def _fill_in(
 async def validate(request: Request) -> Response:
     """Every rule that a machine has to keep, with instance type and preference applied to a copy."""
     request.expect("virtualmachines")
-    request.read(KIND)
-    machine = request.new
-    if get_str(machine, "metadata", "deletionTimestamp"):
+    machine = request.read(VirtualMachine)
+    if machine.metadata.is_being_deleted:
         return Response.allow()
-    expanded = deep_copy(machine)
-    found = await matching.apply(expanded, request.namespace, request.lookups, request.config)
-    if not found:
-        try:
-            default_spec(expanded["spec"]["template"]["spec"], request.config)
-        except DefaultingError as error:
-            return Response.plain(str(error))
-    found = found or list(_creation_causes(request, expanded))
-    found = found or list(
-        rules.machine_causes("spec", get_object(expanded, "spec"), request.config, request.user)
-    )
-    found = found or list(_namespace_causes(request))
-    if not found and not request.is_creation:
-        found = list(rules.locks(machine, request.old))
-    found = found or await volume_request_causes(request)
+    changed = deep_copy(request.new)
+    found = await matching.apply(changed, request.namespace, request.lookups, request.config)
     if found:
         return Response.refuse(found)
-    return Response.allow([*_warnings(request, machine), *_inherited(request, machine, expanded)])
+    try:
+        default_spec(changed["spec"]["template"]["spec"], request.config)
+    except DefaultingError as error:
+        return Response.plain(str(error))
+    old, expanded = request.before(VirtualMachine), decode(VirtualMachine, changed).spec
+    found = list(_creation_causes(request, machine.spec.instance, expanded.instance))
+    found = found or list(rules.machine_causes("spec", expanded, request.config, request.user))
+    if old is None or machine.spec.data_volume_templates != old.spec.data_volume_templates:
+        found = found or list(rules.template_namespaces(machine.spec, request.namespace))
+    if old is not None:
+        found = found or list(rules.locks(machine, old))
+    found = found or await volume_request_causes(request, machine, old)
+    if found:
+        return Response.refuse(found)
+    return Response.allow([*_warnings(request, machine.spec), *_inherited(request, changed)])
 
 
-def _creation_causes(request: Request, machine: JsonObject) -> Iterator[Cause]:
+def _creation_causes(
+    request: Request, own: VirtualMachineInstanceSpec, expanded: VirtualMachineInstanceSpec
+) -> Iterator[Cause]:
     if request.is_creation:
-        own, spec = (get_object(each, "spec", "template", "spec") for each in (request.new, machine))
         gates = list(discontinued_gates(own, request.config))
         # The path lacks the template; clients know the message that way.
-        yield from gates or networks.discontinued("spec", spec)
+        yield from gates or networks.discontinued("spec", expanded)
 
 
-def _namespace_causes(request: Request) -> Iterator[Cause]:
-    templates = [get_list(one, "spec", "dataVolumeTemplates") for one in (request.new, request.old)]
-    if templates[0] != templates[1]:
-        yield from rules.template_namespaces(get_object(request.new, "spec"), request.namespace)
-
-
-async def volume_request_causes(request: Request) -> list[Cause]:
+async def volume_request_causes(
+    request: Request, machine: VirtualMachine, old: VirtualMachine | None
+) -> list[Cause]:
     """What is wrong with volumes asked for through subresources."""
-    machine = request.new
-    wanted = get_list(machine, "status", "volumeRequests")
-    if not wanted or wanted == get_list(request.old, "status", "volumeRequests"):
+    wanted = machine.observed.volume_requests
+    if not wanted or (old is not None and wanted == old.observed.volume_requests):
         return []
-    name = get_str(machine, "metadata", "name")
-    instance = await request.lookups.get(_INSTANCES, name, request.namespace)
+    found = await request.lookups.get(_INSTANCES, machine.metadata.name, request.namespace)
+    instance = decode(VirtualMachineInstance, found) if found is not None else None
     causes = list(rules.volume_requests(machine, instance))
     if not causes and instance is not None and _is_migrating(instance):
         causes.append(
@@ -133,20 +132,19 @@ async def volume_request_causes(request: Request) -> list[Cause]:
     return causes
 
 
-def _is_migrating(instance: JsonObject) -> bool:
-    state = get_object(instance, "status", "migrationState")
-    return bool(state) and not state.get("completed") and not state.get("failed")
+def _is_migrating(instance: VirtualMachineInstance) -> bool:
+    state = instance.status.migration_state
+    return state is not None and not state.completed and not state.failed
 
 
-def _warnings(request: Request, machine: JsonObject) -> list[str]:
-    spec = get_object(machine, "spec")
-    found = deprecation_warnings(get_object(spec, "template", "spec"), request.config)
-    if spec.get("running") is not None:
+def _warnings(request: Request, spec: VirtualMachineSpec) -> list[str]:
+    found = deprecation_warnings(spec.instance, request.config)
+    if spec.running is not None:
         found.append(RUNNING_DEPRECATED)
     return found
 
 
-def _inherited(request: Request, machine: JsonObject, expanded: JsonObject) -> list[str]:
+def _inherited(request: Request, expanded: JsonObject) -> list[str]:
     """Warnings of fields without effect that instance type and preference bring along.
 
     Those that the machine sets itself are warned of as on any kind.
@@ -154,6 +152,6 @@ def _inherited(request: Request, machine: JsonObject, expanded: JsonObject) -> l
     if request.is_from_component:
         return []
     own, all_of_them = (
-        unsupported_warnings(MACHINE, get_object(each, "spec")) for each in (machine, expanded)
+        unsupported_warnings(MACHINE, get_object(each, "spec")) for each in (request.new, expanded)
     )
     return [f"{text} (from instance type or preference)" for text in all_of_them if text not in own]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import posixpath
 
-from kubecore.json import get_list, get_object, get_str
+from kubecore.json import get_str
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.plugin_v1alpha1.plugin import Plugin
 from virtplane.compute.apiserver.admission.kinds.machine import volume_request_causes
 from virtplane.compute.apiserver.admission.request import Request
 from virtplane.compute.apiserver.admission.request_schema import status_causes
@@ -19,8 +22,9 @@ async def validate_status(request: Request) -> Response:
         return Response.plain("could not determine object kind")
     causes = status_causes(kind, request.new)
     if not causes and kind == "VirtualMachine":
-        causes = await volume_request_causes(request)
-        causes += list(rules.locks(request.new, request.old))
+        machine, old = decode(VirtualMachine, request.new), request.before(VirtualMachine)
+        causes = await volume_request_causes(request, machine, old)
+        causes += rules.locks(machine, old) if old is not None else []
     return Response.refuse(causes) if causes else Response.allow()
 
 
@@ -29,8 +33,8 @@ async def validate_plugin(request: Request) -> Response:
     request.expect("plugins")
     if request.is_creation and not request.config.gate("Plugins"):
         return Response.plain("Plugins feature gate is not enabled")
-    for index, hook in enumerate(get_list(request.new, "spec", "domainHooks")):
-        path = get_str(get_object(hook, "sidecar"), "socketPath")
+    for index, hook in enumerate(request.read(Plugin).spec.domain_hooks):
+        path = hook.sidecar.socket_path if hook.sidecar is not None else ""
         if path and posixpath.normpath(path) != path:
             message = "socketPath must be a clean path (no '..' segments or redundant separators)"
             field = f"spec.domainHooks[{index}].sidecar.socketPath"

@@ -238,7 +238,7 @@ async def mutate_clone(request: Request) -> Response:
     request.expect("virtualmachineclones")
     if "spec" not in request.new:
         return Response.refuse([Cause("spec in body is required", type="")])
-    request.read("VirtualMachineClone")
+    request.check("VirtualMachineClone")
     spec = get_object(request.new, "spec")
     target = spec.get("target")
     suffix = "".join(secrets.choice(_ALPHABET) for _ in range(5))

@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Iterator
 
 from kubecore.json import JsonObject, deep_copy, get_bool, get_int, get_list, get_object, get_str
+from kubecore.objects.structs import decode
 from virtplane.api import labels
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.compute.apiserver.admission.rules.compute import memory_hotplug_problem, quantity
-from virtplane.compute.apiserver.admission.rules.devices import is_enabled
-from virtplane.compute.apiserver.admission.rules.disks import target_of
 from virtplane.compute.apiserver.admission.rules.platform import HYPERV_NEEDS
 from virtplane.instancetypes.defaults import default_spec
 
@@ -51,6 +51,14 @@ def _default_firmware(domain: JsonObject) -> None:
         firmware["uuid"] = str(uuid.uuid4())
 
 
+def _is_enabled(feature: object) -> bool:
+    return isinstance(feature, dict) and feature.get("enabled") is not False
+
+
+def _target_of(disk: JsonObject) -> str:
+    return next((target for target in ("disk", "lun", "cdrom") if isinstance(disk.get(target), dict)), "")
+
+
 def _switches(features: JsonObject) -> Iterator[JsonObject]:
     """Every switch that is present, whose absence of a value means on."""
     for name in ("acpi", "apic", "pvspinlock", "smm"):
@@ -81,7 +89,7 @@ def _default_devices(spec: JsonObject) -> None:
     domain = spec["domain"]
     devices = domain["devices"]
     for disk in get_list(devices, "disks"):
-        if not target_of(disk):
+        if not _target_of(disk):
             disk["disk"] = {}
         cdrom = disk.get("cdrom")
         if isinstance(cdrom, dict):
@@ -112,13 +120,13 @@ def _default_hyperv(domain: JsonObject) -> None:
     if not isinstance(hyperv, dict):
         return
     for name, needed in HYPERV_NEEDS:
-        if not is_enabled(hyperv.get(name)):
+        if not _is_enabled(hyperv.get(name)):
             continue
         if hyperv.get(needed) is None:
             hyperv[needed] = {"enabled": True}
-        elif not is_enabled(hyperv[needed]):
+        elif not _is_enabled(hyperv[needed]):
             return
-    if is_enabled(hyperv.get("evmcs")):
+    if _is_enabled(hyperv.get("evmcs")):
         features = domain.setdefault("cpu", {}).setdefault("features", [])
         vmx = next((feature for feature in features if get_str(feature, "name") == "vmx"), None)
         if vmx is None:
@@ -132,7 +140,7 @@ def _default_architecture(spec: JsonObject, config: ClusterConfig) -> None:
     devices, cpu = domain["devices"], domain.setdefault("cpu", {})
     bus = _ARCHITECTURE_BUS.get(architecture, "sata")
     for disk in get_list(devices, "disks"):
-        target = disk[target_of(disk)]
+        target = disk[_target_of(disk)]
         target["bus"] = target.get("bus") or bus
     watchdog = devices.get("watchdog")
     if isinstance(watchdog, dict) and architecture != "arm64":
@@ -183,7 +191,7 @@ def _default_headroom(spec: JsonObject, config: ClusterConfig) -> None:
     limit = config.max_guest_memory
     wanted = str(limit) if limit is not None else str(guest * config.max_hotplug_ratio)
     candidate = {**spec, "domain": {**domain, "memory": {**memory, "maxGuest": wanted}}}
-    if not memory_hotplug_problem(candidate):
+    if not memory_hotplug_problem(decode(VirtualMachineInstanceSpec, candidate)):
         memory["maxGuest"] = wanted
 
 

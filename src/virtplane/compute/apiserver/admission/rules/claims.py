@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import names
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.claims import VirtualMachineInstanceResourceClaim
+from virtplane.api.kubevirt_v1.devices import GPU, HostDevice
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.compute.apiserver.admission.response import DUPLICATE, REQUIRED, Cause
 
-_DEVICES = (("gpus", "GPU", "GPUsWithDRA"), ("hostDevices", "HostDevice", "HostDevicesWithDRA"))
-_REFERENCES = ("resourceClaimName", "resourceClaimTemplateName")
+_Devices = Sequence[GPU | HostDevice]
 
 
-def claims(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Cause]:
+def claims(path: str, spec: VirtualMachineInstanceSpec, config: ClusterConfig) -> Iterator[Cause]:
     """The claims themselves, then the devices that name them."""
-    yield from _listed(path, get_list(spec, "resourceClaims"))
-    devices = get_object(spec, "domain", "devices")
+    yield from _listed(path, spec.resource_claims)
     pairs: dict[tuple[str, str], tuple[str, int]] = {}
-    for field, kind, gate in _DEVICES:
-        yield from _kind_rules(path, field, kind, get_list(devices, field), config.gate(gate))
-        yield from _duplicates(path, field, kind, get_list(devices, field), pairs)
+    kinds: tuple[tuple[str, str, _Devices, str], ...] = (
+        ("gpus", "GPU", spec.domain.devices.gpus, "GPUsWithDRA"),
+        ("hostDevices", "HostDevice", spec.domain.devices.host_devices, "HostDevicesWithDRA"),
+    )
+    for field, kind, devices, gate in kinds:
+        yield from _kind_rules(path, field, kind, devices, config.gate(gate))
+        yield from _duplicates(path, field, kind, devices, pairs)
     used = {claim for claim, _ in pairs}
-    if used - {get_str(claim, "name") for claim in get_list(spec, "resourceClaims")}:
+    if used - {claim.name for claim in spec.resource_claims}:
         yield Cause(
             "vmi.spec.resourceClaims must specify all claims used in vmi.spec.domain.devices.gpus"
             " and vmi.spec.domain.devices.hostDevices",
@@ -30,10 +34,10 @@ def claims(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Cause
         )
 
 
-def _listed(path: str, entries: list[JsonObject]) -> Iterator[Cause]:
+def _listed(path: str, entries: Sequence[VirtualMachineInstanceResourceClaim]) -> Iterator[Cause]:
     seen: set[str] = set()
     for index, claim in enumerate(entries):
-        field, name = f"{path}.resourceClaims[{index}]", get_str(claim, "name")
+        field, name = f"{path}.resourceClaims[{index}]", claim.name
         if not name:
             yield Cause(f"{field}.name is a required field", f"{field}.name", REQUIRED)
         elif name in seen:
@@ -45,30 +49,32 @@ def _listed(path: str, entries: list[JsonObject]) -> Iterator[Cause]:
                 f"{field}.name does not conform to the kubernetes DNS_LABEL rules: {', '.join(problems)}",
                 f"{field}.name",
             )
-        given = [key for key in _REFERENCES if get_str(claim, key)]
+        references = {
+            "resourceClaimName": claim.resource_claim_name,
+            "resourceClaimTemplateName": claim.resource_claim_template_name,
+        }
+        given = {key: reference for key, reference in references.items() if reference}
         if len(given) > 1:
             yield Cause(
                 "at most one of resourceClaimName or resourceClaimTemplateName may be specified", field
             )
         if not given:
             yield Cause("must specify one of: resourceClaimName, resourceClaimTemplateName", field)
-        for key in given:
-            for problem in names.is_dns1123_subdomain(get_str(claim, key)):
+        for key, reference in given.items():
+            for problem in names.is_dns1123_subdomain(reference):
                 yield Cause(problem, f"{field}.{key}")
 
 
-def _is_claimed(device: JsonObject) -> bool:
-    return bool(device.get("claimName") or device.get("requestName"))
+def _is_claimed(device: GPU | HostDevice) -> bool:
+    return bool(device.claim_name or device.request_name)
 
 
-def _kind_rules(
-    path: str, field: str, kind: str, devices: list[JsonObject], is_enabled: bool
-) -> Iterator[Cause]:
+def _kind_rules(path: str, field: str, kind: str, devices: _Devices, is_enabled: bool) -> Iterator[Cause]:
     where = f"{path}.domain.devices.{field}"
     listed = f"vmi.spec.domain.devices.{field}"
     claimed = [device for device in devices if _is_claimed(device)]
-    named = [device for device in devices if get_str(device, "deviceName")]
-    if any(not _is_claimed(device) and not get_str(device, "deviceName") for device in devices):
+    named = [device for device in devices if device.device_name]
+    if any(not _is_claimed(device) and not device.device_name for device in devices):
         yield Cause(
             f"{listed} contains {kind}s without deviceName or claimRequest;"
             f" each {kind} must specify either a deviceName or a claimRequest",
@@ -89,8 +95,8 @@ def _kind_rules(
     for index, device in enumerate(devices):
         if not _is_claimed(device):
             continue
-        for key in ("claimName", "requestName"):
-            if not get_str(device, key):
+        for key, name in (("claimName", device.claim_name), ("requestName", device.request_name)):
+            if not name:
                 yield Cause(f"{key} is required for DRA {kind}", f"{where}[{index}].{key}", REQUIRED)
 
 
@@ -98,11 +104,11 @@ def _duplicates(
     path: str,
     field: str,
     kind: str,
-    devices: list[JsonObject],
+    devices: _Devices,
     pairs: dict[tuple[str, str], tuple[str, int]],
 ) -> Iterator[Cause]:
     for index, device in enumerate(devices):
-        pair = get_str(device, "claimName"), get_str(device, "requestName")
+        pair = device.claim_name or "", device.request_name or ""
         if not all(pair):
             continue
         other = pairs.get(pair)

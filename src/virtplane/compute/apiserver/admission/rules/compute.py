@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects.quantity import FORMAT_MESSAGE, Quantity
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.cpu import CPU
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, REQUIRED, Cause
 
-_FEATURE_POLICIES = ("", "force", "require", "optional", "disable", "forbid")
+_FEATURE_POLICIES = (None, "", "force", "require", "optional", "disable", "forbid")
 _ONE_MEGABYTE = 1_000_000
 _ZERO = Quantity(0)
 
@@ -28,10 +29,9 @@ def quantity(value: Any) -> Quantity | None:
 class _Resources:
     """Requests and limits of a spec (0 where there is none), with the paths that messages name."""
 
-    def __init__(self, path: str, spec: JsonObject) -> None:
-        resources = get_object(spec, "domain", "resources")
+    def __init__(self, path: str, spec: VirtualMachineInstanceSpec) -> None:
         base = f"{path}.domain.resources"
-        requests, limits = get_object(resources, "requests"), get_object(resources, "limits")
+        requests, limits = spec.domain.resources.requests, spec.domain.resources.limits
         self.memory_request = quantity(requests.get("memory")) or _ZERO
         self.memory_limit = quantity(limits.get("memory")) or _ZERO
         self.cpu_request = quantity(requests.get("cpu")) or _ZERO
@@ -42,7 +42,7 @@ class _Resources:
         self.cpu_limit_path = f"{base}.limits.cpu"
 
 
-def memory(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Cause]:
+def memory(path: str, spec: VirtualMachineInstanceSpec, config: ClusterConfig) -> Iterator[Cause]:
     """Requests, limits, huge pages and guest memory must fit each other."""
     found = _Resources(path, spec)
     request, limit = found.memory_request, found.memory_limit
@@ -56,7 +56,7 @@ def memory(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Cause
     if 0 < limit.value < request.value:
         yield Cause(f"{field} '{request}' is greater than {limit_field} '{limit}'", field)
     yield from _hugepages(path, spec, found)
-    guest = quantity(get_object(spec, "domain", "memory").get("guest"))
+    guest = quantity(spec.domain.memory.guest)
     if guest is not None and limit.value and not config.live_update and guest.value > limit.value:
         field = f"{path}.domain.memory.guest"
         yield Cause(
@@ -64,18 +64,18 @@ def memory(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Cause
         )
 
 
-def _hugepages(path: str, spec: JsonObject, found: _Resources) -> Iterator[Cause]:
-    pages = get_object(spec, "domain", "memory").get("hugepages")
-    if not isinstance(pages, dict):
+def _hugepages(path: str, spec: VirtualMachineInstanceSpec, found: _Resources) -> Iterator[Cause]:
+    pages = spec.domain.memory.hugepages
+    if pages is None:
         return
     field = f"{path}.domain.memory.hugepages.pageSize"
-    text = get_str(pages, "pageSize")
+    text = pages.page_size or ""
     try:
         size = Quantity.parse(text).value
     except ValueError:
         yield Cause(f"{field} '{text}': {FORMAT_MESSAGE}", field)
         return
-    guest = quantity(get_object(spec, "domain", "memory").get("guest")) or _ZERO
+    guest = quantity(spec.domain.memory.guest) or _ZERO
     amount = found.memory_request.value or guest.value or found.memory_limit.value
     where, request = found.memory_request_path, found.memory_request
     if amount and amount < size:
@@ -84,12 +84,10 @@ def _hugepages(path: str, spec: JsonObject, found: _Resources) -> Iterator[Cause
         yield Cause(f"{where} '{request}' is not a multiple of the page size {field} '{text}'", where)
 
 
-def memory_is_given(path: str, spec: JsonObject) -> Iterator[Cause]:
+def memory_is_given(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
     """Some memory must be asked for."""
-    memory_fields = get_object(spec, "domain", "memory")
-    has_pages = isinstance(memory_fields.get("hugepages"), dict)
-    request = _Resources(path, spec).memory_request
-    if memory_fields.get("guest") is None and not has_pages and not request.value:
+    fields, request = spec.domain.memory, _Resources(path, spec).memory_request
+    if fields.guest is None and fields.hugepages is None and not request.value:
         yield Cause(
             f"no memory requested, at least one of '{path}.domain.memory.guest',"
             f" '{path}.domain.memory.hugepages.pageSize' or '{path}.domain.resources.requests.memory'"
@@ -98,7 +96,7 @@ def memory_is_given(path: str, spec: JsonObject) -> Iterator[Cause]:
         )
 
 
-def cpu_resources(path: str, spec: JsonObject) -> Iterator[Cause]:
+def cpu_resources(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
     """CPU requests and limits are not negative, and requests do not exceed limits."""
     found = _Resources(path, spec)
     for amount, field in (
@@ -115,9 +113,9 @@ def cpu_resources(path: str, spec: JsonObject) -> Iterator[Cause]:
         )
 
 
-def vcpus(cpu: JsonObject) -> int:
+def vcpus(cpu: CPU) -> int:
     """Number of virtual CPUs of a topology; a part that is absent counts once. 0 without any part."""
-    parts = [get_int(cpu, part) for part in ("sockets", "cores", "threads")]
+    parts = (cpu.sockets, cpu.cores, cpu.threads)
     if not any(parts):
         return 0
     product = 1
@@ -126,17 +124,15 @@ def vcpus(cpu: JsonObject) -> int:
     return product
 
 
-def dedicated_cpus(path: str, spec: JsonObject) -> Iterator[Cause]:
+def dedicated_cpus(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
     """Dedicated CPUs need whole, equal amounts."""
-    cpu = get_object(spec, "domain", "cpu")
-    if not get_bool(cpu, "dedicatedCpuPlacement"):
+    if not spec.domain.cpu.dedicated_cpu_placement:
         return
     found = _Resources(path, spec)
-    memory_fields = get_object(spec, "domain", "memory")
-    guest = quantity(memory_fields.get("guest")) or _ZERO
+    guest = quantity(spec.domain.memory.guest) or _ZERO
     has_memory = (
         any(amount.nano for amount in (found.memory_request, found.memory_limit, guest))
-        or memory_fields.get("hugepages") is not None
+        or spec.domain.memory.hugepages is not None
     )
     base = f"{path}.domain"
     if not has_memory:
@@ -161,11 +157,10 @@ def dedicated_cpus(path: str, spec: JsonObject) -> Iterator[Cause]:
     yield from _dedicated_threads(path, spec)
 
 
-def _dedicated_amounts(path: str, spec: JsonObject, found: _Resources) -> Iterator[Cause]:
-    cpu = get_object(spec, "domain", "cpu")
+def _dedicated_amounts(path: str, spec: VirtualMachineInstanceSpec, found: _Resources) -> Iterator[Cause]:
     field = f"{path}.domain.cpu.dedicatedCpuPlacement"
     request, limit = found.cpu_request.value, found.cpu_limit.value
-    count = vcpus(cpu)
+    count = vcpus(spec.domain.cpu)
     both = f"{found.cpu_request_path} or {found.cpu_limit_path}"
     if not request and not limit and not count:
         yield Cause(
@@ -182,10 +177,10 @@ def _dedicated_amounts(path: str, spec: JsonObject, found: _Resources) -> Iterat
         )
 
 
-def _dedicated_threads(path: str, spec: JsonObject) -> Iterator[Cause]:
-    threads = get_int(spec, "domain", "cpu", "threads")
+def _dedicated_threads(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
+    threads = spec.domain.cpu.threads or 0
     where = f"{path}.domain.cpu.threads"
-    if get_str(spec, "architecture") == "arm64" and threads > 1:
+    if spec.architecture == "arm64" and threads > 1:
         yield Cause(
             f"threads must not be greater than 1 at {where} (got {threads})"
             f" when {path}.architecture is arm64",
@@ -199,83 +194,73 @@ def _dedicated_threads(path: str, spec: JsonObject) -> Iterator[Cause]:
         )
 
 
-def numa(path: str, spec: JsonObject) -> Iterator[Cause]:
+def numa(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
     """NUMA pass-through needs pinned CPUs and huge pages."""
-    cpu = get_object(spec, "domain", "cpu")
-    if get_object(cpu, "numa").get("guestMappingPassthrough") is None:
+    if not spec.domain.cpu.shows_numa_nodes:
         return
     field = f"{path}.domain.cpu.numa.guestMappingPassthrough"
-    if not get_bool(cpu, "dedicatedCpuPlacement"):
+    if not spec.domain.cpu.dedicated_cpu_placement:
         yield Cause(
             f"{path}.domain.cpu.dedicatedCpuPlacement must be set to true"
             f" when NUMA topology strategy is set in {field}",
             field,
         )
-    if not isinstance(get_object(spec, "domain", "memory").get("hugepages"), dict):
+    if spec.domain.memory.hugepages is None:
         yield Cause(
             f"{path}.domain.memory.hugepages must be requested when NUMA topology strategy is set in {field}",
             field,
         )
 
 
-def cpu_settings(path: str, spec: JsonObject) -> Iterator[Cause]:
+def cpu_settings(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
     """Emulator thread, feature policies, hotplug limit and real time."""
-    cpu = get_object(spec, "domain", "cpu")
-    base = f"{path}.domain.cpu"
-    dedicated = get_bool(cpu, "dedicatedCpuPlacement")
-    if get_bool(cpu, "isolateEmulatorThread") and not dedicated:
+    cpu, base = spec.domain.cpu, f"{path}.domain.cpu"
+    if cpu.isolate_emulator_thread and not cpu.dedicated_cpu_placement:
         yield Cause(
             "IsolateEmulatorThread should be only set in combination with DedicatedCPUPlacement",
             f"{base}.isolateEmulatorThread",
         )
-    for index, feature in enumerate(get_list(cpu, "features")):
-        policy = get_str(feature, "policy")
-        if policy not in _FEATURE_POLICIES:
+    for index, feature in enumerate(cpu.features):
+        if feature.policy not in _FEATURE_POLICIES:
             yield Cause(
-                f"CPU feature {get_str(feature, 'name')} uses policy {policy} that is not supported.",
+                f"CPU feature {feature.name} uses policy {feature.policy} that is not supported.",
                 f"{base}.features[{index}].policy",
                 NOT_SUPPORTED,
             )
-    limit = get_int(cpu, "maxSockets")
-    if limit and get_int(cpu, "sockets") > limit:
+    if cpu.max_sockets and (cpu.sockets or 0) > cpu.max_sockets:
         yield Cause(
             "Number of sockets in CPU topology is greater than the maximum sockets allowed",
             f"{base}.sockets",
         )
 
 
-def realtime(path: str, spec: JsonObject) -> Iterator[Cause]:
+def realtime(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
     """Real-time CPUs are dedicated ones with NUMA pass-through."""
-    cpu = get_object(spec, "domain", "cpu")
-    if cpu.get("realtime") is None:
+    cpu, base = spec.domain.cpu, f"{path}.domain.cpu"
+    if cpu.realtime is None:
         return
-    base = f"{path}.domain.cpu"
-    if not get_bool(cpu, "dedicatedCpuPlacement"):
+    if not cpu.dedicated_cpu_placement:
         field = f"{base}.dedicatedCpuPlacement"
         yield Cause(f"{field} must be set to true when {base}.realtime is used", field, REQUIRED)
-    if get_object(cpu, "numa").get("guestMappingPassthrough") is None:
+    if not cpu.shows_numa_nodes:
         field = f"{base}.numa.guestMappingPassthrough"
         yield Cause(f"{field} must be defined when {base}.realtime is used", field, REQUIRED)
 
 
-def memory_hotplug_problem(spec: JsonObject) -> str:
+def memory_hotplug_problem(spec: VirtualMachineInstanceSpec) -> str:
     """Why memory cannot be plugged into a guest of this spec; empty when it can.
 
     The checks come in the order of the messages' weight; the first one counts.
     """
-    domain = get_object(spec, "domain")
-    fields, cpu = get_object(domain, "memory"), get_object(domain, "cpu")
-    guest, most = quantity(fields.get("guest")), quantity(fields.get("maxGuest"))
-    page = quantity(get_object(fields, "hugepages").get("pageSize"))
+    domain = spec.domain
+    guest, most = quantity(domain.memory.guest), quantity(domain.memory.max_guest)
+    page = quantity(domain.memory.hugepages.page_size) if domain.memory.hugepages is not None else None
     giant = page is not None and page.value == 1 << 30
     step, step_text = (1 << 30, "1Gi") if giant else (2 << 20, "2Mi")
     checks = (
-        (cpu.get("realtime") is not None, "Memory hotplug is not compatible with realtime VMs"),
-        (
-            get_object(cpu, "numa").get("guestMappingPassthrough") is not None,
-            "Memory hotplug is not compatible with guest mapping passthrough",
-        ),
-        (domain.get("launchSecurity") is not None, "Memory hotplug is not compatible with encrypted VMs"),
+        (domain.cpu.realtime is not None, "Memory hotplug is not compatible with realtime VMs"),
+        (domain.cpu.shows_numa_nodes, "Memory hotplug is not compatible with guest mapping passthrough"),
+        (domain.launch_security is not None, "Memory hotplug is not compatible with encrypted VMs"),
         (guest is None, "Guest memory must be configured when memory hotplug is enabled"),
         (most is None, "Max guest memory must be configured when memory hotplug is enabled"),
         (
@@ -285,7 +270,7 @@ def memory_hotplug_problem(spec: JsonObject) -> str:
         (guest is not None and guest.value % step != 0, f"Guest memory must be {step_text} aligned"),
         (most is not None and most.value % step != 0, f"MaxGuest must be {step_text} aligned"),
         (
-            get_str(spec, "architecture") not in ("", "amd64"),
+            (spec.architecture or "amd64") != "amd64",
             "Memory hotplug is only available for x86_64 VMs",
         ),
         (

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from virtplane.api.config import ClusterConfig
-from virtplane.api.kubevirt_v1.volumes import VOLUME_KINDS
+from virtplane.api.kubevirt_v1.disks import Disk
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
+from virtplane.api.kubevirt_v1.volumes import VOLUME_KINDS, Volume
 from virtplane.compute.apiserver.admission.response import DUPLICATE, REQUIRED, Cause
 from virtplane.compute.apiserver.admission.rules.compute import quantity
 from virtplane.compute.apiserver.admission.rules.disks import bus_of, target_of
@@ -15,47 +16,37 @@ VMI_PREFIX = "Hotplug configuration"
 VM_PREFIX = "AddVolume request"
 
 
-def limits(spec: JsonObject, old: JsonObject) -> Iterator[Cause]:
+def limits(spec: VirtualMachineInstanceSpec, old: VirtualMachineInstanceSpec) -> Iterator[Cause]:
     """The headroom for CPUs and memory is fixed once it is set."""
-    cpu, old_cpu = get_object(spec, "domain", "cpu"), get_object(old, "domain", "cpu")
-    most, old_most = get_int(cpu, "maxSockets"), get_int(old_cpu, "maxSockets")
-    if most != old_most:
+    if (spec.domain.cpu.max_sockets or 0) != (old.domain.cpu.max_sockets or 0):
         yield Cause("CPU topology maxSockets changed")
-    guest = quantity(get_object(spec, "domain", "memory").get("maxGuest"))
-    old_guest = quantity(get_object(old, "domain", "memory").get("maxGuest"))
+    guest = quantity(spec.domain.memory.max_guest)
+    old_guest = quantity(old.domain.memory.max_guest)
     if guest is not None and old_guest is not None and guest != old_guest:
         yield Cause("Memory maxGuest changed")
 
 
-def _by_name(entries: list[JsonObject]) -> dict[str, JsonObject]:
-    return {get_str(entry, "name"): entry for entry in entries}
-
-
-def _permanent(instance: JsonObject) -> set[str]:
+def _permanent(instance: VirtualMachineInstance) -> set[str]:
     """Names of volumes that were there from the start."""
-    return {
-        get_str(status, "name")
-        for status in get_list(instance, "status", "volumeStatus")
-        if status.get("hotplugVolume") is None
-    }
+    return {entry.name for entry in instance.status.volume_status if entry.hotplug_volume is None}
 
 
 def utility_volumes(
-    spec: JsonObject, old: JsonObject, old_instance: JsonObject, config: ClusterConfig
+    spec: VirtualMachineInstanceSpec, old_instance: VirtualMachineInstance, config: ClusterConfig
 ) -> Iterator[Cause]:
     """Utility volumes come and go but do not change, and their names are nobody else's."""
-    entries = get_list(spec, "utilityVolumes")
-    before = _by_name(get_list(old, "utilityVolumes"))
+    entries = spec.utility_volumes
+    before = {entry.name: entry for entry in old_instance.spec.utility_volumes}
     if entries and not config.gate("UtilityVolumes"):
         yield Cause("UtilityVolumes feature gate is not enabled", "spec.utilityVolumes")
         return
-    volumes = [get_str(volume, "name") for volume in get_list(spec, "volumes")]
+    volumes = [volume.name for volume in spec.volumes]
     names: list[str] = []
     for index, entry in enumerate(entries):
-        field, name = f"spec.utilityVolumes[{index}]", get_str(entry, "name")
+        field, name = f"spec.utilityVolumes[{index}]", entry.name
         if not name:
             yield Cause("UtilityVolume 'name' must be set", f"{field}.name", REQUIRED)
-        if not get_str(entry, "claimName"):
+        if not entry.claim_name:
             yield Cause("UtilityVolume PVC 'claimName' must be set", f"{field}.claimName", REQUIRED)
         if name in names:
             other = f"spec.utilityVolumes[{names.index(name)}]"
@@ -77,19 +68,22 @@ def utility_volumes(
         names.append(name)
 
 
-def storage(instance: JsonObject, old_instance: JsonObject, config: ClusterConfig) -> Iterator[Cause]:
+def storage(
+    instance: VirtualMachineInstance, old_instance: VirtualMachineInstance, config: ClusterConfig
+) -> Iterator[Cause]:
     """Permanent volumes stay as they are; others come and go whole. Callers take the first problem."""
-    spec, old = get_object(instance, "spec"), get_object(old_instance, "spec")
-    volumes, old_volumes = _by_name(get_list(spec, "volumes")), _by_name(get_list(old, "volumes"))
-    disks = _by_name(get_list(spec, "domain", "devices", "disks"))
-    old_disks = _by_name(get_list(old, "domain", "devices", "disks"))
+    spec, old = instance.spec, old_instance.spec
+    volumes = {volume.name: volume for volume in spec.volumes}
+    old_volumes = {volume.name: volume for volume in old.volumes}
+    disks = {disk.name: disk for disk in spec.domain.devices.disks}
+    old_disks = {disk.name: disk for disk in old.domain.devices.disks}
     declared, needed = _counts(spec, declarative=config.gate("DeclarativeHotplugVolumes"))
     if declared != needed:
         yield Cause(f"mismatch between volumes declared ({declared}) and required ({needed})")
     permanent = _permanent(old_instance)
     if len(permanent & set(volumes)) != len(permanent & set(old_volumes)):
         yield Cause("Number of permanent volumes has changed")
-    migrated = {get_str(entry, "volumeName") for entry in get_list(instance, "status", "migratedVolumes")}
+    migrated = {entry.volume_name for entry in instance.status.migrated_volumes}
     for name, volume in sorted(volumes.items(), key=lambda entry: entry[0] not in permanent):
         kind = "permanent" if name in permanent else "hotplug"
         before = old_volumes.get(name)
@@ -101,29 +95,28 @@ def storage(instance: JsonObject, old_instance: JsonObject, config: ClusterConfi
             continue
         elif volume != before and name not in migrated:
             yield Cause(f"{kind} volume {name}, changed")
-        elif name not in disks and name not in permanent and "memoryDump" not in volume:
+        elif name not in disks and name not in permanent and volume.memory_dump is None:
             yield Cause(f"volume {name} doesn't have a matching disk")
         elif disks.get(name) != old_disks.get(name):
             yield Cause(f"{kind} disk {name}, changed")
 
 
-def _counts(spec: JsonObject, *, declarative: bool) -> tuple[int, int]:
+def _counts(spec: VirtualMachineInstanceSpec, *, declarative: bool) -> tuple[int, int]:
     """How many volumes there are, and how many disks and file systems need one."""
-    devices = get_object(spec, "domain", "devices")
-    names = {get_str(volume, "name") for volume in get_list(spec, "volumes") if "memoryDump" not in volume}
-    needed = len(get_list(devices, "filesystems"))
-    for disk in get_list(devices, "disks"):
-        is_empty = target_of(disk) == "cdrom" and get_str(disk, "name") not in names
+    names = {volume.name for volume in spec.volumes if volume.memory_dump is None}
+    needed = len(spec.domain.devices.filesystems)
+    for disk in spec.domain.devices.disks:
+        is_empty = target_of(disk) == "cdrom" and disk.name not in names
         needed += not (declarative and is_empty)
     return len(names), needed
 
 
 def _new_volume(
-    name: str, volume: JsonObject, disks: Mapping[str, JsonObject], old_disks: Mapping[str, JsonObject]
+    name: str, volume: Volume, disks: Mapping[str, Disk], old_disks: Mapping[str, Disk]
 ) -> Iterator[Cause]:
-    if not any(kind.is_hotpluggable and kind.name in volume for kind in VOLUME_KINDS):
+    if not any(kind.is_hotpluggable and kind.source(volume) is not None for kind in VOLUME_KINDS):
         yield Cause(f"volume {name} is not a PVC or DataVolume")
-    elif "memoryDump" in volume:
+    elif volume.memory_dump is not None:
         return
     elif name not in disks:
         yield Cause(f"disk {name} does not exist")
@@ -131,9 +124,9 @@ def _new_volume(
         yield from new_disk(disks[name], name, VMI_PREFIX, "")
 
 
-def new_disk(disk: JsonObject, name: str, prefix: str, field: str) -> Iterator[Cause]:
+def new_disk(disk: Disk, name: str, prefix: str, field: str) -> Iterator[Cause]:
     """What is wrong first with a disk that is plugged in. `prefix` begins messages, `field` is where."""
-    target, bus, order = target_of(disk), bus_of(disk), disk.get("bootOrder")
+    target, bus, order = target_of(disk), bus_of(disk), disk.boot_order
     if not target or target == "cdrom":
         yield Cause(f"{prefix} for [{name}] requires diskDevice of type 'disk' or 'lun' to be used.", field)
     elif target == "disk" and bus not in ("scsi", "virtio"):
@@ -143,8 +136,8 @@ def new_disk(disk: JsonObject, name: str, prefix: str, field: str) -> Iterator[C
         )
     elif target == "lun" and bus != "scsi":
         yield Cause(f"{prefix} for LUN [{name}] requires bus to be 'scsi'. [{bus}] is not permitted.", field)
-    elif disk.get("dedicatedIOThread") and bus != "virtio":
+    elif disk.dedicated_io_thread and bus != "virtio":
         yield Cause(f"{prefix} for [{name}] requires virtio bus for IOThreads.", field)
-    elif isinstance(order, int) and order < 1:
+    elif order is not None and order < 1:
         where = "spec.domain.devices.disks[1]"
         yield Cause(f"{where} must have a boot order > 0, if supplied", f"{where}.bootOrder")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
+from kubecore.objects.structs import decode, encode
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.subresources import AddVolumeOptions
+from virtplane.api.kubevirt_v1.vm import DataVolumeTemplateSpec, VirtualMachine, VirtualMachineSpec
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
+from virtplane.api.kubevirt_v1.volumes import Volume
+from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.compute.apiserver.admission.response import (
     INVALID,
     NOT_SUPPORTED,
@@ -21,14 +26,10 @@ RUN_STRATEGIES = ("Halted", "Manual", "Always", "RerunOnFailure", "Once")
 _STATUS_FIELD = "Status.volumeRequests"
 
 
-def machine_causes(path: str, spec: JsonObject, config: ClusterConfig, user: str) -> Iterator[Cause]:
+def machine_causes(path: str, spec: VirtualMachineSpec, config: ClusterConfig, user: str) -> Iterator[Cause]:
     """Everything wrong with a machine's spec that lies under `path`."""
-    template = spec.get("template")
-    if not isinstance(template, dict):
-        yield Cause("missing virtual machine template.", f"{path}.template", REQUIRED)
-        return
-    inner = get_object(template, "spec")
-    yield from metadata(f"{path}.template.metadata", get_object(template, "metadata"), config, user)
+    inner, labelled = spec.instance, decode(ObjectMeta, spec.template.metadata or {})
+    yield from metadata(f"{path}.template.metadata", labelled, config, user)
     yield from spec_causes(f"{path}.template.spec", inner, config)
     yield from data_volume_templates(path, spec)
     yield from run_strategy(path, spec, config)
@@ -36,9 +37,9 @@ def machine_causes(path: str, spec: JsonObject, config: ClusterConfig, user: str
         yield from live_update(f"{path}.template.spec", inner)
 
 
-def run_strategy(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Cause]:
+def run_strategy(path: str, spec: VirtualMachineSpec, config: ClusterConfig) -> Iterator[Cause]:
     """One way of saying when the machine runs."""
-    running, strategy = spec.get("running"), spec.get("runStrategy")
+    running, strategy = spec.running, spec.run_strategy
     if running is not None and strategy is not None:
         yield Cause(
             "Running and RunStrategy are mutually exclusive."
@@ -60,29 +61,30 @@ def run_strategy(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator
         )
 
 
-def live_update(path: str, spec: JsonObject) -> Iterator[Cause]:
+def live_update(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
     """Where the machine says how far it can grow, it must be able to."""
-    cpu = get_object(spec, "domain", "cpu")
-    most = get_int(cpu, "maxSockets")
-    if most and get_int(cpu, "sockets") > most:
+    cpu = spec.domain.cpu
+    if cpu.max_sockets and (cpu.sockets or 0) > cpu.max_sockets:
         yield Cause(
             "Number of sockets in CPU topology is greater than the maximum sockets allowed",
             f"{path}.domain.cpu.sockets",
         )
-    if get_object(spec, "domain", "memory").get("maxGuest") is not None:
+    if spec.domain.memory.max_guest is not None:
         problem = memory_hotplug_problem(spec)
         if problem:
             yield Cause(problem, f"{path}.domain.memory.guest")
 
 
-def data_volume_templates(path: str, spec: JsonObject) -> Iterator[Cause]:
+def data_volume_templates(path: str, spec: VirtualMachineSpec) -> Iterator[Cause]:
     """Each DataVolume template is used, named, and says what it holds and where."""
     used = set()
-    for volume in get_list(spec, "template", "spec", "volumes"):
-        used.add(get_str(volume, "dataVolume", "name"))
-        used.add(get_str(volume, "persistentVolumeClaim", "claimName"))
-    for index, template in enumerate(get_list(spec, "dataVolumeTemplates")):
-        field, name = f"{path}.dataVolumeTemplate[{index}]", get_str(template, "metadata", "name")
+    for volume in spec.instance.volumes:
+        if volume.data_volume is not None:
+            used.add(volume.data_volume.name)
+        if volume.persistent_volume_claim is not None:
+            used.add(volume.persistent_volume_claim.claim_name)
+    for index, template in enumerate(spec.data_volume_templates):
+        field, name = f"{path}.dataVolumeTemplate[{index}]", _metadata_of(template).name
         problems = list(_data_volume(field, template))
         yield from problems
         if not problems and name not in used:
@@ -93,16 +95,19 @@ def data_volume_templates(path: str, spec: JsonObject) -> Iterator[Cause]:
             )
 
 
-def _data_volume(field: str, template: JsonObject) -> Iterator[Cause]:
-    if not get_str(template, "metadata", "name"):
+def _metadata_of(template: DataVolumeTemplateSpec | None) -> ObjectMeta:
+    return decode(ObjectMeta, (template.metadata if template is not None else None) or {})
+
+
+def _data_volume(field: str, template: DataVolumeTemplateSpec | None) -> Iterator[Cause]:
+    if template is None or not _metadata_of(template).name:
         yield Cause(
             f"'name' field must not be empty for DataVolumeTemplate entry {field}.name.",
             f"{field}.name",
             REQUIRED,
         )
         return
-    spec = get_object(template, "spec")
-    claim, storage = spec.get("pvc"), spec.get("storage")
+    spec, claim, storage = template.spec, template.spec.pvc, template.spec.storage
     if claim is None and storage is None:
         yield Cause("Missing Data volume PVC or Storage", f"{field}.PVC.Storage", INVALID)
         return
@@ -112,9 +117,10 @@ def _data_volume(field: str, template: JsonObject) -> Iterator[Cause]:
             f"{field}.PVC.Storage",
         )
         return
-    target = get_object(spec, "pvc") or get_object(spec, "storage")
-    is_populated = target.get("dataSource") is not None or target.get("dataSourceRef") is not None
-    source, reference = spec.get("source"), spec.get("sourceRef")
+    target, source, reference = claim or storage, spec.source, spec.source_ref
+    is_populated = target is not None and (
+        target.data_source is not None or target.data_source_ref is not None
+    )
     if is_populated and (source is not None or reference is not None):
         yield Cause("External population is incompatible with Source and SourceRef", f"{field}.source")
         return
@@ -124,18 +130,18 @@ def _data_volume(field: str, template: JsonObject) -> Iterator[Cause]:
             f"{field}.source.sourceRef",
         )
         return
-    if isinstance(source, dict):
-        given = sum(1 for value in source.values() if value is not None)
-        if given == 0:
+    if source is not None:
+        given = len(encode(source))
+        if not given:
             yield Cause("Missing dataVolume valid source", f"{field}.source")
         elif given > 1:
             yield Cause("Multiple dataVolume sources", f"{field}.source")
 
 
-def template_namespaces(spec: JsonObject, namespace: str) -> Iterator[Cause]:
+def template_namespaces(spec: VirtualMachineSpec, namespace: str) -> Iterator[Cause]:
     """DataVolumes are made in the machine's namespace."""
-    for index, template in enumerate(get_list(spec, "dataVolumeTemplates")):
-        other = get_str(template, "metadata", "namespace")
+    for index, template in enumerate(spec.data_volume_templates):
+        other = _metadata_of(template).namespace
         if other and namespace and other != namespace:
             yield Cause(
                 f"Embedded DataVolume namespace {other} differs from VM namespace {namespace}",
@@ -143,14 +149,13 @@ def template_namespaces(spec: JsonObject, namespace: str) -> Iterator[Cause]:
             )
 
 
-def locks(machine: JsonObject, old: JsonObject) -> Iterator[Cause]:
+def locks(machine: VirtualMachine, old: VirtualMachine) -> Iterator[Cause]:
     """While a snapshot or a restore is under way, some things stay as they are."""
-    spec, old_spec = get_object(machine, "spec"), get_object(old, "spec")
-    snapshot = get_str(old, "status", "snapshotInProgress")
-    strategies = [(one.get("running"), one.get("runStrategy")) for one in (spec, old_spec)]
+    spec, old_spec = machine.spec, old.spec
+    snapshot, restore = old.observed.snapshot_in_progress, old.observed.restore_in_progress
+    strategies = [(one.running, one.run_strategy) for one in (spec, old_spec)]
     if snapshot:
-        volumes = [get_list(one, "template", "spec", "volumes") for one in (spec, old_spec)]
-        if volumes[0] != volumes[1]:
+        if spec.instance.volumes != old_spec.instance.volumes:
             yield Cause(
                 f'Cannot update vm disks or volumes until snapshot "{snapshot}" completes',
                 "spec",
@@ -160,62 +165,57 @@ def locks(machine: JsonObject, old: JsonObject) -> Iterator[Cause]:
             yield Cause(
                 f'Cannot update vm running state until snapshot "{snapshot}" completes', "spec", NOT_SUPPORTED
             )
-    restore = get_str(old, "status", "restoreInProgress")
     if restore and strategies[0] != strategies[1]:
         yield Cause(
             f'Cannot update VM runStrategy until restore "{restore}" completes', "spec", NOT_SUPPORTED
         )
 
 
-def volume_requests(machine: JsonObject, instance: JsonObject | None) -> Iterator[Cause]:
+def volume_requests(machine: VirtualMachine, instance: VirtualMachineInstance | None) -> Iterator[Cause]:
     """Volumes asked for through subresources: each once, and none that is there already."""
-    requests = get_list(machine, "status", "volumeRequests")
-    volumes = {get_str(v, "name") for v in get_list(machine, "spec", "template", "spec", "volumes")}
-    running = {get_str(v, "name"): v for v in get_list(instance, "spec", "volumes")}
-    seen: dict[str, set[str]] = {"AddVolume": set(), "RemoveVolume": set()}
-    for request in requests:
-        add, remove = request.get("addVolumeOptions"), request.get("removeVolumeOptions")
+    volumes = {volume.name for volume in machine.spec.instance.volumes}
+    running = {volume.name: volume for volume in instance.spec.volumes} if instance is not None else {}
+    seen: set[tuple[str, str]] = set()
+    for request in machine.observed.volume_requests:
+        add, remove = request.add_volume_options, request.remove_volume_options
         if add is not None and remove is not None:
             yield Cause(
                 "VolumeRequests require either addVolumeOptions or removeVolumeOptions to be set, not both",
                 _STATUS_FIELD,
             )
             continue
-        if add is None and remove is None:
+        options = add or remove
+        if options is None:
             yield Cause(
                 "VolumeRequests require one of either addVolumeOptions or removeVolumeOptions to be set",
                 _STATUS_FIELD,
             )
             continue
         kind = "AddVolume" if add is not None else "RemoveVolume"
-        options = add if add is not None else remove
-        name = get_str(options, "name")
-        if name in seen[kind]:
-            yield Cause(f"{kind} request for [{name}] aleady exists", _STATUS_FIELD)
-        seen[kind].add(name)
-        if kind == "AddVolume":
-            yield from _add_request(name, options, volumes, running)
+        if (kind, options.name) in seen:
+            yield Cause(f"{kind} request for [{options.name}] aleady exists", _STATUS_FIELD)
+        seen.add((kind, options.name))
+        if add is not None:
+            yield from _add_request(add, volumes, running)
 
 
 def _add_request(
-    name: str, options: JsonObject, volumes: set[str], running: dict[str, JsonObject]
+    options: AddVolumeOptions, volumes: set[str], running: Mapping[str, Volume]
 ) -> Iterator[Cause]:
+    name, source, live = options.name, options.volume_source, running.get(options.name)
     if name in volumes:
         yield Cause(
             f"{VM_PREFIX} for [{name}] conflicts with an existing volume of the same name"
             " on the vmi template.",
             _STATUS_FIELD,
         )
-    source = get_object(options, "volumeSource")
-    live = running.get(name)
-    if live is not None and {key: live.get(key) for key in source} != source:
+    if live is not None and (
+        (source.data_volume not in (None, live.data_volume))
+        or (source.persistent_volume_claim not in (None, live.persistent_volume_claim))
+    ):
         yield Cause(
             f"{VM_PREFIX} for [{name}] conflicts with an existing volume of the same name"
             " on currently running vmi",
             _STATUS_FIELD,
         )
-    disk = options.get("disk")
-    if not isinstance(disk, dict):
-        yield Cause(f"{VM_PREFIX} for [{name}] requires the disk field to be set.", _STATUS_FIELD)
-        return
-    yield from new_disk(disk, name, VM_PREFIX, _STATUS_FIELD)
+    yield from new_disk(options.disk, name, VM_PREFIX, _STATUS_FIELD)

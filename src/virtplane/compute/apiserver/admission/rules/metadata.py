@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubecore.json import JsonObject, get_object
 from virtplane.api import labels
 from virtplane.api.config import ClusterConfig
+from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, Cause
 
 _COMPONENT_ACCOUNTS = (
@@ -22,13 +22,13 @@ def is_component(user: str, namespace: str) -> bool:
     return user in {f"system:serviceaccount:{namespace}:{account}" for account in _COMPONENT_ACCOUNTS}
 
 
-def reserved_labels(metadata: JsonObject) -> dict[str, str]:
+def reserved_labels(metadata: ObjectMeta) -> dict[str, str]:
     """The labels among these that only components set."""
-    own = get_object(metadata, "labels")
+    own = metadata.labels
     return {key: own[key] for key in labels.RESERVED_INSTANCE_LABELS if key in own}
 
 
-def metadata(path: str, document: JsonObject, config: ClusterConfig, user: str) -> Iterator[Cause]:
+def metadata(path: str, document: ObjectMeta, config: ClusterConfig, user: str) -> Iterator[Cause]:
     """Reserved labels, and annotations whose feature is not on. `path` is that of the metadata."""
     if reserved_labels(document) and not is_component(user, config.namespace):
         yield Cause(
@@ -36,8 +36,7 @@ def metadata(path: str, document: JsonObject, config: ClusterConfig, user: str) 
             f"{path}.labels",
             NOT_SUPPORTED,
         )
-    annotations = get_object(document, "annotations")
-    field = f"{path}.annotations"
+    annotations, field = document.annotations, f"{path}.annotations"
     if annotations.get(labels.IGNITION_DATA) and not config.gate("ExperimentalIgnitionSupport"):
         yield Cause(
             "ExperimentalIgnitionSupport feature gate is not enabled in kubevirt-config,"

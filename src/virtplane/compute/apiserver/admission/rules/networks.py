@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects import names
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.networks import DHCPOptions, Interface, Network, Port, PortRange
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.compute.apiserver.admission.response import (
     DUPLICATE,
     NOT_FOUND,
@@ -19,64 +20,55 @@ from virtplane.compute.apiserver.admission.response import (
 )
 from virtplane.compute.apiserver.admission.rules.disks import PCI_ADDRESS
 
-BINDINGS = ("bridge", "masquerade", "sriov", "passtBinding", "binding")
 MODELS = ("e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139", "virtio")
 RESERVED_MAC = "02:00:00:00:00:00"
 MAX_PORT_RANGES = 10
 _NAME = re.compile(r"^[A-Za-z0-9-_]+$")
-_SOURCES = ("pod", "multus", "resourceClaim")
-_DISCONTINUED = (
-    ("slirp", "Slirp interface support has been discontinued since v1.3"),
-    ("passt", "Passt network binding has been discontinued since v1.3"),
-    ("macvtap", "Macvtap network binding has been discontinued since v1.3"),
-)
 
 
-def discontinued(path: str, spec: JsonObject) -> Iterator[Cause]:
+def discontinued(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
     """Bindings that are gone, refused on creation."""
-    for index, interface in enumerate(_interfaces(spec)):
-        for key, message in _DISCONTINUED:
-            if interface.get(key) is not None:
-                yield Cause(message, f"{path}.domain.devices.interfaces[{index}].{key}")
+    for index, card in enumerate(spec.domain.devices.interfaces):
+        for key, binding, what in (
+            ("slirp", card.slirp, "Slirp interface support"),
+            ("passt", card.passt, "Passt network binding"),
+            ("macvtap", card.macvtap, "Macvtap network binding"),
+        ):
+            if binding is not None:
+                field = f"{path}.domain.devices.interfaces[{index}].{key}"
+                yield Cause(f"{what} has been discontinued since v1.3", field)
 
 
-def networks(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Cause]:
+def networks(path: str, spec: VirtualMachineInstanceSpec, config: ClusterConfig) -> Iterator[Cause]:
     """Everything about networks and cards."""
     yield from _single_pod_network(path, spec)
     yield from _sources(path, spec)
     yield from _states(path, spec)
     yield from _bindings(path, spec, config)
     yield from _matching(path, spec)
-    for index, interface in enumerate(_interfaces(spec)):
+    cards = spec.domain.devices.interfaces
+    for index, interface in enumerate(cards):
         yield from _card(f"{path}.domain.devices.interfaces[{index}]", interface)
-    pod_networks = {get_str(network, "name") for network in _networks(spec) if "pod" in network}
-    for index, interface in enumerate(_interfaces(spec)):
+    pod_networks = {network.name for network in spec.networks if network.pod is not None}
+    for index, interface in enumerate(cards):
         field = f"{path}.domain.devices.interfaces[{index}]"
-        on_pod_network = get_str(interface, "name") in pod_networks
+        on_pod_network = interface.name in pod_networks
         if on_pod_network:
-            yield from _ports(field, get_list(interface, "ports"))
+            yield from _ports(field, interface.ports)
         yield from _port_ranges(field, interface, config, on_pod_network=on_pod_network)
-    for index, interface in enumerate(_interfaces(spec)):
-        yield from _dhcp(path, index, get_object(interface, "dhcpOptions"))
+    for index, interface in enumerate(cards):
+        if interface.dhcp_options is not None:
+            yield from _dhcp(path, index, interface.dhcp_options)
     yield from _claims(path, spec, config)
 
 
-def _networks(spec: JsonObject) -> list[JsonObject]:
-    return get_list(spec, "networks")
+def _replaces_pod_network(network: Network) -> bool:
+    return network.multus is not None and network.multus.default is True
 
 
-def _interfaces(spec: JsonObject) -> list[JsonObject]:
-    return get_list(spec, "domain", "devices", "interfaces")
-
-
-def is_default(network: JsonObject) -> bool:
-    """Whether the network is the pod's or takes its place."""
-    return "pod" in network or get_bool(network, "multus", "default")
-
-
-def _single_pod_network(path: str, spec: JsonObject) -> Iterator[Cause]:
-    pods = [network for network in _networks(spec) if "pod" in network]
-    defaults = [network for network in _networks(spec) if get_bool(network, "multus", "default")]
+def _single_pod_network(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
+    pods = [network for network in spec.networks if network.pod is not None]
+    defaults = [network for network in spec.networks if _replaces_pod_network(network)]
     if len(pods) > 1:
         field = f"{path}.interfaces"
         yield Cause(f"more than one interface is connected to a pod network in {field}", field, DUPLICATE)
@@ -88,76 +80,74 @@ def _single_pod_network(path: str, spec: JsonObject) -> Iterator[Cause]:
         )
 
 
-def _sources(path: str, spec: JsonObject) -> Iterator[Cause]:
-    for index, network in enumerate(_networks(spec)):
-        count = sum(1 for source in _SOURCES if network.get(source) is not None)
+def _sources(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
+    for index, network in enumerate(spec.networks):
+        sources = (network.pod, network.multus, network.resource_claim)
+        count = sum(1 for source in sources if source is not None)
         if count != 1:
             message = "should have only one network type" if count else "should have a network type"
             yield Cause(message, f"{path}.networks[{index}]", REQUIRED)
-    for index, network in enumerate(_networks(spec)):
-        if network.get("multus") is not None and not get_str(network, "multus", "networkName"):
+    for index, network in enumerate(spec.networks):
+        if network.multus is not None and not network.multus.network_name:
             yield Cause(
                 "CNI delegating plugin must have a networkName", f"{path}.networks[{index}]", REQUIRED
             )
             return
 
 
-def _states(path: str, spec: JsonObject) -> Iterator[Cause]:
-    by_name = {get_str(network, "name"): network for network in _networks(spec)}
-    for index, interface in enumerate(_interfaces(spec)):
-        state, name = get_str(interface, "state"), get_str(interface, "name")
+def _states(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
+    by_name = {network.name: network for network in spec.networks}
+    for index, interface in enumerate(spec.domain.devices.interfaces):
+        state, name = interface.state, interface.name
         field = f"{path}.domain.devices.interfaces[{index}].state"
-        if state not in ("", "absent", "up", "down"):
+        if state not in (None, "", "absent", "up", "down"):
             yield Cause(f"logical {name} interface state value is unsupported: {state}", field)
-        if state in ("up", "down") and interface.get("sriov") is not None:
+        if state in ("up", "down") and interface.sriov is not None:
             yield Cause(f'"{name}" interface\'s state "{state}" is not supported for SR-IOV NICs', field)
         if state == "absent":
-            if interface.get("bridge") is None:
+            if interface.bridge is None:
                 yield Cause(
                     f'"{name}" interface\'s state "absent" is supported only for bridge binding', field
                 )
-            if is_default(by_name.get(name, {})):
+            network = by_name.get(name)
+            if network is not None and (network.pod is not None or _replaces_pod_network(network)):
                 yield Cause(
                     f'"{name}" interface\'s state "absent" is not supported on default networks', field
                 )
 
 
-def _bindings(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Cause]:
-    by_name = {get_str(network, "name"): network for network in _networks(spec)}
-    for index, interface in enumerate(_interfaces(spec)):
-        field, name = f"{path}.domain.devices.interfaces[{index}]", get_str(interface, "name")
-        network = by_name.get(name)
-        on_pod_network = network is not None and "pod" in network
-        if sum(1 for binding in BINDINGS if interface.get(binding) is not None) != 1:
+def _bindings(path: str, spec: VirtualMachineInstanceSpec, config: ClusterConfig) -> Iterator[Cause]:
+    by_name = {network.name: network for network in spec.networks}
+    for index, card in enumerate(spec.domain.devices.interfaces):
+        field, network = f"{path}.domain.devices.interfaces[{index}]", by_name.get(card.name)
+        on_pod_network = network is not None and network.pod is not None
+        bindings = (card.bridge, card.masquerade, card.sriov, card.passt_binding, card.binding)
+        if sum(1 for binding in bindings if binding is not None) != 1:
             yield Cause(
-                f"logical {name} interface must have exactly one binding method or binding plugin", field
+                f"logical {card.name} interface must have exactly one binding method or binding plugin", field
             )
-        if interface.get("masquerade") is not None:
+        if card.masquerade is not None:
             if not on_pod_network:
                 yield Cause("Masquerade interface only implemented with pod network", f"{field}.name")
-            if get_str(interface, "macAddress").lower().replace("-", ":") == RESERVED_MAC:
+            if (card.mac_address or "").lower().replace("-", ":") == RESERVED_MAC:
                 yield Cause(
                     "The requested MAC address is reserved for the in-pod bridge. Please choose another one.",
                     f"{field}.macAddress",
                 )
-        if (
-            interface.get("bridge") is not None
-            and on_pod_network
-            and not config.permits_bridge_on_pod_network
-        ):
+        if card.bridge is not None and on_pod_network and not config.permits_bridge_on_pod_network:
             yield Cause(
                 "Bridge on pod network configuration is not enabled under kubevirt-config", f"{field}.name"
             )
-        if interface.get("passtBinding") is not None:
+        if card.passt_binding is not None:
             if not config.gate("PasstBinding"):
                 yield Cause("PasstBinding feature gate is not enabled", f"{field}.name")
             if not on_pod_network:
                 yield Cause("PasstBinding interface only implemented with pod network", f"{field}.name")
 
 
-def _matching(path: str, spec: JsonObject) -> Iterator[Cause]:
-    network_names = [get_str(network, "name") for network in _networks(spec)]
-    card_names = [get_str(interface, "name") for interface in _interfaces(spec)]
+def _matching(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
+    network_names = [network.name for network in spec.networks]
+    card_names = [card.name for card in spec.domain.devices.interfaces]
     for index, name in enumerate(network_names):
         if name in network_names[:index]:
             yield Cause(
@@ -182,25 +172,23 @@ def _matching(path: str, spec: JsonObject) -> Iterator[Cause]:
             yield Cause(f"{field} '{name}' not found.", field)
 
 
-def _card(field: str, interface: JsonObject) -> Iterator[Cause]:
-    name, model = get_str(interface, "name"), get_str(interface, "model")
-    if not _NAME.match(name):
+def _card(field: str, card: Interface) -> Iterator[Cause]:
+    if not _NAME.match(card.name):
         yield Cause(
             "Network interface name can only contain alphabetical characters, numbers,"
             " dashes (-) or underscores (_)",
             f"{field}.name",
         )
-    if model and model not in MODELS:
+    if card.model and card.model not in MODELS:
         yield Cause(
-            f"interface {field}.name uses model {model} that is not supported.",
+            f"interface {field}.name uses model {card.model} that is not supported.",
             f"{field}.model",
             NOT_SUPPORTED,
         )
-    address = get_str(interface, "macAddress")
+    address, pci = card.mac_address, card.pci_address
     problem = mac_address_problem(address) if address else ""
     if problem:
         yield Cause(f"interface {field}.name has {problem} MAC address ({address}).", f"{field}.macAddress")
-    pci = get_str(interface, "pciAddress")
     if pci and not PCI_ADDRESS.match(pci):
         yield Cause(f"interface {field}.name has malformed PCI address ({pci}).", f"{field}.pciAddress")
 
@@ -222,10 +210,10 @@ def mac_address_problem(address: str) -> str:
     return "" if octets == 6 else "too long"
 
 
-def _ports(field: str, ports: Sequence[JsonObject]) -> Iterator[Cause]:
+def _ports(field: str, ports: Sequence[Port]) -> Iterator[Cause]:
     seen: set[str] = set()
     for index, port in enumerate(ports):
-        name = get_str(port, "name")
+        name = port.name
         if not name:
             continue
         where = f"{field}.ports[{index}].name"
@@ -235,19 +223,19 @@ def _ports(field: str, ports: Sequence[JsonObject]) -> Iterator[Cause]:
             yield Cause(f"Invalid name of the port: {name}", where)
         seen.add(name)
     for index, port in enumerate(ports):
-        where, number = f"{field}.ports[{index}]", get_int(port, "port")
-        if number == 0:
+        where = f"{field}.ports[{index}]"
+        if port.port == 0:
             yield Cause("Port field is mandatory.", f"{where}.port", REQUIRED)
-        elif not 0 < number < 65536:
+        elif not 0 < port.port < 65536:
             yield Cause("Port field must be in range 0 < x < 65536.", f"{where}.port")
-        if get_str(port, "protocol") not in ("", "TCP", "UDP"):
+        if port.protocol not in (None, "", "TCP", "UDP"):
             yield Cause("Unknown protocol, only TCP or UDP allowed", f"{where}.protocol")
 
 
 def _port_ranges(
-    field: str, interface: JsonObject, config: ClusterConfig, *, on_pod_network: bool
+    field: str, interface: Interface, config: ClusterConfig, *, on_pod_network: bool
 ) -> Iterator[Cause]:
-    ranges = get_list(interface, "portRanges")
+    ranges = interface.port_ranges
     if not ranges:
         return
     if not config.gate("PortRangesSpec"):
@@ -258,9 +246,9 @@ def _port_ranges(
         return
     if not on_pod_network:
         return
-    if get_list(interface, "ports"):
+    if interface.ports:
         yield Cause("Cannot define both ports and portRanges on interface", f"{field}.name")
-    if interface.get("masquerade") is None:
+    if interface.masquerade is None:
         yield Cause("portRanges are only supported on masquerade interfaces", f"{field}.name")
     if len(ranges) > MAX_PORT_RANGES:
         yield Cause(f"No more than {MAX_PORT_RANGES} portRanges are allowed", f"{field}.portRanges")
@@ -268,11 +256,10 @@ def _port_ranges(
     yield from _ranges(f"{field}.portRanges", ranges)
 
 
-def _ranges(where: str, ranges: Sequence[JsonObject]) -> Iterator[Cause]:
+def _ranges(where: str, ranges: Sequence[PortRange]) -> Iterator[Cause]:
     valid: dict[str, list[tuple[int, int]]] = {}
     for index, entry in enumerate(ranges):
-        own, protocol = f"{where}[{index}]", get_str(entry, "protocol")
-        start, end = get_int(entry, "start"), get_int(entry, "end")
+        own, protocol, start, end = f"{where}[{index}]", entry.protocol, entry.start, entry.end
         if protocol not in ("TCP", "UDP"):
             yield Cause("Unknown protocol, only TCP or UDP allowed", f"{own}.protocol")
         elif not 0 < start < 65536:
@@ -289,15 +276,14 @@ def _ranges(where: str, ranges: Sequence[JsonObject]) -> Iterator[Cause]:
                 yield Cause(f"{protocol} portRanges [{first}-{last}] and [{start}-{end}] overlap", where)
 
 
-def _dhcp(path: str, index: int, options: JsonObject) -> Iterator[Cause]:
-    private = get_list(options, "privateOptions")
-    numbers = [get_int(option, "option") for option in private]
+def _dhcp(path: str, index: int, options: DHCPOptions) -> Iterator[Cause]:
+    numbers = [option.option for option in options.private_options]
     if len(set(numbers)) != len(numbers):
         yield Cause("Found Duplicates: you have provided duplicate DHCPPrivateOptions", path)
     for number in numbers:
         if not 224 <= number <= 254:
             yield Cause("provided DHCPPrivateOptions are out of range, must be in range 224 to 254", path)
-    for position, server in enumerate(get_list(options, "ntpServers")):
+    for position, server in enumerate(options.ntp_servers):
         try:
             ipaddress.IPv4Address(server)
         except ValueError:
@@ -307,11 +293,11 @@ def _dhcp(path: str, index: int, options: JsonObject) -> Iterator[Cause]:
             )
 
 
-def _claims(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Cause]:
+def _claims(path: str, spec: VirtualMachineInstanceSpec, config: ClusterConfig) -> Iterator[Cause]:
     claimed = [
-        (index, network)
-        for index, network in enumerate(_networks(spec))
-        if network.get("resourceClaim") is not None
+        (index, network.name, network.resource_claim)
+        for index, network in enumerate(spec.networks)
+        if network.resource_claim is not None
     ]
     if not claimed:
         return
@@ -322,21 +308,19 @@ def _claims(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Caus
             field,
         )
         return
-    if any(network.get("multus") is not None for network in _networks(spec)):
+    if any(network.multus is not None for network in spec.networks):
         yield Cause("mixing Multus and DRA resourceClaim networks in the same VMI is not supported", field)
-    cards = {get_str(card, "name"): card for card in _interfaces(spec)}
-    defined = {get_str(claim, "name") for claim in get_list(spec, "resourceClaims")}
+    cards = {card.name: card for card in spec.domain.devices.interfaces}
+    defined = {claim.name for claim in spec.resource_claims}
     seen: set[tuple[str, str]] = set()
-    for index, network in claimed:
-        name, where = get_str(network, "name"), f"{field}[{index}]"
-        card = cards.get(name, {})
-        if card.get("sriov") is None and card.get("binding") is None:
+    for index, name, claim in claimed:
+        where, card = f"{field}[{index}]", cards.get(name)
+        if card is None or (card.sriov is None and card.binding is None):
             yield Cause(
                 f'DRA network "{name}" requires an SR-IOV or binding plugin interface',
                 f"{path}.domain.devices.interfaces",
             )
-        claim = get_object(network, "resourceClaim")
-        pair = get_str(claim, "claimName"), get_str(claim, "requestName")
+        pair = claim.claim_name or "", claim.request_name or ""
         if not pair[0]:
             yield Cause("claimName is required for DRA network", f"{where}.resourceClaim.claimName", REQUIRED)
         elif pair[0] not in defined:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import names
+from virtplane.api.core_v1 import (
+    NodeAffinity,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
+    PodAntiAffinity,
+)
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
+from virtplane.api.meta_v1 import LabelSelector, LabelSelectorRequirement
 from virtplane.compute.apiserver.admission.response import Cause
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -22,47 +31,51 @@ def _wrong(path: str, problem: str) -> Cause:
     return Cause(f"{path}: {problem}", path)
 
 
-def _invalid(path: str, value: str, problems: list[str]) -> Iterator[Cause]:
+def _invalid(path: str, value: str, problems: Sequence[str]) -> Iterator[Cause]:
     for problem in problems:
         # KubeVirt counts characters of label keys and values, where Kubernetes counts bytes by now.
         yield _wrong(path, f'Invalid value: "{value}": {problem.replace(" bytes", " characters")}')
 
 
-def affinity(path: str, spec: JsonObject) -> Iterator[Cause]:
+def affinity(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
     """Weights, node terms, selectors and topology keys. Paths lack `affinity`, as users know them."""
-    rules = get_object(spec, "affinity")
-    yield from _node_affinity(f"{path}.nodeAffinity", get_object(rules, "nodeAffinity"))
-    for kind in ("podAffinity", "podAntiAffinity"):
-        yield from _pod_affinity(f"{path}.{kind}", get_object(rules, kind))
+    rules = spec.affinity
+    if rules is None:
+        return
+    if rules.node_affinity is not None:
+        yield from _node_affinity(f"{path}.nodeAffinity", rules.node_affinity)
+    if rules.pod_affinity is not None:
+        yield from _pod_affinity(f"{path}.podAffinity", rules.pod_affinity)
+    if rules.pod_anti_affinity is not None:
+        yield from _pod_affinity(f"{path}.podAntiAffinity", rules.pod_anti_affinity)
 
 
-def _node_affinity(path: str, rules: JsonObject) -> Iterator[Cause]:
-    required = rules.get(_REQUIRED)
-    if isinstance(required, dict):
+def _node_affinity(path: str, rules: NodeAffinity) -> Iterator[Cause]:
+    required = rules.required_during_scheduling_ignored_during_execution
+    if required is not None:
         field = f"{path}.{_REQUIRED}.nodeSelectorTerms"
-        terms = get_list(required, "nodeSelectorTerms")
-        if not terms:
+        if not required.node_selector_terms:
             yield _wrong(field, "Required value: must have at least one node selector term")
-        for index, term in enumerate(terms):
+        for index, term in enumerate(required.node_selector_terms):
             yield from _node_term(f"{field}[{index}]", term)
-    for index, entry in enumerate(get_list(rules, _PREFERRED)):
+    for index, entry in enumerate(rules.preferred_during_scheduling_ignored_during_execution):
         field = f"{path}.{_PREFERRED}[{index}]"
-        yield from _weight(field, entry)
-        yield from _node_term(f"{field}.preference", get_object(entry, "preference"))
+        yield from _weight(field, entry.weight)
+        yield from _node_term(f"{field}.preference", entry.preference)
 
 
-def _node_term(path: str, term: JsonObject) -> Iterator[Cause]:
-    for index, expression in enumerate(get_list(term, "matchExpressions")):
-        field, values = f"{path}.matchExpressions[{index}]", get_list(expression, "values")
-        if get_str(expression, "operator") in ("Gt", "Lt"):
-            if len(values) != 1:
+def _node_term(path: str, term: NodeSelectorTerm) -> Iterator[Cause]:
+    for index, expression in enumerate(term.match_expressions):
+        field = f"{path}.matchExpressions[{index}]"
+        if expression.operator in ("Gt", "Lt"):
+            if len(expression.values) != 1:
                 yield _wrong(f"{field}.values", _SINGLE)
         else:
             yield from _operator(field, expression)
-        yield from _label_name(f"{field}.key", get_str(expression, "key"))
-    for index, expression in enumerate(get_list(term, "matchFields")):
-        field, values = f"{path}.matchFields[{index}]", get_list(expression, "values")
-        operator, key = get_str(expression, "operator"), get_str(expression, "key")
+        yield from _label_name(f"{field}.key", expression.key)
+    for index, expression in enumerate(term.match_fields):
+        field, values = f"{path}.matchFields[{index}]", expression.values
+        operator, key = expression.operator, expression.key
         if operator not in ("In", "NotIn"):
             yield from _invalid(f"{field}.operator", operator, ["not a valid selector operator"])
         elif len(values) != 1:
@@ -74,8 +87,8 @@ def _node_term(path: str, term: JsonObject) -> Iterator[Cause]:
             yield from _invalid(f"{field}.values[{position}]", value, names.is_dns1123_subdomain(value))
 
 
-def _operator(path: str, expression: JsonObject) -> Iterator[Cause]:
-    operator, values = get_str(expression, "operator"), get_list(expression, "values")
+def _operator(path: str, expression: NodeSelectorRequirement | LabelSelectorRequirement) -> Iterator[Cause]:
+    operator, values = expression.operator, expression.values
     if operator in ("In", "NotIn"):
         if not values:
             yield _wrong(f"{path}.values", _ONE_OR_MORE)
@@ -89,51 +102,51 @@ def _label_name(path: str, name: str) -> Iterator[Cause]:
     yield from _invalid(path, name, names.is_qualified_name(name))
 
 
-def _selector(path: str, selector: JsonObject) -> Iterator[Cause]:
-    for key, value in get_object(selector, "matchLabels").items():
+def _selector(path: str, selector: LabelSelector | None) -> Iterator[Cause]:
+    if selector is None:
+        return
+    for key, value in selector.match_labels.items():
         yield from _label_name(f"{path}.matchLabels", key)
         yield from _invalid(f"{path}.matchLabels", value, names.is_label_value(value))
-    for index, expression in enumerate(get_list(selector, "matchExpressions")):
+    for index, expression in enumerate(selector.match_expressions):
         field = f"{path}.matchExpressions[{index}]"
         yield from _operator(field, expression)
-        yield from _label_name(f"{field}.key", get_str(expression, "key"))
-        for position, value in enumerate(get_list(expression, "values")):
+        yield from _label_name(f"{field}.key", expression.key)
+        for position, value in enumerate(expression.values):
             yield from _invalid(f"{field}.values[{position}]", value, names.is_label_value(value))
 
 
-def _pod_affinity(path: str, rules: JsonObject) -> Iterator[Cause]:
-    for index, term in enumerate(get_list(rules, _REQUIRED)):
+def _pod_affinity(path: str, rules: PodAffinity | PodAntiAffinity) -> Iterator[Cause]:
+    for index, term in enumerate(rules.required_during_scheduling_ignored_during_execution):
         yield from _pod_term(f"{path}.{_REQUIRED}[{index}]", term)
-    for index, entry in enumerate(get_list(rules, _PREFERRED)):
+    for index, entry in enumerate(rules.preferred_during_scheduling_ignored_during_execution):
         field = f"{path}.{_PREFERRED}[{index}]"
-        yield from _weight(field, entry)
-        yield from _pod_term(f"{field}.podAffinityTerm", get_object(entry, "podAffinityTerm"))
+        yield from _weight(field, entry.weight)
+        yield from _pod_term(f"{field}.podAffinityTerm", entry.pod_affinity_term)
 
 
-def _pod_term(path: str, term: JsonObject) -> Iterator[Cause]:
-    for key in ("labelSelector", "namespaceSelector"):
-        yield from _selector(f"{path}.{key}", get_object(term, key))
-    for name in get_list(term, "namespaces"):
+def _pod_term(path: str, term: PodAffinityTerm) -> Iterator[Cause]:
+    yield from _selector(f"{path}.labelSelector", term.label_selector)
+    yield from _selector(f"{path}.namespaceSelector", term.namespace_selector)
+    for name in term.namespaces:
         yield from _invalid(f"{path}.namespace", name, names.is_dns1123_label(name))
-    key = get_str(term, "topologyKey")
-    if not key:
+    if not term.topology_key:
         yield _wrong(f"{path}.topologyKey", "Required value: can not be empty")
-    yield from _label_name(f"{path}.topologyKey", key)
+    yield from _label_name(f"{path}.topologyKey", term.topology_key)
 
 
-def _weight(path: str, entry: JsonObject) -> Iterator[Cause]:
-    weight = get_int(entry, "weight")
+def _weight(path: str, weight: int) -> Iterator[Cause]:
     if not 1 <= weight <= 100:
         yield _wrong(f"{path}.weight", f"Invalid value: {weight}: must be in the range 1-100")
 
 
-def topology_spread(path: str, spec: JsonObject) -> Iterator[Cause]:
+def topology_spread(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
     """Skew, topology key and what happens when a constraint cannot be met."""
-    constraints = get_list(spec, "topologySpreadConstraints")
-    pairs = [(get_str(entry, "topologyKey"), get_str(entry, "whenUnsatisfiable")) for entry in constraints]
+    constraints = spec.topology_spread_constraints
+    pairs = [(entry.topology_key, entry.when_unsatisfiable) for entry in constraints]
     for index, constraint in enumerate(constraints):
         base = f"{path}.topologySpreadConstraints"
-        field, skew = f"{base}[{index}]", get_int(constraint, "maxSkew")
+        field, skew = f"{base}[{index}]", constraint.max_skew
         if skew <= 0:
             yield _wrong(f"{field}.maxSkew", f"Invalid value: {skew}: must be greater than zero")
         key, action = pairs[index]
@@ -146,7 +159,7 @@ def topology_spread(path: str, spec: JsonObject) -> Iterator[Cause]:
                 f"{field}.whenUnsatisfiable",
                 f'Unsupported value: "{action}": supported values: "DoNotSchedule", "ScheduleAnyway"',
             )
-        yield from _selector(f"{base}.labelSelector", get_object(constraint, "labelSelector"))
+        yield from _selector(f"{base}.labelSelector", constraint.label_selector)
         if pairs[index] in pairs[index + 1 :]:
             yield _wrong(
                 f"{field}.{{topologyKey, whenUnsatisfiable}}", f'Duplicate value: "{{{key}, {action}}}"'

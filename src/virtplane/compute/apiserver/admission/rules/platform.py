@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from virtplane.api.kubevirt_v1.devices import Watchdog
+from virtplane.api.kubevirt_v1.features import FeatureHyperv, FeatureState, is_on
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, REQUIRED, Cause
-from virtplane.compute.apiserver.admission.rules.devices import is_enabled
 from virtplane.compute.apiserver.admission.rules.disks import bus_of, target_of
 
 HYPERV_NEEDS: tuple[tuple[str, str], ...] = (
@@ -26,63 +27,67 @@ _VIDEO = {
 }
 
 
-def hyperv(path: str, spec: JsonObject) -> Iterator[Cause]:
+def hyperv(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
     """What an enlightenment builds on must not be switched off."""
-    features = get_object(spec, "domain", "features")
-    enlightenments = features.get("hyperv")
-    passthrough = features.get("hypervPassthrough")
-    if isinstance(enlightenments, dict) and isinstance(passthrough, dict) and is_enabled(passthrough):
+    enlightenments = spec.domain.features.hyperv
+    if enlightenments is None:
+        return
+    if is_on(spec.domain.features.hyperv_passthrough):
         yield Cause(
             "Cannot explicitly set hyperV features if HypervPassthrough is being used."
             " Please use either HyperV or HypervPassthrough.",
             f"{path}.domain.features.hyperv",
         )
-    if not isinstance(enlightenments, dict):
-        return
     # The prefix is applied twice; clients know the paths that way.
     base = f"{path}.domain.features.hyperv.domain.features.hyperv"
+    states = _states(enlightenments)
     for name, needed in HYPERV_NEEDS:
-        if is_enabled(enlightenments.get(name)) and not is_enabled(enlightenments.get(needed)):
+        if is_on(states[name]) and not is_on(states[needed]):
             yield Cause(f"'{base}.{name}' requires '{base}.{needed}', which was disabled.", f"{base}.{name}")
-    if is_enabled(enlightenments.get("evmcs")):
+    if is_on(enlightenments.evmcs):
         yield from _vmx(path, spec)
 
 
-def _vmx(path: str, spec: JsonObject) -> Iterator[Cause]:
+def _states(enlightenments: FeatureHyperv) -> dict[str, FeatureState | None]:
+    """Those that `HYPERV_NEEDS` names."""
+    return {
+        "evmcs": enlightenments.evmcs,
+        "ipi": enlightenments.ipi,
+        "synic": enlightenments.synic,
+        "synictimer": enlightenments.synictimer,
+        "tlbflush": enlightenments.tlbflush,
+        "vapic": enlightenments.vapic,
+        "vpindex": enlightenments.vpindex,
+    }
+
+
+def _vmx(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
     field = f"{path}.domain.cpu.features"
-    vmx = [
-        feature
-        for feature in get_list(spec, "domain", "cpu", "features")
-        if get_str(feature, "name") == "vmx"
-    ]
-    if not vmx:
+    vmx = next((feature for feature in spec.domain.cpu.features if feature.name == "vmx"), None)
+    if vmx is None:
         yield Cause("vmx cpu feature is required when evmcs is set", field, REQUIRED)
-    elif get_str(vmx[0], "policy") != "require":
+    elif vmx.policy != "require":
         yield Cause("vmx cpu feature has to be set to require policy", field)
 
 
-def architecture(path: str, spec: JsonObject) -> Iterator[Cause]:
+def architecture(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
     """What the instance's architecture does not have."""
-    name = get_str(spec, "architecture")
+    name, devices = spec.architecture or "", spec.domain.devices
     if name not in ARCHITECTURES:
         yield Cause(f"unsupported architecture: {name}", f"{path}.architecture")
         return
     if name == "arm64":
         yield from _arm64(path, spec)
     else:
-        device, label, what = (
-            ("i6300esb", "amd64", "I6300ESB") if name == "amd64" else ("diag288", "s390x", "Diag288")
-        )
-        watchdog = get_object(spec, "domain", "devices").get("watchdog")
-        others = {"i6300esb", "diag288"} - {device}
-        if isinstance(watchdog, dict) and any(watchdog.get(other) is not None for other in others):
+        watchdog = devices.watchdog or Watchdog(name="")
+        what, other = ("I6300ESB", watchdog.diag288) if name == "amd64" else ("Diag288", watchdog.i6300esb)
+        if other is not None:
             yield Cause(
-                f"{label} only supports {what} watchdog device",
+                f"{name} only supports {what} watchdog device",
                 f"{path}.domain.devices.watchdog",
                 NOT_SUPPORTED,
             )
-    video = get_object(spec, "domain", "devices").get("video")
-    model = get_str(video, "type") if isinstance(video, dict) else ""
+    model = devices.video.type if devices.video is not None else None
     if model and model not in _VIDEO[name]:
         yield Cause(
             f"video model '{model}' is not supported on {name} architecture",
@@ -91,28 +96,28 @@ def architecture(path: str, spec: JsonObject) -> Iterator[Cause]:
         )
 
 
-def _arm64(path: str, spec: JsonObject) -> Iterator[Cause]:
-    domain = get_object(spec, "domain")
-    base = f"{path}.domain"
-    if get_object(domain, "firmware", "bootloader").get("bios") is not None:
+def _arm64(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
+    domain, base = spec.domain, f"{path}.domain"
+    if domain.firmware.bootloader.bios is not None:
         yield Cause(
             "Arm64 does not support bios boot, please change to uefi boot",
             f"{base}.firmware.bootloader.bios",
             NOT_SUPPORTED,
         )
-    if get_str(domain, "cpu", "model") not in ("", "host-passthrough"):
+    if domain.cpu.model not in (None, "", "host-passthrough"):
         yield Cause(
             "currently, host-passthrough is the only model supported on Arm64",
             f"{base}.cpu.model",
             NOT_SUPPORTED,
         )
-    for index, disk in enumerate(get_list(domain, "devices", "disks")):
+    for index, disk in enumerate(domain.devices.disks):
         if bus_of(disk) not in ("", "virtio", "scsi"):
             yield Cause(
                 "Arm64 not support this disk bus type, please use virtio or scsi",
                 f"{base}.devices.disks[{index}].{target_of(disk)}.bus",
                 NOT_SUPPORTED,
             )
-    for device, what in (("watchdog", "Watchdog"), ("sound", "sound")):
-        if get_object(domain, "devices").get(device) is not None:
-            yield Cause(f"Arm64 not support {what} device", f"{base}.devices.{device}", NOT_SUPPORTED)
+    if domain.devices.watchdog is not None:
+        yield Cause("Arm64 not support Watchdog device", f"{base}.devices.watchdog", NOT_SUPPORTED)
+    if domain.devices.sound is not None:
+        yield Cause("Arm64 not support sound device", f"{base}.devices.sound", NOT_SUPPORTED)

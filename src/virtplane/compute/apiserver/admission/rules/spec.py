@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubecore.json import JsonObject, get_list, get_str
 from virtplane.api import feature_gates
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.compute.apiserver.admission.response import Cause
 from virtplane.compute.apiserver.admission.rules import (
     claims,
@@ -19,10 +19,8 @@ from virtplane.compute.apiserver.admission.rules import (
     volumes,
 )
 
-_DISCONTINUED_GATES = (("Passt", "passt"), ("Macvtap", "macvtap"))
 
-
-def spec_causes(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Cause]:
+def spec_causes(path: str, spec: VirtualMachineInstanceSpec, config: ClusterConfig) -> Iterator[Cause]:
     """Everything wrong with a spec that lies under `path`."""
     yield from general.host_names(path, spec)
     yield from compute.memory(path, spec, config)
@@ -44,8 +42,8 @@ def spec_causes(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[
     yield from general.probes(path, spec)
     yield from general.probes_need_pod_network(path, spec)
     yield from disk_causes(path, spec)
-    yield from devices.firmware(path, spec)
-    yield from volumes.volumes(f"{path}.volumes", get_list(spec, "volumes"), config)
+    yield from devices.firmware(path, spec.domain)
+    yield from volumes.volumes(f"{path}.volumes", spec.volumes, config)
     yield from volumes.container_paths(path, spec)
     yield from volumes.credentials(path, spec)
     yield from general.dns(path, spec)
@@ -62,36 +60,33 @@ def spec_causes(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[
     yield from general.utility_volumes(path, spec)
 
 
-def disk_causes(path: str, spec: JsonObject) -> Iterator[Cause]:
+def disk_causes(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
     """The rules on disks alone."""
-    return disks.disks(f"{path}.domain.devices.disks", get_list(spec, "domain", "devices", "disks"))
+    return disks.disks(f"{path}.domain.devices.disks", spec.domain.devices.disks)
 
 
-def storage_causes(path: str, spec: JsonObject) -> Iterator[Cause]:
+def storage_causes(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
     """What storage checks on its own before all the rest: disks, paths within images, utility volumes."""
     yield from disk_causes(path, spec)
     yield from volumes.container_paths(path, spec)
     yield from general.utility_volumes(path, spec)
 
 
-def discontinued_gates(spec: JsonObject, config: ClusterConfig) -> Iterator[Cause]:
+def discontinued_gates(spec: VirtualMachineInstanceSpec, config: ClusterConfig) -> Iterator[Cause]:
     """Removed features that are used while their gates are still listed."""
-    interfaces = get_list(spec, "domain", "devices", "interfaces")
-    for gate, binding in _DISCONTINUED_GATES:
-        uses = any(
-            interface.get(binding) is not None or get_str(interface, "binding", "name") == binding
-            for interface in interfaces
-        )
-        if uses and gate in config.enabled_gates:
+    cards = spec.domain.devices.interfaces
+    plugins = {card.binding.name for card in cards if card.binding is not None}
+    for gate, is_used in (
+        ("Passt", "passt" in plugins or any(card.passt is not None for card in cards)),
+        ("Macvtap", "macvtap" in plugins or any(card.macvtap is not None for card in cards)),
+        ("ExperimentalVirtiofsSupport", bool(spec.domain.devices.filesystems)),
+    ):
+        if is_used and gate in config.enabled_gates:
             yield Cause(feature_gates.DISCONTINUED[gate], "")
-    uses_virtiofs = bool(get_list(spec, "domain", "devices", "filesystems"))
-    gate = "ExperimentalVirtiofsSupport"
-    if uses_virtiofs and gate in config.enabled_gates:
-        yield Cause(feature_gates.DISCONTINUED[gate], "")
 
 
-def deprecation_warnings(spec: JsonObject, config: ClusterConfig) -> list[str]:
+def deprecation_warnings(spec: VirtualMachineInstanceSpec, config: ClusterConfig) -> list[str]:
     """Warnings about deprecated gates that are listed."""
-    if "MultiArchitecture" in config.enabled_gates and get_str(spec, "architecture"):
+    if "MultiArchitecture" in config.enabled_gates and spec.architecture:
         return [feature_gates.DEPRECATED["MultiArchitecture"]]
     return []
