@@ -1,4 +1,4 @@
-"""What controllers make of objects that they read as structs: references, patches, and copies as written."""
+"""Helpers for objects decoded into structs: references, patches, and the original documents."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class Object(HasMetadata, Protocol):
 
 
 def described(obj: Object) -> JsonObject:
-    """Kind and metadata as a document: for events, owner references and the tests of patches."""
+    """Kind and metadata as a document, for events, owner references and tests in patches."""
     return {"apiVersion": obj.api_version, "kind": obj.kind, "metadata": encode(obj.metadata)}
 
 
 def owners_patch(obj: HasMetadata, owners: Iterable[OwnerReference]) -> list[JsonObject]:
-    """Operations that give the object these owners; none where it has them."""
+    """The operations that set the owner references of an object; none if it has them."""
     before = {"metadata": encode(obj.metadata)}
     after: JsonObject = {**before["metadata"], "ownerReferences": [encode(owner) for owner in owners]}
     if not after["ownerReferences"]:
@@ -88,12 +88,12 @@ def finalizer_patch(metadata: ObjectMeta, finalizer: str, *, present: bool) -> l
 
 
 def controller_reference(owner: Object, kind: ResourceType) -> OwnerReference:
-    """The reference by which `owner` manages another object."""
+    """The owner reference by which `owner` controls another object."""
     return decode(OwnerReference, meta.new_controller_ref(described(owner), kind))
 
 
 def condition_documents(conditions: Iterable[Condition]) -> list[JsonObject]:
-    """Conditions as KubeVirt writes them: both times are always there, null where there is none."""
+    """Conditions as KubeVirt writes them: both times are always present, and may be null."""
     times: JsonObject = {"lastProbeTime": None, "lastTransitionTime": None}
     return [times | encode(condition) for condition in conditions]
 
@@ -159,7 +159,7 @@ async def leave_unfit(
 
     One that is being deleted loses `finalizer`. Raises StatusError.
     """
-    logger.error("an object cannot be read and is left alone until it is corrected: %s", error)
+    logger.error("an object cannot be decoded and is ignored until it is corrected: %s", error)
     try:
         found = await cluster.client.get(kind, key[1], key[0])
     except StatusError as failure:

@@ -33,7 +33,7 @@ _RETRY_SECONDS = 2.0
 
 
 class _KindsChanged(Exception):
-    """The cluster began or ceased to serve a kind of another product."""
+    """The cluster started or stopped serving one of `OPTIONAL_KINDS`."""
 
 
 class VirtController:
@@ -42,7 +42,9 @@ class VirtController:
     name = "virt-controller"
 
     async def run(self, context: Context) -> None:
-        """Run the controllers while this replica leads; begin anew when optional kinds come or go."""
+        """Run the controllers while this replica is the leader; restart them when the optional kinds
+        change.
+        """
         client = context.client(self.name)
         image = str(context.settings.get("image") or "")
         images = Images(
@@ -68,7 +70,7 @@ class VirtController:
                     try:
                         await manager.run()
                     except* _KindsChanged:
-                        logger.info("The set of served kinds changed: starting controllers anew")
+                        logger.info("The set of served kinds changed: restarting the controllers")
                 await asyncio.sleep(_RETRY_SECONDS)
 
         await elector.run(lead)

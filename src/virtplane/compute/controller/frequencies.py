@@ -25,7 +25,7 @@ _TOLERANCE = 250 / 1_000_000
 def frequencies_of_guests(
     vmis: Iterable[VirtualMachineInstance], nodes: Iterable[JsonObject], settings: ClusterConfig
 ) -> set[int]:
-    """Those that guests have, and the one that the next guest would get."""
+    """The frequencies of running guests, and the one that the next guest would get."""
     in_use = {tsc_frequency(vmi) for vmi in vmis if not is_final(vmi)} - {0}
     configured = settings.configuration.developer_configuration.minimum_cluster_tsc_frequency
     if configured is not None:
@@ -37,7 +37,7 @@ def frequencies_of_guests(
 
 
 def label_changes(node: JsonObject, wanted: Iterable[int]) -> dict[str, str | None]:
-    """What to patch on the node: labels to add, and None for those that have to go."""
+    """The patch of the node's labels: labels to add, and None for labels to remove."""
     present = meta.labels(node)
     own = _own(present)
     offered = {own} | {item for item in wanted if _fits(item, own, present)} if own else set()

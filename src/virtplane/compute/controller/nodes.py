@@ -29,7 +29,7 @@ _REASON = "NodeUnresponsive"
 
 
 def is_unresponsive(node: JsonObject | None, now: datetime) -> bool:
-    """Whether the node is gone or its agent silent for too long. Nodes without agent do not count."""
+    """Whether the node is deleted, or virt-handler's heartbeat too old (False if there was none)."""
     if node is None:
         return True
     beat = meta.annotations(node).get(HEARTBEAT)
@@ -42,14 +42,14 @@ def is_unresponsive(node: JsonObject | None, now: datetime) -> bool:
 
 
 def is_lost(vmi: VirtualMachineInstance, own: list[JsonObject]) -> bool:
-    """Whether a guest cannot be running any more: no launcher of its node is left alive."""
+    """Whether a guest cannot be running any more, because its node has no running launcher pod."""
     if is_final(vmi) or not vmi.status.node_name:
         return False
     return all(pods.is_down(pod) for pod in own if not pods.is_attachment(pod))
 
 
 class NodeController:
-    """Looks at every node twice a minute, and when it changes."""
+    """Checks every node twice a minute, and when it changes."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

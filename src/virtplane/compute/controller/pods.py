@@ -1,4 +1,4 @@
-"""Facts about launcher pods, read from the pod alone."""
+"""Facts about launcher pods, computed from the pod alone."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _PULL_FAILURES = ("ErrImagePull", "ImagePullBackOff")
 
 
 def is_temporary(pod: JsonObject) -> bool:
-    """Whether the pod only makes volumes bind."""
+    """Whether the pod exists only to make claims bind (WaitForFirstConsumer)."""
     return meta.annotations(pod).get(EPHEMERAL_ANNOTATION) == "true"
 
 
 def is_attachment(pod: JsonObject) -> bool:
-    """Whether the pod brings hotplugged volumes to the node."""
+    """Whether the pod is an attachment pod, which brings hotplugged volumes to the node."""
     return meta.labels(pod).get("kubevirt.io") == "hotplug-disk"
 
 
 def is_finished(pod: JsonObject) -> bool:
-    """Whether all its containers have ended for good."""
+    """Whether all containers of the pod have terminated."""
     return get_str(pod, "status", "phase") in ("Succeeded", "Failed")
 
 
 def is_down(pod: JsonObject | None) -> bool:
-    """Whether the pod is gone or about to be."""
+    """Whether the pod is deleted, being deleted, or terminated."""
     return pod is None or meta.is_being_deleted(pod) or is_finished(pod)
 
 
 def is_ready(pod: JsonObject) -> bool:
-    """Whether the guest can be started in the pod: the compute container runs, others are ready."""
+    """Whether the guest can be started: the compute container runs, and the other containers are ready."""
     if meta.is_being_deleted(pod):
         return False
     if get_str(pod, "status", "phase") != "Running":
@@ -53,7 +53,7 @@ def is_ready(pod: JsonObject) -> bool:
 
 
 def image_failure(pod: JsonObject) -> tuple[str, str] | None:
-    """Reason and message of a container that waits for an image that cannot be pulled."""
+    """Reason and message of a container whose image cannot be pulled."""
     status = get_object(pod, "status")
     for container in [*get_list(status, "initContainerStatuses"), *get_list(status, "containerStatuses")]:
         waiting = get_object(container, "state", "waiting")
@@ -63,7 +63,7 @@ def image_failure(pod: JsonObject) -> tuple[str, str] | None:
 
 
 def compute_image(pod: JsonObject) -> str:
-    """The image of the container that runs the guest."""
+    """The image of the compute container."""
     for container in get_list(pod, "spec", "containers"):
         if container.get("name") == "compute":
             return get_str(container, "image")
@@ -71,7 +71,7 @@ def compute_image(pod: JsonObject) -> str:
 
 
 def node_of(pod: JsonObject) -> str:
-    """The node that the pod is bound to; empty when it has none."""
+    """The node that the pod is bound to; empty if there is none."""
     return get_str(pod, "spec", "nodeName")
 
 

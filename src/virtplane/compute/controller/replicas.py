@@ -1,4 +1,4 @@
-"""What pools and replica sets have in common: their status."""
+"""The status of pools and replica sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long automatic migrations wait after failures: twice as long after each, from twenty seconds on."""
+"""Back-off of automatic migrations after failures: twenty seconds, doubled after each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _AUTOMATIC = (labels.EVACUATION_MIGRATION, labels.WORKLOAD_UPDATE_MIGRATION)
 
 
 def remaining_seconds(migrations: Iterable[VirtualMachineInstanceMigration], now: datetime) -> float:
-    """Seconds until the next automatic migration of an instance, given its migrations so far."""
+    """The seconds until the next automatic migration of an instance, computed from its previous
+    migrations.
+    """
     failures, last = 0, ""
     for migration in sorted(migrations, key=lambda item: item.metadata.created, reverse=True):
         if not any(key in migration.metadata.annotations for key in _AUTOMATIC):

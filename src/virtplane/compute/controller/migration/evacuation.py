@@ -1,4 +1,4 @@
-"""Moves guests away from nodes that are drained, and those whose eviction was asked for."""
+"""Evacuation: migrates guests from drained nodes, and guests whose launcher pod was to be evicted."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _UNREADABLE_SECONDS = 60.0
 
 
 def is_drained(node: JsonObject | None, taint_key: str) -> bool:
-    """Whether the node carries the taint by which administrators drain it of guests."""
+    """Whether the node has the taint by which administrators drain it of guests."""
     taints = get_list(node, "spec", "taints")
     return any(item.get("key") == taint_key and item.get("effect") == "NoSchedule" for item in taints)
 
 
 def is_candidate(vmi: VirtualMachineInstance, default_strategy: str, *, drained: bool) -> bool:
-    """Whether a running instance is to be moved from its node, and can be."""
+    """Whether a running instance must be evacuated and can be migrated."""
     status = vmi.status
     if not drained and (status.evacuation_node_name or "") != (status.node_name or ""):
         return False
@@ -43,7 +43,7 @@ def is_candidate(vmi: VirtualMachineInstance, default_strategy: str, *, drained:
 
 
 def evacuation(vmi: VirtualMachineInstance) -> JsonObject:
-    """The migration that moves an instance from its node."""
+    """The migration that evacuates an instance."""
     by_descheduler = vmi.metadata.annotations.get(labels.EVICTION_SOURCE) == "descheduler"
     return {
         "apiVersion": _KIND.api_version,
@@ -61,7 +61,7 @@ def evacuation(vmi: VirtualMachineInstance) -> JsonObject:
 
 
 class EvacuationController:
-    """Makes migrations, node by node."""
+    """Creates migrations for evacuations, node by node."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -93,7 +93,7 @@ class EvacuationController:
                 migrations = self._cluster.migrations_of(vmi)
             except UnfitDocument:
                 wait = min(wait or _UNREADABLE_SECONDS, _UNREADABLE_SECONDS)
-                continue  # It may be under way. The controller of migrations reports it.
+                continue  # The migration may be running; the migration controller reports it as undecodable.
             if not all(phases.is_finished(item) for item in migrations):
                 continue
             remaining = backoff.remaining_seconds(migrations, times.now())
@@ -111,12 +111,12 @@ class EvacuationController:
             text = f"Created Migration {meta.name(created)}"
             self._cluster.recorder.event(described(vmi), "Normal", "SuccessfulCreate", text)
         if failure is not None:
-            raise failure  # the others have had their turn; this one is tried again, ever less often
+            raise failure  # other instances had their turn; this one is retried with back-off
         return RequeueAfter(wait) if wait else DONE
 
 
 def _changes_taints(event: EventType, old: JsonObject | None, new: JsonObject) -> bool:
-    """Whether guests may have to leave the node now, or no longer; heartbeats change nothing."""
+    """Whether a change of the node affects evacuation; heartbeats do not."""
     if old is None or event == "DELETED":
         return True
     return get_list(old, "spec", "taints") != get_list(new, "spec", "taints")

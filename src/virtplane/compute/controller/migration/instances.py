@@ -20,7 +20,9 @@ _NONROOT = "kubevirt.io/nonroot"
 
 
 async def set_runtime_user(cluster: Cluster, vmi: VirtualMachineInstance) -> VirtualMachineInstance:
-    """The guest arrives under the user that launchers run as now. Gives the instance as it is then."""
+    """Set the user that launchers run as now, under which the guest will run. Returns the changed
+    instance.
+    """
     is_root = cluster.settings().gate("Root")
     old = await as_written(cluster, _KIND, vmi)
     new = deep_copy(old)
@@ -33,7 +35,9 @@ async def set_runtime_user(cluster: Cluster, vmi: VirtualMachineInstance) -> Vir
 async def set_state(
     cluster: Cluster, vmi: VirtualMachineInstance, state: JsonObject, target_node: str | None = None
 ) -> None:
-    """Writes the migration state, and with `target_node` the label by which that node's agent finds it."""
+    """Write the migration state, and with `target_node` the label by which that node's virt-handler
+    finds it.
+    """
     old = await as_written(cluster, _KIND, vmi)
     new = deep_copy(old)
     new["status"]["migrationState"] = state

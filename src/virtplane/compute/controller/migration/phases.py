@@ -1,4 +1,4 @@
-"""The next phase of a migration, decided from it, the instance and the target pod."""
+"""The next phase of a migration, computed from the migration, the instance and the target pod."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _AFTER_CREATION = ("Scheduling", "Scheduled", "PreparingTarget", "TargetReady", 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a migration's phase depends on."""
+    """The objects on which a migration's phase depends."""
 
     vmi: VirtualMachineInstance | None
     target: JsonObject | None
@@ -54,7 +54,7 @@ class Around:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What a migration should say, and the event that tells of its end."""
+    """The new status of a migration, and the event that reports its end."""
 
     status: JsonObject
     is_released: bool = False
@@ -63,7 +63,7 @@ class Next:
 
 
 def phase_of(migration: VirtualMachineInstanceMigration) -> str:
-    """The phase, empty before the first."""
+    """The phase; empty before the first."""
     return migration.status.phase or ""
 
 
@@ -73,20 +73,20 @@ def is_finished(migration: VirtualMachineInstanceMigration) -> bool:
 
 
 def runs(vmi: VirtualMachineInstance) -> bool:
-    """Whether there is a guest on some node that could be moved."""
+    """Whether the instance has a running guest that could be migrated."""
     return vmi.status.phase == "Running" and bool(vmi.status.node_name)
 
 
 def state_of(
     vmi: VirtualMachineInstance | None, migration: VirtualMachineInstanceMigration
 ) -> VirtualMachineInstanceMigrationState | None:
-    """The instance's migration state, where it is this migration's."""
+    """The instance's migration state, if it is about this migration."""
     state = vmi.status.migration_state if vmi is not None else None
     return state if state is not None and state.migration_uid == migration.metadata.uid else None
 
 
 def next_state(migration: VirtualMachineInstanceMigration, around: Around) -> Next:
-    """One step further, or the end."""
+    """The next phase and status."""
     phase, known = phase_of(migration), condition_documents(migration.status.conditions)
     status: JsonObject = {**encode(migration.status), "conditions": known}
     if phase in FINAL_PHASES:
@@ -119,7 +119,7 @@ def _event(phase: str, failure: str) -> tuple[EventKind, str, str] | None:
 
 
 def _is_released(phase: str, migration: VirtualMachineInstanceMigration, around: Around) -> bool:
-    """The finalizer goes once nothing of the failed target is left."""
+    """The finalizer is removed once no object of a failed target is left."""
     is_gone = around.target is None or pods.is_down(around.target)
     return phase == "Succeeded" or is_gone or not migration.metadata.is_being_deleted
 
@@ -135,7 +135,7 @@ def _failure(migration: VirtualMachineInstanceMigration, around: Around) -> str:
         return _CANCELED
     if around.is_blocked and not phase:
         return "VMI is not eligible for migration because another migration job is in progress."
-    # An earlier migration's state is there until this one is handed off: it says nothing of this one.
+    # Before the hand-off, the instance may still have the state of an earlier migration.
     is_completed = state is not None and bool(state.completed)
     if around.target is not None and pods.is_down(around.target) and not is_completed:
         return "Migration failed because target pod shutdown during migration"
@@ -163,7 +163,7 @@ def _set_conditions(known: list[JsonObject], failure: str, around: Around) -> No
 
 
 def _following(phase: str, around: Around, state: VirtualMachineInstanceMigrationState | None) -> str:
-    """The phase after `phase` where what it waits for is there, else `phase`."""
+    """The phase after `phase` if its condition is met, else `phase`."""
     target, state = around.target, state or VirtualMachineInstanceMigrationState()
     reached = {
         "": True,

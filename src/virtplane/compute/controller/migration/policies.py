@@ -1,4 +1,4 @@
-"""The settings of a migration: install-wide ones, overridden by the policy that fits best."""
+"""The settings of a migration: those of the installation, overridden by the best matching policy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _fits(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
 
 
 def configuration(config: ClusterConfig, policy: MigrationPolicy | None) -> JsonObject:
-    """The settings that the node agents go by."""
+    """The settings that virt-handler uses for the migration."""
     result = encode(config.configuration.migrations)
     if policy is not None:
         result |= _overrides(policy)

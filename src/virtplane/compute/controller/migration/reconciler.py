@@ -66,7 +66,7 @@ class MigrationController:
         return [(meta.namespace(pod), name)] if name else []
 
     async def _reconcile(self, key: Key) -> Result:
-        may_act = await self._expected.settled(key)  # first: what is read then is what it is about
+        may_act = await self._expected.settled(key)  # observe the expectations before reading the caches
         try:
             migration = self._cluster.migrations.get(*key)
             name = (migration.spec.vmi_name or "") if migration is not None else ""
@@ -79,7 +79,7 @@ class MigrationController:
             await self._remove_leftovers(key)
             return DONE
         if not may_act:
-            return DONE  # a target may be on its way: the migration must not end before it is known
+            return DONE  # A target may be pending creation: wait, so that it is not left behind.
         if await self._mark(migration):
             return DONE
         if vmi is None and not migration.metadata.is_being_deleted:
@@ -159,7 +159,8 @@ class MigrationController:
     ) -> tuple[str, float]:
         wait = _WAIT_SECONDS.get(migration.spec.priority or "", _OTHER_WAIT_SECONDS)
         if not phases.runs(vmi) or len(vmi.status.active_pods) > 1:
-            return "", wait  # nothing to move yet; or an earlier target, or source, has not gone
+            # there is no guest to migrate yet, or an earlier target or source pod still exists
+            return "", wait
         if not self._has_room(vmi):
             return "", wait
         self._starting.add(key)
@@ -184,7 +185,7 @@ class MigrationController:
                 created = await self._cluster.client.create(resources.PODS, pod)
         except StatusError as error:
             if is_already_exists(error):
-                return "", wait  # it was made before, and the cache is about to show it
+                return "", wait  # created before, but not in the cache yet
             text = f"Error creating pod: {error.message}"
             self._cluster.recorder.event(described(vmi), "Warning", "FailedCreate", text)
             return (error.message if "exceeded quota" in error.message else ""), wait
@@ -200,7 +201,9 @@ class MigrationController:
         return self._cluster.render_inputs(vmi, name, target.image_digests(source))
 
     def _has_room(self, vmi: VirtualMachineInstance) -> bool:
-        """Whether the limits of the cluster and of the source node allow one more."""
+        """Whether the limits of parallel migrations allow one more, in the cluster and from the source
+        node.
+        """
         settings = self._cluster.settings()
         total = outgoing = 0
         for item in self._cluster.migrations.list():
@@ -215,14 +218,14 @@ class MigrationController:
         return total < settings.parallel_migrations and outgoing < settings.parallel_outbound_migrations
 
     def _instance(self, namespace: str, name: str) -> VirtualMachineInstance | None:
-        """An instance, where it is there and can be read."""
+        """The instance, if it exists and can be decoded."""
         try:
             return self._cluster.vmis.get(namespace, name)
         except UnfitDocument:
             return None
 
     def _has_target(self, migration: VirtualMachineInstanceMigration, vmi: VirtualMachineInstance) -> bool:
-        """Whether there is a target, or one is on its way."""
+        """Whether a target pod exists or its creation is pending."""
         key = key_of(migration)
         if key in self._starting or not self._expected.satisfied(key):
             return True
@@ -231,7 +234,7 @@ class MigrationController:
     async def _watch_pending(
         self, migration: VirtualMachineInstanceMigration, vmi: VirtualMachineInstance, pod: JsonObject
     ) -> float:
-        """Deletes a target that no node takes for too long. Gives when to look again."""
+        """Delete a target pod that stays unscheduled for too long. Returns when to check again."""
         if get_str(pod, "status", "phase") != "Pending":
             return 0.0
         age = (times.now() - times.parse_time(meta.creation_timestamp(pod))).total_seconds()
@@ -252,12 +255,12 @@ class MigrationController:
     async def _hand_off(
         self, migration: VirtualMachineInstanceMigration, vmi: VirtualMachineInstance, around: Around
     ) -> None:
-        """Tells the node agents what to do, by the instance's status."""
+        """Hand the migration off to virt-handler by writing the instance's status."""
         present = phases.state_of(vmi, migration)
         if (present is not None and present.target_node) or around.target is None:
             return
         if not phases.runs(vmi):
-            return  # the cache is late: the target was made for a running guest
+            return  # the cache is stale: the target was created for a running guest
         namespace = self._cluster.namespaces.get(None, vmi.metadata.namespace) or {}
         found = self._cluster.migration_policies.list()
         policy = policies.matching_policy(found, vmi.metadata.labels, meta.labels(namespace))
@@ -292,7 +295,7 @@ class MigrationController:
         await instances.set_state(self._cluster, vmi, encode(ended))
 
     async def _announce_ready(self, vmi: VirtualMachineInstance, pod: JsonObject) -> None:
-        """The target's pod learns when its guest arrived."""
+        """Tell the target pod, by an annotation, when its guest has arrived."""
         state = vmi.status.migration_state
         moment = state.target_node_domain_ready_timestamp if state is not None else None
         key = "kubevirt.io/migration-target-ready-timestamp"
@@ -306,7 +309,7 @@ class MigrationController:
     async def _cancel(
         self, migration: VirtualMachineInstanceMigration, vmi: VirtualMachineInstance, around: Around
     ) -> None:
-        """Before the hand-off the target goes; afterwards the node agent is asked to stop."""
+        """Cancel: delete the target before the hand-off; afterwards ask virt-handler to abort."""
         state = phases.state_of(vmi, migration)
         if state is None:
             if around.target is not None and not meta.is_being_deleted(around.target):
@@ -333,13 +336,13 @@ class MigrationController:
     async def _remove_target(
         self, migration: VirtualMachineInstanceMigration, vmi: VirtualMachineInstance
     ) -> None:
-        """What a failed migration made does not stay: no other could begin beside it."""
+        """Delete the target of a failed migration: otherwise no other migration could start."""
         pod = self._target(migration, self._cluster.pods_of(vmi.metadata.uid))
         if pod is not None and target.is_leftover(pod, vmi):
             await self._delete_pod(pod)
 
     async def _remove_leftovers(self, key: Key) -> None:
-        """Targets of a migration that is gone, such as those whose creation took effect after its end."""
+        """Delete targets of a deleted migration, also those created after it was deleted."""
         for pod in self._cluster.pods.list(key[0], lambda pod: key in self._pod_keys(pod)):
             owner = meta.controller_of(pod) or {}
             vmi = self._instance(key[0], get_str(owner, "name"))
@@ -349,7 +352,7 @@ class MigrationController:
                 await self._delete_pod(pod)
 
     async def _live_uid(self, key: Key) -> str:
-        """The uid of the migration on the server, which may know of one that the cache has yet to show."""
+        """The uid of the migration on the API server, which may be newer than the cache's."""
         try:
             return meta.uid(await self._cluster.client.get(_KIND, key[1], key[0]))
         except StatusError as error:
@@ -358,7 +361,7 @@ class MigrationController:
             raise
 
     async def _collect(self, vmi: VirtualMachineInstance) -> None:
-        """Keeps the newest finished migrations of an instance only."""
+        """Delete finished migrations of an instance except the newest ones."""
         finished = [item for item in self._of_instance(vmi) if phases.is_finished(item)]
         finished.sort(key=lambda item: item.metadata.created)
         for old in finished[:-_KEPT_FINISHED]:

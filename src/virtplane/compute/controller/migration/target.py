@@ -1,4 +1,4 @@
-"""The launcher on the node that a guest moves to."""
+"""The target launcher pod of a migration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from virtplane.compute.launcherpod.render import render_launcher_pod
 
 
 def image_digests(source: JsonObject | None) -> dict[str, str]:
-    """Images of container disks as the source runs them, by volume name, pinned by digest."""
+    """The images of the source's container disks, by volume name, pinned by digest."""
     pinned: dict[str, str] = {}
     status = get_object(source, "status")
     for item in [*get_list(status, "initContainerStatuses"), *get_list(status, "containerStatuses")]:
@@ -32,7 +32,7 @@ def image_digests(source: JsonObject | None) -> dict[str, str]:
 
 
 def host_model_selector(model: str, node: JsonObject | None) -> dict[str, str]:
-    """Labels of nodes that can run a guest of a CPU `model`, where that is its present node's."""
+    """The node labels for a guest with host-model CPU `model`, for migration from its present node."""
     if model not in ("", "host-model") or node is None:
         return {}
     selector: dict[str, str] = {}
@@ -62,7 +62,7 @@ def is_leftover(pod: JsonObject, vmi: VirtualMachineInstance) -> bool:
 def render_target(
     inputs: RenderInputs, migration: VirtualMachineInstanceMigration, node: JsonObject | None
 ) -> JsonObject:
-    """The target launcher: like the source's, elsewhere, marked with the migration."""
+    """The target pod: like the source pod, but on another node and labelled with the migration."""
     pod = render_launcher_pod(inputs)
     metadata, spec = pod["metadata"], pod["spec"]
     metadata["name"] = unique_name(metadata["generateName"], migration.metadata.uid)

@@ -1,4 +1,4 @@
-"""Migrations that changes of running guests, or of the launcher, ask for."""
+"""Workload updates: migrations for changes of running guests, and for new launcher images."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _PENDING_CHANGES = ("HotVCPUChange", "HotMemoryChange", "MigrationRequired", "Vo
 
 
 def needs_migration(vmi: VirtualMachineInstance) -> bool:
-    """Whether a change reaches the guest only by moving it."""
+    """Whether a change takes effect only after a migration."""
     if _VETO in vmi.metadata.annotations:
         return False
     return any(is_true(vmi.status.conditions, type) for type in _PENDING_CHANGES)
 
 
 def is_outdated(vmi: VirtualMachineInstance, launcher_image: str) -> bool:
-    """Whether the guest runs in a launcher of another release."""
+    """Whether the guest runs in a launcher of another version."""
     image = vmi.status.launcher_container_image_version
     return bool(image) and bool(launcher_image) and image != launcher_image
 
 
 def is_candidate(vmi: VirtualMachineInstance, launcher_image: str) -> bool:
-    """Whether a running instance is to be moved, and can be."""
+    """Whether a running instance needs an update and can be migrated."""
     if vmi.status.phase != "Running" or vmi.metadata.is_being_deleted:
         return False
     if not needs_migration(vmi) and not is_outdated(vmi, launcher_image):
@@ -49,7 +49,7 @@ def is_candidate(vmi: VirtualMachineInstance, launcher_image: str) -> bool:
 
 
 def update_migration(vmi: VirtualMachineInstance) -> JsonObject:
-    """The migration that brings a guest up to date."""
+    """The migration that updates a guest."""
     is_change = needs_migration(vmi)
     metadata: JsonObject = {
         "generateName": "kubevirt-workload-update-",
@@ -71,7 +71,7 @@ def update_migration(vmi: VirtualMachineInstance) -> JsonObject:
 
 
 class UpdateController:
-    """Looks at instances that changed, where the installation allows migrations for updates."""
+    """Watches instances and creates migrations, if the installation allows workload updates by migration."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -88,7 +88,7 @@ class UpdateController:
             vmi = self._cluster.vmis.get(*key)
             found = self._cluster.migrations_of(vmi) if vmi is not None else []
         except UnfitDocument as error:
-            # The controller of that object reports it.
+            # The controller of that object reports it as undecodable.
             return DONE if error.kind == _INSTANCE else RequeueAfter(_UNREADABLE_SECONDS)
         if vmi is None or not is_candidate(vmi, self._cluster.images.launcher):
             return DONE

@@ -1,4 +1,4 @@
-"""What a pool of VMs does next: pure decisions."""
+"""The next actions of a VM pool: pure decisions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BURST = 250
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Which VMs to make (by number), to delete, and to bring to the present template."""
+    """The VMs to create (by index), to delete, and to update to the current template."""
 
     create: tuple[int, ...] = ()
     delete: tuple[VirtualMachine, ...] = ()
@@ -38,7 +38,7 @@ class Step:
 
 
 class KeptSpec(ApiStruct, kw_only=True):
-    """What is read of a pool's spec that a revision keeps."""
+    """The part of a pool's spec that a revision keeps."""
 
     virtual_machine_template: VirtualMachineTemplateSpec
 
@@ -51,18 +51,18 @@ class Revision(ApiStruct, kw_only=True):
 
 
 def revision_name(pool: VirtualMachinePool) -> str:
-    """The name of the revision of the pool's present generation."""
+    """The name of the revision for the pool's current generation."""
     return f"{pool.metadata.name}-{pool.metadata.generation}"
 
 
 def index_of(pool: VirtualMachinePool, vm: VirtualMachine) -> int | None:
-    """The number of a VM of the pool, None for one that is named otherwise."""
+    """The index of a VM of the pool; None if its name has none."""
     text = vm.metadata.name.removeprefix(pool.metadata.name + "-")
     return int(text) if text.isdigit() and vm.metadata.name != text else None
 
 
 def wanted(pool: VirtualMachinePool) -> int:
-    """How many VMs there should be (one when not said)."""
+    """The wanted number of VMs (1 by default)."""
     return 1 if pool.spec.replicas is None else pool.spec.replicas
 
 
@@ -94,7 +94,7 @@ def _outdated(
     vms: Sequence[VirtualMachine],
     templates: Mapping[str, VirtualMachineTemplateSpec],
 ) -> tuple[VirtualMachine, ...]:
-    """VMs of an older template. Revisions are compared, not VMs: admission fills much into those."""
+    """VMs of an older template, by their revisions: the VMs themselves differ by admission's defaults."""
     strategy = pool.spec.update_strategy
     if strategy is not None and strategy.unmanaged is not None:
         return ()
@@ -109,13 +109,13 @@ def _is_outdated(
 
 
 def restarts_updated(pool: VirtualMachinePool) -> bool:
-    """Whether an update may not wait for the guest's next start."""
+    """Whether updated VMs are restarted instead of waiting for the guest's next start."""
     strategy = pool.spec.update_strategy
     return strategy is None or (strategy.unmanaged is None and strategy.opportunistic is None)
 
 
 def _scale_in_order(pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> list[VirtualMachine]:
-    """The VMs in the order in which they are given up."""
+    """The VMs in the order in which scaling in deletes them."""
     scale_in = pool.spec.scale_in_strategy
     proactive = scale_in.proactive if scale_in else None
     selection = proactive.selection_policy if proactive else None
@@ -134,7 +134,7 @@ def _scale_in_order(pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> 
 
 
 def new_machine(pool: VirtualMachinePool, written: JsonObject, number: int) -> JsonObject:
-    """The VM with that number."""
+    """The VM with that index."""
     template = pool.spec.virtual_machine_template
     metadata = decode(ObjectMeta, template.metadata or {})
     spec = deep_copy(get_object(written, "spec", "virtualMachineTemplate", "spec"))
@@ -180,7 +180,7 @@ def updated_machine(
 
 
 def _keep(vm: VirtualMachineSpec, before: JsonObject, after: JsonObject) -> None:
-    """Identity, and what admission filled in, are not the template's to change."""
+    """Keep the VM's identity, and fields that admission has set."""
     old, new = vm.template.spec, get_object(after, "template", "spec")
     domain = new.setdefault("domain", {})
     if old is not None:
@@ -207,7 +207,7 @@ def _set_indexes(
     spec: JsonObject,
     number: int,
 ) -> None:
-    """Gives DataVolumes, and where asked for configuration, names of their own in `spec`, the copy."""
+    """Give DataVolumes in `spec` names of their own, and config maps and secrets if the pool says so."""
     renamed: dict[str, str] = {}
     disks = spec.get("dataVolumeTemplates") or ()
     for disk, document in zip(template.data_volume_templates, disks, strict=True):
@@ -240,7 +240,7 @@ def _set_index(
 
 
 def revision_of(pool: VirtualMachinePool, written: JsonObject) -> JsonObject:
-    """The ControllerRevision that keeps the pool's present spec."""
+    """The ControllerRevision of the pool's current spec."""
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
@@ -260,7 +260,7 @@ def next_status(
     selector: str,
     failure: tuple[str, str] | None,
 ) -> JsonObject:
-    """The pool's status; `failure` is reason and message of what could not be done."""
+    """The pool's status; `failure` is reason and message of a failed action."""
     living = [vm for vm in vms if not vm.metadata.is_being_deleted]
     return replicas.next_status(
         pool.status,

@@ -1,4 +1,4 @@
-"""What stays of a machine that its pool gives up: its disks, where the pool says so."""
+"""Keeps the disks of VMs that scaling in deletes, if the pool says so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEPT = ("Offline", "Online")
 
 
 def keeps_disks(pool: VirtualMachinePool) -> bool:
-    """Whether the disks of machines that are given up stay."""
+    """Whether the disks of deleted VMs are kept."""
     scale_in = pool.spec.scale_in_strategy
     strategies = (scale_in.proactive, scale_in.opportunistic) if scale_in else ()
     return any(strategy and strategy.state_preservation in _KEPT for strategy in strategies)

@@ -53,13 +53,17 @@ class PoolController:
         return list(owner_key(_KIND.kind)(vm)) if vm else []
 
     def _read_machines(self, pool: VirtualMachinePool) -> list[VirtualMachine]:
-        """The pool's VMs. Raises UnfitDocument for one that is there but cannot be read: it is not absent."""
+        """The pool's VMs. Raises UnfitDocument if one cannot be decoded, since it must not count as
+        missing.
+        """
         for error, _ in unfit_of(self._cluster.vms, pool.metadata):
             raise error
         return self._cluster.vms.by_index("controller", pool.metadata.uid)
 
     def _templates(self, pool: VirtualMachinePool) -> dict[str, VirtualMachineTemplateSpec]:
-        """The templates that the pool had, by their revisions; one that cannot be read is outdated anyway."""
+        """The templates of the pool's revisions by name; revisions that cannot be decoded count as
+        outdated.
+        """
         found = self._cluster.revisions.by_index("controller", pool.metadata.uid)
         revisions = readable(decisions.Revision, found)
         return {item.metadata.name: item.data.virtual_machine_template for item in revisions}
@@ -73,7 +77,7 @@ class PoolController:
         if pool is None:
             self._expected.forget(key)
             return DONE
-        may_act = await self._expected.settled(key)  # first: what is read then is what it is about
+        may_act = await self._expected.settled(key)  # observe the expectations before reading the caches
         if pool.metadata.is_being_deleted:
             await self._finish(pool)
             return DONE
@@ -99,7 +103,7 @@ class PoolController:
         return RequeueAfter(_RETRY_SECONDS) if failure else DONE
 
     async def _finish(self, pool: VirtualMachinePool) -> None:
-        """The pool goes at once; its VMs, readable or not, are collected, and let go as they are deleted."""
+        """Remove the finalizers of the pool and its VMs (decodable or not), which are garbage collected."""
         for vm in self._cluster.vms.by_index("controller", pool.metadata.uid):
             await self._release(vm)
         for _, unread in unfit_of(self._cluster.vms, pool.metadata):
@@ -182,7 +186,7 @@ class PoolController:
         return None
 
     async def _restart(self, vm: VirtualMachine) -> None:
-        """Deletes the instance of an updated VM, so that it starts anew."""
+        """Delete the instance of an updated VM, so that it is restarted."""
         vmi = any_object(self._cluster.vmis, vm.metadata.namespace, vm.metadata.name)
         if vmi is None or vmi.metadata.is_being_deleted:
             return

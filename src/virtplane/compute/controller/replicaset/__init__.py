@@ -1,1 +1,1 @@
-"""Replica sets of instances: as many as asked for, finished ones replaced."""
+"""VirtualMachineInstanceReplicaSets: keep a number of instances, and replace finished ones."""

@@ -1,4 +1,4 @@
-"""What a replica set of instances does next: pure decisions."""
+"""The next actions of a replica set of instances: pure decisions."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_REPLICA_SETS
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How many instances to make, and which to delete."""
+    """The number of instances to create, and the instances to delete."""
 
     create: int = 0
     delete: tuple[VirtualMachineInstance, ...] = ()
 
 
 def is_finished(vmi: VirtualMachineInstance) -> bool:
-    """Whether an instance counts no more: it has ended, or nobody knows what it does."""
+    """Whether an instance no longer counts: its phase is final or Unknown, or its pod is terminating."""
     if vmi.status.phase in (*FINAL_PHASES, "Unknown"):
         return True
     return any(item.type == "Ready" and item.reason == "PodTerminating" for item in vmi.status.conditions)
 
 
 def active(instances: Sequence[VirtualMachineInstance]) -> list[VirtualMachineInstance]:
-    """The instances that count."""
+    """The instances that count as replicas."""
     return [vmi for vmi in instances if not is_finished(vmi) and not vmi.metadata.is_being_deleted]
 
 
 def wanted(replica_set: VirtualMachineInstanceReplicaSet) -> int:
-    """How many instances there should be (one when not said)."""
+    """The wanted number of instances (1 by default)."""
     return 1 if replica_set.spec.replicas is None else replica_set.spec.replicas
 
 
 def next_step(
     replica_set: VirtualMachineInstanceReplicaSet, instances: Sequence[VirtualMachineInstance]
 ) -> Step:
-    """What brings the instances in line; nothing while paused or being deleted."""
+    """The instances to create and delete; none while the set is paused or being deleted."""
     if replica_set.metadata.is_being_deleted or replica_set.spec.paused:
         return Step()
     finished = [vmi for vmi in instances if is_finished(vmi) and not vmi.metadata.is_being_deleted]
@@ -63,7 +63,7 @@ def next_step(
 
 
 def _expendable(vmi: VirtualMachineInstance) -> tuple[bool, str]:
-    """Guests that do not run yet go first, then the youngest."""
+    """The order of deletion: instances that do not run yet, then the youngest."""
     return vmi.status.phase == "Running", _reversed(vmi.metadata.creation_timestamp or "")
 
 
@@ -72,7 +72,7 @@ def _reversed(moment: str) -> str:
 
 
 def new_instance(replica_set: VirtualMachineInstanceReplicaSet, written: JsonObject) -> JsonObject:
-    """An instance from the set's template; its spec is copied from the document `written` of the set."""
+    """An instance from the set's template; the spec is copied from the set's document `written`."""
     template = decode(ObjectMeta, replica_set.spec.template.metadata or {})
     created: JsonObject = {
         "generateName": template.generate_name or replica_set.metadata.name,
@@ -96,7 +96,7 @@ def next_status(
     selector: str,
     failure: tuple[str, str] | None,
 ) -> JsonObject:
-    """The set's status; `failure` is reason and message of what could not be done."""
+    """The set's status; `failure` is reason and message of a failed action."""
     living = active(instances)
     return replicas.next_status(
         replica_set.status,

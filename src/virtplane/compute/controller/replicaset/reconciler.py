@@ -58,7 +58,7 @@ class ReplicaSetController:
         ]
 
     def _read_instances(self, replica_set: VirtualMachineInstanceReplicaSet) -> list[VirtualMachineInstance]:
-        """The instances of the namespace. Raises UnfitDocument for one of the set's own: it is not absent."""
+        """The instances of the namespace. Raises UnfitDocument if one of the set's own cannot be decoded."""
         for error, _ in unfit_of(self._cluster.vmis, replica_set.metadata):
             raise error
         return self._cluster.vmis.list(replica_set.metadata.namespace)
@@ -74,7 +74,7 @@ class ReplicaSetController:
             return DONE
         if await self._cluster.mark_observed(_KIND, replica_set, {"spec": _WRITTEN_SPEC}):
             return DONE
-        may_act = await self._expected.settled(key)  # first: what is read then is what it is about
+        may_act = await self._expected.settled(key)  # observe the expectations before reading the caches
         try:
             present = self._read_instances(replica_set)
         except UnfitDocument as error:
@@ -90,7 +90,9 @@ class ReplicaSetController:
     async def _claim(
         self, replica_set: VirtualMachineInstanceReplicaSet, present: Sequence[VirtualMachineInstance]
     ) -> list[VirtualMachineInstance]:
-        """The set's instances: strays that it selects are adopted, those that it does not are let go."""
+        """The set's instances, after adopting orphans that it selects and releasing those that it does
+        not.
+        """
         own: list[VirtualMachineInstance] = []
         selector, is_deleted = _selector(replica_set), replica_set.metadata.is_being_deleted
         for vmi in present:

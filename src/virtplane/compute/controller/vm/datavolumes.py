@@ -1,4 +1,4 @@
-"""DataVolumes that a VM brings along."""
+"""The DataVolumes of a VM's dataVolumeTemplates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _POPULATED_ANNOTATION = "cdi.kubevirt.io/storage.populatedFor"
 
 @dataclass(frozen=True, slots=True)
 class CloneSource:
-    """What a DataVolume copies; `kind` is ``pvc`` or ``snapshot``."""
+    """The source that a DataVolume clones; `kind` is ``pvc`` or ``snapshot``."""
 
     kind: str
     namespace: str
@@ -33,7 +33,7 @@ class CloneSource:
 
 
 def creates_immediately(vm: VirtualMachine) -> bool:
-    """Whether DataVolumes are made at once, not only when the VM starts."""
+    """Whether DataVolumes are created at once instead of when the VM starts."""
     return vm.metadata.annotations.get(IMMEDIATE_ANNOTATION) != "false"
 
 
@@ -69,7 +69,7 @@ def missing_templates(
     data_volumes: Mapping[str, DataVolume],
     claims: Mapping[str, PersistentVolumeClaim],
 ) -> list[DataVolumeTemplateSpec]:
-    """Templates for which there is no DataVolume, and no claim that was populated by one before."""
+    """Templates without a DataVolume, and without a claim that an earlier DataVolume populated."""
     result = []
     for template in templates(vm):
         name = name_of(template)
@@ -85,7 +85,7 @@ def are_ready(
     data_volumes: Mapping[str, DataVolume],
     claims: Mapping[str, PersistentVolumeClaim],
 ) -> bool:
-    """Whether all DataVolumes of the templates are filled, or wait for the guest's pod to be."""
+    """Whether all DataVolumes of the templates have succeeded, or wait for their first consumer."""
     for name in map(name_of, templates(vm)):
         found = data_volumes.get(name)
         if found is None:
@@ -97,7 +97,7 @@ def are_ready(
 
 
 def source_reference(template: DataVolumeTemplateSpec, own: str) -> tuple[str, str] | None:
-    """Namespace and name of the DataSource that a template refers to, from the namespace `own`."""
+    """Namespace and name of the DataSource of a template, whose own namespace is `own`."""
     reference: DataVolumeSourceRef | None = template.spec.source_ref
     return (reference.namespace or own, reference.name) if reference else None
 
@@ -105,7 +105,7 @@ def source_reference(template: DataVolumeTemplateSpec, own: str) -> tuple[str, s
 def clone_source(
     template: DataVolumeTemplateSpec, referred: DataSource | None, own: str
 ) -> CloneSource | None:
-    """What a DataVolume copies, None when nothing. `referred` is the DataSource that `template` names."""
+    """What a DataVolume clones, None if nothing. `referred` is the DataSource of `template`."""
     source = template.spec.source
     if template.spec.source_ref is not None:
         source = referred.spec.source if referred else None
@@ -118,7 +118,7 @@ def clone_source(
 
 
 def service_account(vm: VirtualMachine) -> str:
-    """The account on whose behalf DataVolumes copy: the one of the VM's first volume that names one."""
+    """The service account for clones: that of the VM's first volume that names one."""
     for volume in vm.spec.instance.volumes:
         if volume.service_account is not None:
             return volume.service_account.service_account_name or ""

@@ -1,4 +1,4 @@
-"""A VM while it is reconciled: as it was read, and the status that will be written."""
+"""A VM during its reconcile: the VM from the cache, and its new status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from virtplane.cluster.objects import condition_documents, status_patch
 
 @dataclass(slots=True)
 class Draft:
-    """What is known of a VM, and what its status shall say. Statuses are made as documents."""
+    """The VM and its new status. The status is built as a document."""
 
     vm: VirtualMachine
     """As the server last told, without what `status` changes."""
@@ -24,15 +24,15 @@ class Draft:
     """The conditions of `status`."""
 
     def read(self) -> VirtualMachine:
-        """The VM with the status that will be written."""
+        """The VM with its new status, as a struct."""
         return replace(self.vm, status=decode(VirtualMachineStatus, self.status))
 
     def operations(self) -> list[JsonObject]:
-        """The patch that writes the status; empty where it says what is there."""
+        """The patch that writes the new status; empty if it is unchanged."""
         return status_patch(self.vm, VirtualMachineStatus, self.vm.status, self.status)
 
 
 def begin(vm: VirtualMachine) -> Draft:
-    """The status is as it was."""
+    """Start with the current status."""
     known = condition_documents(vm.observed.conditions)
     return Draft(vm, {**encode(vm.observed), "conditions": known}, known)

@@ -1,4 +1,4 @@
-"""Back-off for guests that fail before they ever run."""
+"""Back-off for VMs whose guests fail before they run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def has_run(vmi: VirtualMachineInstance) -> bool:
 
 
 def delay_seconds(failures: int, jitter: float) -> int:
-    """Seconds to wait after `failures` failures in a row; `jitter` from 0 to 1 adds up to half of it."""
+    """The seconds to wait after `failures` consecutive failures; `jitter` from 0 to 1 adds up to half."""
     base = _INTERVAL_SECONDS * failures * failures
     return min(int(base + jitter * base / 2), _MAX_SECONDS)
 
@@ -33,7 +33,7 @@ def next_failure(
     now: datetime,
     jitter: float | None = None,
 ) -> VirtualMachineStartFailure | None:
-    """``status.startFailure`` as it should be; None when nothing failed."""
+    """The new ``status.startFailure``; None if nothing failed."""
     if strategy not in BACKOFF_STRATEGIES or (vmi is not None and has_run(vmi)):
         return None
     current = vm.observed.start_failure
@@ -50,7 +50,7 @@ def next_failure(
 
 
 def remaining_seconds(vm: VirtualMachine, now: datetime) -> float:
-    """How long a start has still to wait."""
+    """The seconds until the VM may be started again."""
     failure = vm.observed.start_failure
     if failure is None or not failure.retry_after_timestamp:
         return 0

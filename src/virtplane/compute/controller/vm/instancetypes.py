@@ -38,7 +38,7 @@ _REASONS = {"instancetype": "FailedFindInstancetype", "preference": "FailedFindP
 
 @dataclass(slots=True)
 class _Found:
-    """The specs that a VM's references lead to."""
+    """The instance type and preference that a VM refers to."""
 
     instancetype: VirtualMachineInstancetypeSpec | None = None
     preference: VirtualMachinePreferenceSpec | None = None
@@ -47,11 +47,11 @@ class _Found:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the VM refers to nothing."""
+        """Whether the VM has neither an instance type nor a preference."""
         return self.instancetype is None and self.preference is None
 
     def keep(self, name: str, source: JsonObject) -> None:
-        """Take over the object that the reference in field `name` leads to. Raises UnfitDocument."""
+        """Store the object of the reference in field `name`. Raises UnfitDocument."""
         if name == "instancetype":
             self.instancetype = decode(VirtualMachineInstancetype, source).spec
         else:
@@ -66,7 +66,9 @@ class InstancetypeSync:
         self._found: dict[str, _Found] = {}
 
     async def sync(self, draft: Draft) -> SyncError | None:
-        """Finds what the VM refers to, pins it, and records that in its status (or expands the VM)."""
+        """Find the objects that the VM refers to, pin them, and record that in its status (or expand the
+        VM).
+        """
         found, uid = _Found(), draft.vm.metadata.uid
         for name in references.FIELDS:
             error = await self._resolve(draft, name, found)
@@ -112,7 +114,7 @@ class InstancetypeSync:
         return cached or await self._cluster.client.get(resources.CONTROLLER_REVISIONS, name, namespace)
 
     async def _pin(self, draft: Draft, name: str, revision: JsonObject) -> None:
-        """Makes a revision and records it, unless VMs are to be expanded instead."""
+        """Create a revision and record it, unless the policy says to expand VMs."""
         if self._cluster.settings().instancetype_reference_policy != "reference":
             return
         try:
@@ -125,13 +127,13 @@ class InstancetypeSync:
             draft.status[references.status_field(name)] = reference.recorded(meta.name(revision))
 
     async def _expand(self, draft: Draft, found: _Found) -> SyncError | None:
-        """Writes the values into the VM itself and takes the references away."""
+        """Write the values into the VM's spec and remove its references."""
         vm = draft.vm
         policy = self._cluster.settings().instancetype_reference_policy
         is_pinned = any(item.pinned_revision for item in references.references(draft.read()))
         if is_pinned and policy != "expandAll":
             return None
-        # The values are put into the template as its user wrote it, which is written back.
+        # The values are written into the template as the user wrote it.
         written = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, vm)
         template = deep_copy(get_object(written, "spec", "template"))
         template.setdefault("metadata", {})
@@ -141,7 +143,7 @@ class InstancetypeSync:
         except (application.Conflicts, DefaultingError) as error:
             return _failed_creation(error)
         operations: list[JsonObject] = [
-            *same_version(described(vm)),  # the answer's version is what the status is written with
+            *same_version(described(vm)),  # the status is written with the resourceVersion of this answer
             {"op": "replace", "path": "/spec/template", "value": template},
         ]
         for name, matcher in (("instancetype", vm.spec.instancetype), ("preference", vm.spec.preference)):
@@ -175,11 +177,11 @@ class InstancetypeSync:
         return None
 
     def expanded(self, vm: VirtualMachine, spec: VirtualMachineSpec) -> VirtualMachineSpec:
-        """A spec of the VM with the values put in; as it is where they do not fit."""
+        """A spec of the VM with instance type and preference applied; unchanged if they conflict with it."""
         found = self._found.get(vm.metadata.uid)
         if found is None:
             return spec
-        # Only compared, never written: the values are put into a document made of the struct.
+        # Only for comparison, never written: the document is made from the struct.
         document, metadata = encode(spec.instance), deep_copy(dict(spec.template.metadata or {}))
         try:
             application.apply(document, metadata, found.instancetype, found.preference)

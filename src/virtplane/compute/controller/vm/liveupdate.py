@@ -1,4 +1,4 @@
-"""Changes of a VM's template that are handed to its running instance."""
+"""Live updates: changes of a VM's template that its running instance gets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from virtplane.compute.hotplug import is_hotpluggable
 
 @dataclass(slots=True)
 class Update:
-    """JSON patch operations for the instance, or why there can be none."""
+    """The JSON patch for the instance, or why the change is impossible."""
 
     operations: list[JsonObject] = field(default_factory=list)
     restart_message: str = ""
@@ -33,7 +33,7 @@ class Update:
 
 
 def live_update(vm: VirtualMachine, vmi: VirtualMachineInstance, *, cpu_allocation_ratio: int) -> Update:
-    """What the instance must be told now: CPU, memory and scheduling changes of the template."""
+    """The live update of the instance: changes of CPU, memory and scheduling in the template."""
     if vmi.status.phase != "Running" or vmi.metadata.is_being_deleted:
         return Update()
     update, template = Update(), vm.spec.instance
@@ -95,7 +95,7 @@ def _cpu_error(text: str) -> SyncError:
 
 
 def _placement(spec: VirtualMachineInstanceSpec) -> dict[str, Any]:
-    """The scheduling fields as documents, None for those that say nothing."""
+    """The scheduling fields as documents; None for empty ones."""
     return {
         "nodeSelector": dict(spec.node_selector) or None,
         "affinity": (encode(spec.affinity) if spec.affinity else None) or None,
@@ -115,7 +115,7 @@ def _scheduling(template: VirtualMachineInstanceSpec, vmi: VirtualMachineInstanc
         text = f"Error encountered while handling {what} request: {what} is not allowed during VMI migration"
         update.error = SyncError(reason, text)
         return
-    # Whole objects may be written in other ways that mean the same: it is the version that is tested.
+    # Equal objects may be written differently, so the patch tests the resourceVersion instead of values.
     update.operations += same_version(described(vmi))
     update.operations += [replacing([], f"/spec/{key}", running[key], wanted[key]) for key in changed]
 
@@ -154,7 +154,7 @@ def _memory_error(text: str) -> SyncError:
 
 
 def memory_obstacle(vmi: VirtualMachineInstance, size: int) -> str:
-    """Why a running guest cannot be given `size` bytes of memory; empty when it can."""
+    """Why the memory of a running guest cannot be changed to `size`; empty if it can."""
     start = "memory updated in template spec"
     maximum, status = vmi.spec.domain.memory.max_guest, vmi.status.memory
     conditions = vmi.status.conditions
@@ -228,6 +228,6 @@ def _list_operations(
 ) -> list[JsonObject]:
     removals = [{"op": "remove", "path": f"{path}/{index}"} for index in sorted(gone, reverse=True)]
     values = [encode(item) for item in added]
-    if not present:  # the list itself may be absent
+    if not present:  # the list may be absent
         return [{"op": "add", "path": path, "value": values}] if values else []
     return [*removals, *({"op": "add", "path": f"{path}/-", "value": value} for value in values)]

@@ -1,4 +1,4 @@
-"""Creates the DataVolumes of VMs, on behalf of the accounts that may copy their sources."""
+"""Creates the DataVolumes of VMs, if the service account may clone their sources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REVIEWS = ResourceType("authorization.k8s.io", "v1", "subjectaccessreviews", "S
 
 
 async def create_missing(cluster: Cluster, vm: VirtualMachine) -> SyncError | None:
-    """Creates what the templates ask for and is not there yet. Raises StatusError, UnfitDocument."""
+    """Create the missing DataVolumes of the templates. Raises StatusError, UnfitDocument."""
     namespace, names, subject = vm.metadata.namespace, reading.used_names(vm), described(vm)
     claims = reading.claims(cluster, namespace, names)
     made = reading.data_volumes(cluster, namespace, names)
@@ -46,7 +46,7 @@ def _error(text: str) -> SyncError:
 
 
 async def _refusal(cluster: Cluster, vm: VirtualMachine, template: DataVolumeTemplateSpec) -> str:
-    """Why the VM may not copy the template's source; empty when it may or copies nothing."""
+    """Why the VM may not clone the source of a template; empty if it may or clones nothing."""
     own = vm.metadata.namespace
     reference = datavolumes.source_reference(template, own)
     referred = reading.data_source(cluster, reference) if reference else None

@@ -1,4 +1,4 @@
-"""What the controller of VMs reads from the caches, decoded: the one place."""
+"""All reads of the VM controller from the caches, decoded into structs."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class _StartRevision(ApiStruct, kw_only=True):
 
 
 def instance(cluster: Cluster, key: Key) -> VirtualMachineInstance | None:
-    """The instance of the VM's name, whoever it belongs to. Raises UnfitDocument."""
+    """The instance with the VM's name, whatever its owner. Raises UnfitDocument."""
     return cluster.vmis.get(*key)
 
 
 def started_spec(cluster: Cluster, vmi: VirtualMachineInstance) -> VirtualMachineSpec | None:
-    """The VM's spec when the instance was started, by its revision; None where none can be read."""
+    """The VM's spec when the instance was started, from its revision; None if that cannot be decoded."""
     name = vmi.status.virtual_machine_revision_name
     revision = cluster.revisions.get(vmi.metadata.namespace, name) if name else None
     if revision is None:
@@ -48,29 +48,31 @@ def started_spec(cluster: Cluster, vmi: VirtualMachineInstance) -> VirtualMachin
     try:
         return decode(_StartRevision, revision).data.spec
     except UnfitDocument as error:
-        logger.warning("revision %s cannot be compared with its VM: %s", name, error)
+        logger.warning(
+            "revision %s cannot be decoded, so changes since the VM's start are not detected: %s", name, error
+        )
         return None
 
 
 def used_names(vm: VirtualMachine) -> set[str]:
-    """Names of the claims and DataVolumes that the VM's volumes use and its templates make."""
+    """The names of the claims and DataVolumes of the VM's volumes and templates."""
     used = {claim_name(volume) for volume in vm.spec.instance.volumes}
     return (used | {datavolumes.name_of(template) for template in datavolumes.templates(vm)}) - {""}
 
 
 def claims(cluster: Cluster, namespace: str, names: Iterable[str]) -> dict[str, PersistentVolumeClaim]:
-    """Those of the claims that are there, by name."""
+    """The existing ones of the claims, by name."""
     return _named(PersistentVolumeClaim, cluster.claims, namespace, names)
 
 
 def data_volumes(cluster: Cluster, namespace: str, names: Iterable[str]) -> dict[str, DataVolume]:
-    """Those of the DataVolumes that are there, by name."""
+    """The existing ones of the DataVolumes, by name."""
     informer = cluster.data_volumes
     return _named(DataVolume, informer, namespace, names) if informer else {}
 
 
 def data_source(cluster: Cluster, key: Key) -> DataSource | None:
-    """A DataSource. Raises UnfitDocument: one that cannot be read may copy what its reader may not see."""
+    """A DataSource. Raises UnfitDocument, because its source must be known to check access to it."""
     informer = cluster.optional(kinds.DATA_SOURCES)
     found = informer.get(*key) if informer else None
     return decode(DataSource, found) if found is not None else None
@@ -82,7 +84,7 @@ def storage_classes(cluster: Cluster) -> Iterator[StorageClass]:
 
 
 def snapshot_classes(cluster: Cluster) -> Iterator[VolumeSnapshotClass]:
-    """The classes of volume snapshots, where the cluster serves those."""
+    """All VolumeSnapshotClasses; none if the cluster does not serve them."""
     informer = cluster.optional(kinds.VOLUME_SNAPSHOT_CLASSES)
     return readable(VolumeSnapshotClass, informer.list() if informer else ())
 
@@ -97,5 +99,5 @@ def _named(
             if found is not None:
                 result[name] = decode(struct, found)
         except UnfitDocument as error:
-            logger.warning("taken for absent, because it cannot be read: %s", error)
+            logger.warning("an object is treated as absent, because it cannot be decoded: %s", error)
     return result

@@ -85,7 +85,7 @@ class VmController:
         return [*self._claim_keys(data_volume), *owner_key("VirtualMachine")(data_volume)]
 
     async def _reconcile(self, key: Key) -> Result:
-        may_act = await self._expected.settled(key)  # first: what is read then is what it is about
+        may_act = await self._expected.settled(key)  # observe the expectations before reading the caches
         try:
             vm = self._cluster.vms.get(*key)
         except UnfitDocument as unfit:
@@ -144,7 +144,9 @@ class VmController:
 
         The VM says why it waits. Where the VM is being deleted, its instance is deleted, readable or not.
         """
-        logger.warning("VM %s/%s waits, because its instance cannot be read: %s", *key, unfit)
+        logger.warning(
+            "VM %s/%s waits, because its instance cannot be decoded; correct the instance: %s", *key, unfit
+        )
         conditions.put(work.conditions, conditions.new_condition("Failure", "True", INVALID, str(unfit)))
         await patch(self._cluster, _VMS, work.vm, work.operations(), "status")
         if work.vm.metadata.is_being_deleted:
@@ -152,7 +154,7 @@ class VmController:
         return RequeueAfter(_RETRY_SECONDS)
 
     async def _delete_unreadable(self, key: Key, vm: VirtualMachine) -> None:
-        """Delete the VM's instance. Nothing is expected of the cache, which does not show this one."""
+        """Delete the VM's instance. No expectation is set, because the cache does not show the instance."""
         try:
             found = decode(AnyObject, await self._client.get(_VMIS, key[1], key[0]))
             if found.metadata.is_controlled_by(vm.metadata) and not found.metadata.is_being_deleted:
@@ -164,7 +166,7 @@ class VmController:
     async def _sync(
         self, key: Key, work: Draft, vmi: VirtualMachineInstance | None
     ) -> tuple[SyncError | None, float]:
-        """Brings the world in line with the VM; what its status must remember goes into the draft."""
+        """Reconcile the VM; the new status goes into the draft."""
         if work.vm.metadata.is_being_deleted:
             return await self._finish(key, work, vmi), 0.0
         await self._set_finalizer(work, present=True)
@@ -342,7 +344,7 @@ class VmController:
         await patch(self._cluster, _VMS, work.vm, work.operations(), "status")
 
     async def _release_instance(self, vmi: VirtualMachineInstance) -> None:
-        """Lets an ended instance go, after its last state has been written into the VM."""
+        """Remove the finalizer of an ended instance after its last state was written to the VM."""
         is_abandoned = vmi.status.phase == "WaitingForSync" and vmi.metadata.is_being_deleted
         if is_final(vmi) or is_abandoned:
             removing = finalizer_patch(vmi.metadata, VM_FINALIZER, present=False)

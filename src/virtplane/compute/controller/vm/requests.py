@@ -1,4 +1,4 @@
-"""Which requests of users to start and stop are fulfilled."""
+"""The state change requests (start, stop) of a VM that are not fulfilled yet."""
 
 from __future__ import annotations
 

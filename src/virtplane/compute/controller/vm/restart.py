@@ -1,4 +1,4 @@
-"""Which changes of a VM reach its running guest only by a restart."""
+"""Detects changes of a VM that take effect only after a restart of its guest."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def needs_restart(
     before, after = _without_uuid(before, running), _without_uuid(after, running)
     if current.update_volumes_strategy == "Migration":
         before = replace(before, volumes=_with_claims(before.volumes, after.volumes))
-    # A template that names no network at all is compared as it is: its instance has the default one.
+    # A template without networks is compared as it is: its instance has the default network.
     if _names_networks(after) and not network_needs_restart(after, vmi):
         after = _with_networks(after, before)
     if live_update:
@@ -51,7 +51,7 @@ def _meaning(spec: VirtualMachineInstanceSpec) -> Any:
     Most objects ask for something by being there (``tpm: {}``) and stay.
     """
     features = spec.domain.features
-    if features.acpi == FeatureState():  # KubeVirt cannot tell it from an absent one
+    if features.acpi == FeatureState():  # KubeVirt does not distinguish it from an absent one
         spec = replace(spec, domain=replace(spec.domain, features=replace(features, acpi=None)))
     return _without_empty_texts(spec)
 
@@ -65,7 +65,7 @@ def _without_empty_texts(value: Any) -> Any:
 
 
 def _without_volumes(spec: VirtualMachineInstanceSpec, movable: set[str]) -> VirtualMachineInstanceSpec:
-    """Hotpluggable volumes come and go; empty CD-ROM drives may be filled."""
+    """Ignore hotpluggable volumes, and media in CD-ROM drives."""
     devices = spec.domain.devices
     disks = tuple(disk for disk in devices.disks if disk.name not in movable or disk.cdrom is not None)
     return replace(
@@ -76,7 +76,7 @@ def _without_volumes(spec: VirtualMachineInstanceSpec, movable: set[str]) -> Vir
 
 
 def _without_uuid(spec: VirtualMachineInstanceSpec, running: str | None) -> VirtualMachineInstanceSpec:
-    """The UUID that the guest runs with changes nothing."""
+    """Ignore the firmware UUID, which the running guest already has."""
     firmware = spec.domain.firmware
     if firmware.uuid != (running or ""):
         return spec
@@ -84,7 +84,7 @@ def _without_uuid(spec: VirtualMachineInstanceSpec, running: str | None) -> Virt
 
 
 def _with_claims(before: Sequence[Volume], after: Sequence[Volume]) -> tuple[Volume, ...]:
-    """Volumes whose claims differ are migrated."""
+    """Ignore changed claims, which volume migration handles."""
     theirs = {volume.name: volume for volume in after if _is_claim(volume)}
     return tuple(theirs.get(volume.name, volume) if _is_claim(volume) else volume for volume in before)
 
@@ -119,7 +119,7 @@ def _names_networks(template: VirtualMachineInstanceSpec) -> bool:
 
 
 def network_needs_restart(template: VirtualMachineInstanceSpec, vmi: VirtualMachineInstance) -> bool:
-    """Whether the template's networks differ from the instance's in what cannot be plugged while it runs."""
+    """Whether the networks of template and instance differ in a way that hotplug cannot change."""
     wanted = {interface.name: interface for interface in template.domain.devices.interfaces}
     running = vmi.spec.domain.devices.interfaces
     for interface in running:
@@ -145,5 +145,6 @@ def _networks_changed(networks: Mapping[str, Network], vmi: VirtualMachineInstan
 
 
 def _comparable(interface: Interface) -> Any:
-    # A change of the state needs a restart, too: no node changes the link of a running guest yet.
+    # Changing the link state needs a restart, too: virt-handler does not update the link of a running guest
+    # yet.
     return _without_empty_texts(replace(interface, state=interface.state or "up"))

@@ -1,4 +1,4 @@
-"""What a VM's running instance gets of changes to the VM, and what has to wait for a restart."""
+"""Applies changes of a VM to its running instance, or sets the condition RestartRequired."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from virtplane.compute.controller.vm.status import SyncError
 
 
 class RunningInstances:
-    """Keeps running instances in line with their VMs."""
+    """Updates running instances when their VM changes."""
 
     def __init__(self, cluster: Cluster, types: InstancetypeSync) -> None:
         self._cluster = cluster
         self._types = types
 
     async def sync_generation(self, vm: VirtualMachine, vmi: VirtualMachineInstance) -> None:
-        """Note at the instance that it runs the VM's present generation where its template is the same."""
+        """Record on the instance the VM's current generation if its template is unchanged."""
         current = str(vm.metadata.generation)
         if vmi.metadata.annotations.get(starting.GENERATION_ANNOTATION) == current:
             return
@@ -36,7 +36,7 @@ class RunningInstances:
         await self._cluster.client.patch(kinds.VIRTUAL_MACHINE_INSTANCES, name, mark, namespace, type="merge")
 
     async def sync(self, draft: Draft, vmi: VirtualMachineInstance) -> SyncError | None:
-        """Give the instance what can change while it runs; say in the VM when the rest needs a restart."""
+        """Apply live updates to the instance; set RestartRequired for the other changes."""
         former = meta.find_condition(draft.conditions, "RestartRequired")
         error = await self._follow(draft, vmi)
         if former is not None:

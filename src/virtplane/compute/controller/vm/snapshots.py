@@ -1,4 +1,4 @@
-"""``status.volumeSnapshotStatuses``: which volumes of a VM could be snapshotted."""
+"""``status.volumeSnapshotStatuses``: whether each volume of a VM can be snapshotted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def volume_snapshot_statuses(
     storage_classes: Iterable[StorageClass],
     snapshot_classes: Iterable[VolumeSnapshotClass],
 ) -> list[JsonObject]:
-    """One entry for each volume of the template, in its order. `claims` are those of its volumes, by name."""
+    """One entry for each volume of the template, in its order. `claims` are the volumes' claims by name."""
     drivers = {item.driver for item in snapshot_classes}
     usable = {item.metadata.name for item in storage_classes if item.provisioner in drivers}
     result: list[JsonObject] = []

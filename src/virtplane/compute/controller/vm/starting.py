@@ -1,4 +1,4 @@
-"""The instance that a VM starts, and the revision that remembers what it was started from."""
+"""The instance that a VM starts, and the revision that records the spec it was started from."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _FIRMWARE_NAMESPACE = uuid.UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
 
 
 def firmware_uuid(name: str) -> str:
-    """The firmware's UUID of a VM that names none: always the same for one name."""
+    """The firmware UUID of a VM that has none: derived from its name."""
     return str(uuid.uuid5(_FIRMWARE_NAMESPACE, name))
 
 
 def revision_name(vm: VirtualMachine) -> str:
-    """The name of the ControllerRevision for the VM's present generation."""
+    """The name of the ControllerRevision for the VM's current generation."""
     return f"{revision_prefix(vm)}{vm.metadata.generation}"
 
 
 def revision_prefix(vm: VirtualMachine) -> str:
-    """How the names of the VM's ControllerRevisions begin."""
+    """The prefix of the names of the VM's ControllerRevisions."""
     return f"revision-start-vm-{vm.metadata.uid}-"
 
 
 def generation_of_revision(name: str) -> int | None:
-    """The VM's generation that a revision's name tells."""
+    """The VM's generation in the name of a revision."""
     tail = name.rpartition("-")[2]
     return int(tail) if tail.isdigit() else None
 
@@ -46,7 +46,7 @@ def generation_of_revision(name: str) -> int | None:
 
 
 def start_revision(vm: VirtualMachine, written: JsonObject) -> JsonObject:
-    """The ControllerRevision that keeps the VM's spec as it is started now."""
+    """The ControllerRevision of the VM's spec at its start."""
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
@@ -61,7 +61,7 @@ def start_revision(vm: VirtualMachine, written: JsonObject) -> JsonObject:
 
 
 def new_instance(vm: VirtualMachine, written: JsonObject, *, is_receiver: bool = False) -> JsonObject:
-    """The VirtualMachineInstance for the VM's template, before instance type and admission."""
+    """The instance from the VM's template, before instance type and admission."""
     template = decode(ObjectMeta, vm.spec.template.metadata or {})
     spec = deep_copy(get_object(written, "spec", "template", "spec"))
     annotations = {**template.annotations, GENERATION_ANNOTATION: str(vm.metadata.generation)}
@@ -102,7 +102,7 @@ def _drop_memory_dumps(spec: JsonObject) -> None:
 
 
 def set_default_input(spec: JsonObject) -> None:
-    """Adds the input device that was asked for without naming one; preference or admission gives its type."""
+    """Add the input device for autoattachInputDevice; preference or admission sets its type and bus."""
     devices = spec["domain"].setdefault("devices", {})
     if devices.get("autoattachInputDevice") is True and not get_list(devices, "inputs"):
         devices["inputs"] = [{"name": "default-0", "type": ""}]

@@ -1,4 +1,4 @@
-"""What users see of a VM: printable status, conditions, and the copies of its instance's state."""
+"""The status of a VM: printable status, conditions, and fields copied from its instance."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STARTING_PHASES = (None, "", "Pending", "Scheduling", "Scheduled")
 
 @dataclass(frozen=True, slots=True)
 class SyncError:
-    """Why synchronizing the VM failed: shown as condition Failure."""
+    """An error of the VM's reconcile, which the condition Failure shows."""
 
     reason: str
     message: str
@@ -34,7 +34,7 @@ class SyncError:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A VM and what its printable status depends on."""
+    """The VM and the objects on which its printable status depends."""
 
     vm: VirtualMachine
     vmi: VirtualMachineInstance | None = None
@@ -45,17 +45,17 @@ class View:
 
     @property
     def used_claims(self) -> list[str]:
-        """Names of the claims that the template's volumes use."""
+        """The names of the claims of the template's volumes."""
         return [name for name in map(claim_name, self.vm.spec.instance.volumes) if name]
 
     @property
     def used_data_volumes(self) -> list[DataVolume]:
-        """The DataVolumes behind those claims."""
+        """The DataVolumes that own these claims."""
         return [self.data_volumes[name] for name in self.used_claims if name in self.data_volumes]
 
 
 def printable_status(view: View) -> str:
-    """One word for users; the first rule that holds wins."""
+    """The printable status: the first rule that matches."""
     for word, holds in _RULES:
         if holds(view):
             return word
@@ -73,7 +73,7 @@ def _is_stopping(view: View) -> bool:
 
 
 def is_migrating(vmi: VirtualMachineInstance) -> bool:
-    """Whether the guest is on its way to another node."""
+    """Whether a migration of the guest is in progress."""
     state = vmi.status.migration_state
     return state is not None and bool(state.start_timestamp) and not state.end_timestamp
 
@@ -87,7 +87,9 @@ def _is_paused(view: View) -> bool:
 
 
 def _reason(view: View, condition: str, status: str = "False") -> str:
-    """Why a condition of the instance is as it is; an instance that has ended waits for nothing any more."""
+    """The reason of a condition of the instance; none for an instance that has ended, which waits for
+    nothing.
+    """
     if view.vmi is None or is_final(view.vmi):
         return ""
     found = next((item for item in view.vmi.status.conditions if item.type == condition), None)
@@ -170,7 +172,7 @@ _RULES = (
 def mirrored_conditions(
     before: list[JsonObject], vmi: VirtualMachineInstance | None, error: SyncError | None
 ) -> list[JsonObject]:
-    """The VM's conditions: its own, and its instance's word for word while there is one."""
+    """The VM's conditions: its own, and copies of its instance's."""
     result = [dict(item) for item in before]
     if vmi is None:
         gone = conditions.new_condition("Ready", "False", "VMINotExists", "VMI does not exist", probed=True)
@@ -207,7 +209,7 @@ def generations(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> dict[
     known, present = vm.observed, vm.metadata.generation
     if vmi is None:
         if known.observed_generation is not None:
-            # Nothing runs an older generation: clients that wait for a condition wait for this one, too.
+            # The guest runs the current generation: clients that wait for a condition expect this as well.
             return {"observedGeneration": present, "desiredGeneration": present}
         return {"observedGeneration": None, "desiredGeneration": known.desired_generation}
     noted = vmi.metadata.annotations.get(GENERATION_ANNOTATION, "")

@@ -1,4 +1,4 @@
-"""Run strategies: whether the instance of a VM is to be started or stopped now."""
+"""Run strategies: whether to start or to stop the instance of a VM now."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ BACKOFF_STRATEGIES = ("Always", "RerunOnFailure", "Once")
 
 
 class StrategyError(ValueError):
-    """The VM's strategy cannot be told."""
+    """The VM's run strategy is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now. At most one of `start` and `stop` is set."""
+    """The decision. At most one of `start` and `stop` is set."""
 
     start: bool = False
     stop: bool = False
@@ -49,30 +49,30 @@ def is_final(vmi: VirtualMachineInstance) -> bool:
 
 
 def written_strategy(vm: VirtualMachine) -> str:
-    """The strategy that is shown for the VM: ``runStrategy``, else what ``running`` means."""
+    """The run strategy for display: ``runStrategy``, else the one that ``running`` stands for."""
     return vm.spec.run_strategy or ("Always" if vm.spec.running else "Halted")
 
 
 def run_strategy(vm: VirtualMachine) -> str:
-    """The strategy that counts. Raises StrategyError when ``running`` and ``runStrategy`` are both set."""
+    """The effective run strategy. Raises StrategyError if both ``running`` and ``runStrategy`` are set."""
     if vm.spec.running is not None and vm.spec.run_strategy:
         raise StrategyError("Running and RunStrategy are mutually exclusive")
     return written_strategy(vm)
 
 
 def first_request(vm: VirtualMachine) -> VirtualMachineStateChangeRequest:
-    """The request that counts, which is the first one; one without an action when there is none."""
+    """The first state change request; one without an action if there is none."""
     requests = vm.observed.state_change_requests
     return requests[0] if requests else VirtualMachineStateChangeRequest(action="")
 
 
 def has_start_request(vm: VirtualMachine) -> bool:
-    """Whether a user asked for a start."""
+    """Whether there is a start request."""
     return first_request(vm).action == "Start"
 
 
 def has_stop_request(vm: VirtualMachine, vmi: VirtualMachineInstance) -> bool:
-    """Whether a user asked to stop this very instance."""
+    """Whether there is a stop request for this very instance (by uid)."""
     request = first_request(vm)
     return request.action == "Stop" and request.uid == vmi.metadata.uid
 
@@ -80,7 +80,7 @@ def has_stop_request(vm: VirtualMachine, vmi: VirtualMachineInstance) -> bool:
 def open_requests(
     vm: VirtualMachine, vmi: VirtualMachineInstance | None
 ) -> Sequence[VirtualMachineStateChangeRequest]:
-    """The requests that are not yet fulfilled."""
+    """The requests that are not fulfilled yet."""
     requests = vm.observed.state_change_requests
     while requests and _is_fulfilled(requests[0], vm, vmi):
         requests = requests[1:]
@@ -91,16 +91,16 @@ def _is_fulfilled(
     request: VirtualMachineStateChangeRequest, vm: VirtualMachine, vmi: VirtualMachineInstance | None
 ) -> bool:
     if request.action != "Stop":
-        # An instance that has ended meanwhile was started, too: a start in its place begins with its stop.
+        # An instance that has ended since was started, too: restarting it begins with its stop.
         return vmi is not None and not vmi.metadata.is_being_deleted
     if vmi is None or not request.uid or request.uid != vmi.metadata.uid:
         return True
-    # Under Once an instance that has ended stays, so nobody would ever take the request away.
+    # With Once an ended instance is kept, so nothing else would remove the request.
     return vm.spec.run_strategy == "Once" and is_final(vmi)
 
 
 def decide(vm: VirtualMachine, vmi: VirtualMachineInstance | None, backoff_seconds: float = 0) -> Decision:
-    """What the VM's strategy asks for. `backoff_seconds` is the wait that failed starts still demand."""
+    """Decide by the run strategy. `backoff_seconds` is the rest of the back-off after failed starts."""
     strategy = run_strategy(vm)
     rule = _RULES.get(strategy)
     if rule is None:
@@ -195,7 +195,7 @@ _RULES = {
 
 
 def is_set_to_start(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
-    """Whether the guest is to run sooner or later without a further request."""
+    """Whether the guest will run without a further request."""
     strategy = run_strategy(vm)
     if strategy == "Always":
         return True
@@ -209,7 +209,7 @@ def is_set_to_start(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> b
 
 
 def new_strategy_patch(vm: VirtualMachine, strategy: str) -> list[JsonObject]:
-    """Operations that write a strategy into the spec, in the way in which it is there."""
+    """The operations that set the run strategy, in the field that the VM uses."""
     tests = same_object(described(vm))
     if vm.spec.run_strategy:
         operation = replacing(tests, "/spec/runStrategy", vm.spec.run_strategy, strategy)

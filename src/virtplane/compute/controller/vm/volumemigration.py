@@ -45,7 +45,7 @@ def changes(vm: VirtualMachine, vmi: VirtualMachineInstance) -> list[Change]:
 
 
 def invalid_volumes(vmi: VirtualMachineInstance, names: Sequence[str]) -> list[str]:
-    """Why volumes of these names cannot be moved, one text for each that cannot."""
+    """Why the named volumes cannot be migrated, one text for each."""
     devices = vmi.spec.domain.devices
     shared = {filesystem.name for filesystem in devices.filesystems}
     disks = {disk.name: disk for disk in devices.disks}
@@ -64,7 +64,7 @@ def invalid_volumes(vmi: VirtualMachineInstance, names: Sequence[str]) -> list[s
 def left_behind(
     vmi: VirtualMachineInstance, moving: Sequence[str], claims: Mapping[str, PersistentVolumeClaim]
 ) -> list[str]:
-    """Volumes that stay on this node's storage while those `moving` go away from it."""
+    """Why other volumes than those `moving` prevent the migration: only one node can use their claims."""
     result = []
     for volume in vmi.spec.volumes:
         claim = claims.get(claim_name(volume))
@@ -77,7 +77,7 @@ def left_behind(
 
 
 def is_cancelled(vm: VirtualMachine, vmi: VirtualMachineInstance) -> bool:
-    """Whether the template names the original claims of all volumes that are being moved."""
+    """Whether the template names the original claims of all volumes in migration again."""
     wanted = {volume.name: claim_name(volume) for volume in vm.spec.instance.volumes}
     moving = vmi.status.migrated_volumes
     return bool(moving) and all(
@@ -87,7 +87,7 @@ def is_cancelled(vm: VirtualMachine, vmi: VirtualMachineInstance) -> bool:
 
 
 async def sync(cluster: Cluster, draft: Draft, vmi: VirtualMachineInstance) -> SyncError | None:
-    """Starts, or takes back, the move of volumes; the VM's status remembers what moves."""
+    """Start or cancel the volume migration; the VM's status records the volumes."""
     vm, namespace = draft.vm, vmi.metadata.namespace
     changed = changes(vm, vmi)
     if not changed or vmi.status.phase != "Running":
@@ -114,7 +114,7 @@ async def sync(cluster: Cluster, draft: Draft, vmi: VirtualMachineInstance) -> S
         condition = conditions.new_condition("RestartRequired", "True", message=text)
         conditions.put(draft.conditions, condition)
         return None
-    # What a claim is known by is copied from it as it is.
+    # The claim's info is copied unchanged.
     moved = migrated_volumes(changed, {name: cluster.claims.get(namespace, name) or {} for name in used})
     await _patch(cluster, vmi, beginning(vm, vmi, moved))
     draft.status["volumeUpdateState"] = {"volumeMigrationState": {"migratedVolumes": moved}}
@@ -140,7 +140,7 @@ def _info(claim: JsonObject | None) -> JsonObject:
 
 
 def beginning(vm: VirtualMachine, vmi: VirtualMachineInstance, moved: list[JsonObject]) -> list[JsonObject]:
-    """Operations on the instance that begin the move of volumes."""
+    """The operations on the instance that start the volume migration."""
     condition = conditions.new_condition("VolumesChange", "True", message="migrate volumes")
     return [
         *_volume_operations(vm, vmi),
@@ -150,7 +150,7 @@ def beginning(vm: VirtualMachine, vmi: VirtualMachineInstance, moved: list[JsonO
 
 
 def cancellation(vm: VirtualMachine, vmi: VirtualMachineInstance) -> list[JsonObject]:
-    """Operations on the instance that take the move of volumes back."""
+    """The operations on the instance that cancel the volume migration."""
     condition = conditions.new_condition("VolumesChange", "False", "VolumesChangeCancellation")
     return [
         *_volume_operations(vm, vmi),
@@ -160,7 +160,7 @@ def cancellation(vm: VirtualMachine, vmi: VirtualMachineInstance) -> list[JsonOb
 
 
 def _volume_operations(vm: VirtualMachine, vmi: VirtualMachineInstance) -> list[JsonObject]:
-    """Operations that make the instance's volumes those that the template has by their names."""
+    """The operations that replace volumes of the instance by the template's volumes of the same name."""
     wanted = {volume.name: volume for volume in vm.spec.instance.volumes}
     return [
         {"op": "replace", "path": f"/spec/volumes/{index}", "value": encode(wanted[volume.name])}
@@ -170,7 +170,7 @@ def _volume_operations(vm: VirtualMachine, vmi: VirtualMachineInstance) -> list[
 
 
 def _condition_operations(vmi: VirtualMachineInstance, condition: JsonObject) -> list[JsonObject]:
-    """Operations that set a condition of the instance; none where one says the same."""
+    """The operations that set a condition of the instance; none if it has an equal one."""
     known = vmi.status.conditions
     if not known:
         return [{"op": "add", "path": "/status/conditions", "value": [condition]}]
@@ -183,6 +183,6 @@ def _condition_operations(vmi: VirtualMachineInstance, condition: JsonObject) ->
 
 
 async def _patch(cluster: Cluster, vmi: VirtualMachineInstance, operations: list[JsonObject]) -> None:
-    """Lists are changed by their indexes, which mean something in the very version that was read."""
+    """The patch tests the resourceVersion, because it addresses list items by index."""
     guarded = [*same_version(described(vmi)), *operations] if operations else []
     await patch(cluster, kinds.VIRTUAL_MACHINE_INSTANCES, vmi, guarded, must_exist=True)

@@ -1,4 +1,4 @@
-"""The claim that keeps a guest's firmware variables, TPM state and block tracking."""
+"""The claim for persistent state: firmware variables, TPM state and changed block tracking."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SIZE = "10Mi"
 
 
 def state_claim_of(claims: list[JsonObject], vmi: VirtualMachineInstance) -> JsonObject | None:
-    """The state claim of an instance, not one made for the target of a migration."""
+    """The state claim of an instance, except one created for a migration target."""
     for claim in claims:
         labels = meta.labels(claim)
         if labels.get(STATE_LABEL) == vmi.metadata.name and wellknown.MIGRATION_NAME not in labels:
@@ -30,7 +30,7 @@ def state_claim_of(claims: list[JsonObject], vmi: VirtualMachineInstance) -> Jso
 
 
 def choose_storage_class(configured: str, classes: list[JsonObject]) -> str:
-    """The storage class for state claims: configured, else the default for VMs, else the cluster's."""
+    """The StorageClass for state claims: the configured one, else the default for VMs, else the cluster's."""
     if configured:
         return configured
     for annotation in (_VIRT_DEFAULT, _CLUSTER_DEFAULT):
@@ -65,7 +65,7 @@ def new_state_claim(vmi: VirtualMachineInstance, storage_class: str, access_mode
 
 
 async def ensure_state_claim(cluster: Cluster, vmi: VirtualMachineInstance) -> str | SyncError:
-    """The name of a usable state claim, created where there is none."""
+    """The name of a usable state claim, which is created if it does not exist."""
     claim = state_claim_of(cluster.claims.list(vmi.metadata.namespace), vmi)
     classes = cluster.informer(resources.STORAGE_CLASSES)
     if claim is None:
@@ -81,7 +81,7 @@ async def ensure_state_claim(cluster: Cluster, vmi: VirtualMachineInstance) -> s
         except StatusError as error:
             if not is_already_exists(error):
                 raise
-            # It was made before, and the cache is about to show it.
+            # Created before, but not in the cache yet.
         return SyncError("BackendStorageNotReady", "backend storage PVC not ready", retries=False)
     if is_usable(claim, classes.get(None, get_str(claim, "spec", "storageClassName"))):
         return meta.name(claim)
@@ -89,7 +89,7 @@ async def ensure_state_claim(cluster: Cluster, vmi: VirtualMachineInstance) -> s
 
 
 def is_usable(claim: JsonObject, storage_class: JsonObject | None) -> bool:
-    """Whether a pod may use the claim: it is bound, or will be once the pod is scheduled."""
+    """Whether a pod may use the claim: it is bound, or waits for its first consumer."""
     if get_str(claim, "status", "phase") == "Bound":
         return True
     return get_str(storage_class, "volumeBindingMode") == "WaitForFirstConsumer"

@@ -1,4 +1,4 @@
-"""Why synchronizing an instance did not get where it should."""
+"""Errors of an instance's reconcile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SyncError:
-    """A problem that shows as condition Synchronized=False with its reason and message."""
+    """An error that the condition Synchronized=False shows with its reason and message."""
 
     reason: str
     message: str

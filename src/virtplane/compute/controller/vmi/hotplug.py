@@ -1,4 +1,4 @@
-"""Hotplugged volumes of an instance: the attachment pod that is wanted, and what volume status says of it."""
+"""Hotplugged volumes of an instance: its attachment pod, and the entries in volume status."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _ON_NODE = ("Ready", "MountedToPod", "HotplugVolumeMounted", "VolumeReady")
 
 
 def hotplug_volumes(vmi: VirtualMachineInstance) -> list[Volume]:
-    """The volumes of the spec that attachment pods bring."""
+    """The volumes of the spec that an attachment pod mounts."""
     names = hotplugged_volumes(vmi)
     return [volume for volume in vmi.spec.volumes if volume.name in names and claim_name(volume)]
 
 
 def ready_volumes(vmi: VirtualMachineInstance, claims: Mapping[str, JsonObject]) -> list[Volume]:
-    """Those whose claims are bound, so that a pod can use them."""
+    """The volumes whose claims are bound, so that a pod can mount them."""
     return [
         volume
         for volume in hotplug_volumes(vmi)
@@ -43,7 +43,7 @@ def ready_volumes(vmi: VirtualMachineInstance, claims: Mapping[str, JsonObject])
 
 
 def carries(pod: JsonObject, volumes: list[Volume]) -> bool:
-    """Whether an attachment pod brings exactly these volumes."""
+    """Whether an attachment pod has exactly these volumes."""
     carried = {
         get_str(item, "name"): get_str(item, "persistentVolumeClaim", "claimName")
         for item in get_list(pod, "spec", "volumes")
@@ -55,7 +55,7 @@ def carries(pod: JsonObject, volumes: list[Volume]) -> bool:
 def obsolete_pods(
     current: JsonObject | None, attachments: list[JsonObject], wanted: bool
 ) -> list[JsonObject]:
-    """Attachment pods to delete: all but the current one, once that one runs (or none is wanted)."""
+    """Attachment pods to delete: all except the current one, once that one runs (or none is needed)."""
     others = [pod for pod in attachments if pod is not current and not meta.is_being_deleted(pod)]
     if not wanted or (current is not None and get_str(current, "status", "phase") == "Running"):
         return others
@@ -65,7 +65,7 @@ def obsolete_pods(
 async def sync(
     cluster: Cluster, vmi: VirtualMachineInstance, launcher: JsonObject, own: list[JsonObject]
 ) -> SyncError | None:
-    """Creates the attachment pod that is missing and deletes those that are not needed any more."""
+    """Create the missing attachment pod, and delete obsolete ones."""
     attachments = [pod for pod in own if pods.is_attachment(pod)]
     if vmi.status.phase not in ("Scheduled", "Running") or pods.is_down(launcher):
         return None
@@ -126,7 +126,7 @@ def with_attachment(
     attachments: list[JsonObject],
     claims: Mapping[str, JsonObject],
 ) -> list[VolumeStatus]:
-    """Volume status entries with what attachment pods tell. Phases that the node agent set are kept."""
+    """Volume status entries with the state of attachment pods. Phases set by virt-handler are kept."""
     sources = {volume.name: volume for volume in hotplug_volumes(vmi)}
     result: list[VolumeStatus] = []
     for entry in entries:
@@ -166,7 +166,7 @@ def _waiting(entry: VolumeStatus, claim: JsonObject | None, name: str) -> Volume
 
 
 def _detaching(entry: VolumeStatus, attached: HotplugVolumeStatus) -> VolumeStatus:
-    """An entry whose volume left the spec: kept while an attachment pod still brings it."""
+    """The entry of a volume that left the spec: kept while an attachment pod still has it."""
     text = f"Deleted hotplug attachment pod {attached.attach_pod_name or ''}, for volume {entry.name}"
     return replace(entry, phase="Detaching", reason="SuccessfulDelete", message=text)
 

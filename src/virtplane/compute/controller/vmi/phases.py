@@ -1,4 +1,4 @@
-"""The next status of an instance, decided from it, its pods and the state of its volumes."""
+"""The next status of an instance, computed from the instance, its pods and the state of its volumes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ UNPROCESSED_PHASES = ("", "Pending")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Everything beside the instance itself that its status depends on."""
+    """The objects besides the instance on which its status depends."""
 
     pod: JsonObject | None
     """The launcher that runs, or is to run, the guest."""
@@ -63,12 +63,12 @@ def is_final(vmi: VirtualMachineInstance) -> bool:
 
 
 def is_receiver(vmi: VirtualMachineInstance) -> bool:
-    """Whether the instance waits for a guest from another cluster."""
+    """Whether the instance waits for a guest that migrates from another cluster."""
     return vmi.metadata.annotations.get(RECEIVER_ANNOTATION) == "true"
 
 
 def set_phase(status: JsonObject, phase: str) -> None:
-    """Enters a phase, remembering when it was entered first."""
+    """Set the phase and its transition timestamp."""
     status["phase"] = phase
     transitions = status.setdefault("phaseTransitionTimestamps", [])
     if all(item.get("phase") != phase for item in transitions):
@@ -76,7 +76,7 @@ def set_phase(status: JsonObject, phase: str) -> None:
 
 
 def next_state(vmi: VirtualMachineInstance, document: JsonObject, around: Surroundings) -> JsonObject:
-    """The instance as it should be stored: status, node label, finalizers. `vmi` is read from `document`."""
+    """The new state of the instance: status, node label, finalizers. `vmi` is decoded from `document`."""
     new = deep_copy(document)
     status = new.setdefault("status", {})
     known = status.setdefault("conditions", [])
@@ -189,7 +189,7 @@ def _enter_node(vmi: VirtualMachineInstance, new: JsonObject, pod: JsonObject, a
 def interface_status(
     vmi: VirtualMachineInstance, pod: JsonObject
 ) -> list[VirtualMachineInstanceNetworkInterface]:
-    """What the pod's annotations tell about the interfaces, over what is known already."""
+    """The interfaces of the status, updated from the pod's network annotations."""
     before = {item.name: item for item in vmi.status.interfaces}
     attached = {
         get_str(item, "interface") for item in _network_status(pod) if item.get("default") is not True
@@ -222,7 +222,7 @@ def _network_status(pod: JsonObject) -> list[JsonObject]:
 
 
 def _watch_running(vmi: VirtualMachineInstance, new: JsonObject, around: Surroundings) -> str:
-    """The node agent owns the phase, unless its pod has gone."""
+    """While the guest runs, virt-handler owns the phase, unless the pod is gone."""
     status = new["status"]
     entries = volumes.volume_status(vmi, around.claims, around.cdi_config)
     attachments = [pod for pod in around.pods if pods.is_attachment(pod)]
@@ -248,7 +248,7 @@ def _watch_running(vmi: VirtualMachineInstance, new: JsonObject, around: Surroun
 
 
 def _is_abandoned(vmi: VirtualMachineInstance) -> bool:
-    """Whether the guest that an instance waited for is not wanted any more: nothing was started for it."""
+    """Whether an instance that waits for a guest from another cluster is being deleted."""
     return vmi.status.phase == "WaitingForSync" and vmi.metadata.is_being_deleted
 
 
@@ -260,7 +260,9 @@ def _release(new: JsonObject, around: Surroundings) -> None:
 
 
 def ready_condition(phase: str, pod: JsonObject | None) -> JsonObject:
-    """Whether the guest of an instance in `phase` serves: as its pod says once it runs, else why not."""
+    """The condition Ready of an instance in `phase`: the pod's condition once it runs, else why it is not
+    ready.
+    """
     if pod is None or pods.is_temporary(pod):
         text = "virt-launcher pod has not yet been scheduled"
         return conditions.new_condition("Ready", "False", "PodNotExists", text, probed=True)
@@ -287,7 +289,7 @@ def _set_synchronized(
     known: list[JsonObject], phase: str, vmi: VirtualMachineInstance, around: Surroundings
 ) -> None:
     if phase in ("Scheduled", "Running", *FINAL_PHASES) and around.error is None:
-        return  # the node agent's own condition
+        return  # virt-handler's condition
     error = around.error or _pod_error(around.pod, vmi)
     if error is None:
         conditions.drop(known, "Synchronized")
@@ -324,7 +326,9 @@ def _set_eviction(known: list[JsonObject], vmi: VirtualMachineInstance) -> None:
 
 
 def _set_hotplug_conditions(known: list[JsonObject], vmi: VirtualMachineInstance) -> None:
-    """Marks that CPUs or memory of a running guest are to be changed; the node agent takes the marks away."""
+    """Set the conditions for CPU or memory hotplug of a running guest; virt-handler removes them when
+    done.
+    """
     domain, topology, memory = vmi.spec.domain, vmi.status.current_cpu_topology, vmi.status.memory
     current = topology.sockets if topology is not None else None
     if current and domain.cpu.sockets and current != domain.cpu.sockets:

@@ -1,4 +1,4 @@
-"""The pod that makes claims bind which wait for their first consumer."""
+"""The temporary pod that is the first consumer of claims with WaitForFirstConsumer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from virtplane.compute.launcherpod.metadata import unique_name
 
 
 def consumer_pod(launcher: JsonObject) -> JsonObject:
-    """A stand-in for `launcher` that lands where it would, uses the same claims and ends at once."""
+    """A pod with the placement and claims of `launcher` that ends at once."""
     pod = deep_copy(launcher)
     owner = get_str(meta.controller_of(launcher), "uid")
     prefix = get_str(pod, "metadata", "generateName")

@@ -69,7 +69,7 @@ class VmiController:
         return [key_of(vmi) for vmi in users] + list(owner_key("VirtualMachineInstance")(claim))
 
     async def _reconcile(self, key: Key) -> Result:
-        may_act = await self._expected.settled(key)  # first: what is read then is what it is about
+        may_act = await self._expected.settled(key)  # observe the expectations before reading the caches
         try:
             vmi = self._cluster.vmis.get(*key)
         except UnfitDocument as unfit:
@@ -98,7 +98,9 @@ class VmiController:
         return DONE
 
     async def _leave_unfit(self, key: Key, error: UnfitDocument) -> Result:
-        """An instance that cannot be read is left alone; one that is being deleted goes after its pods."""
+        """Handle an instance that cannot be decoded: ignore it, or remove its finalizer after its pods are
+        gone.
+        """
         await leave_unfit(self._cluster, _KIND, key, error)
         try:
             live = decode(AnyObject, await self._client.get(_KIND, key[1], key[0])).metadata
@@ -165,7 +167,7 @@ class VmiController:
             await self._sync_pod(vmi, pod)
             return await hotplug.sync(self._cluster, vmi, pod, own)
         if phases.phase_of(vmi) not in phases.UNPROCESSED_PHASES or phases.is_receiver(vmi):
-            return None  # the launcher of a guest that comes from elsewhere is made by its migration
+            return None  # the migration creates the launcher of a guest that comes from another cluster
         return await self._create_launcher(key, vmi, own, storage)
 
     async def _create_launcher(
@@ -199,7 +201,7 @@ class VmiController:
         return await self._create(key, vmi, rendered)
 
     async def _still_needs_launcher(self, vmi: VirtualMachineInstance) -> bool:
-        """Whether the server knows no end of the instance that the cache has yet to show."""
+        """Whether the instance on the API server has not ended, since the cache may be stale."""
         try:
             found = await self._client.get(_KIND, vmi.metadata.name, vmi.metadata.namespace)
         except StatusError as error:
@@ -228,14 +230,14 @@ class VmiController:
     async def _provision(
         self, key: Key, vmi: VirtualMachineInstance, own: list[JsonObject], storage: StorageState
     ) -> SyncError | None:
-        """Makes claims bind that wait for a first consumer, by a pod that ends at once."""
+        """Bind claims with WaitForFirstConsumer by creating a pod that ends at once."""
         if not storage.waits_for_consumer or any(pods.is_temporary(pod) for pod in own):
             return None
         rendered = provisioning.consumer_pod(render_launcher_pod(self._cluster.render_inputs(vmi)))
         return await self._create(key, vmi, rendered)
 
     async def _create(self, key: Key, vmi: VirtualMachineInstance, pod: JsonObject) -> SyncError | None:
-        """Makes a pod; one that is there already (a reply was lost, the cache is late) is not made twice."""
+        """Create a pod; one that exists already (lost reply, stale cache) is not created twice."""
         try:
             with self._expected.creating(key):
                 created = await self._client.create(resources.PODS, pod)
@@ -253,7 +255,7 @@ class VmiController:
         return None
 
     async def _claim(self, vmi: VirtualMachineInstance, pod: JsonObject) -> SyncError | None:
-        """Looks at who has the name of a pod that was to be made: the instance, or somebody else."""
+        """Check the owner of an existing pod with the name of the one to create."""
         name, namespace = meta.name(pod), meta.namespace(pod)
         live = await self._client.get(resources.PODS, name, namespace)
         if get_str(meta.controller_of(live), "uid") != vmi.metadata.uid:
@@ -289,7 +291,7 @@ class VmiController:
                 self._event(vmi, "Normal", "SuccessfulDelete", text)
 
     async def _sync_pod(self, vmi: VirtualMachineInstance, pod: JsonObject) -> None:
-        """Keeps labels, annotations and the unpaused condition of the launcher in step with the instance."""
+        """Update labels, annotations and the unpaused condition of the launcher pod from the instance."""
         if meta.is_being_deleted(pod) or pods.is_finished(pod):
             return
         new = deep_copy(pod)

@@ -1,4 +1,4 @@
-"""Whether the volumes of an instance are ready for its launcher."""
+"""Checks whether the volumes of an instance are ready for its launcher pod."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WAITING_PHASES = ("WaitForFirstConsumer", "PendingPopulation")
 
 @dataclass(frozen=True, slots=True)
 class StorageState:
-    """What stands between an instance's volumes and its launcher."""
+    """The obstacles that an instance's volumes are to its launcher pod."""
 
     missing_claim: str = ""
     """A claim that does not exist."""
@@ -38,7 +38,7 @@ class StorageState:
 def storage_state(
     vmi: VirtualMachineInstance, claims: Mapping[str, JsonObject], data_volumes: Mapping[str, JsonObject]
 ) -> StorageState:
-    """Judges the volumes that the launcher mounts (hotplugged ones come later by other pods)."""
+    """Check the volumes of the launcher pod (hotplugged volumes have attachment pods)."""
     missing, failed, unready, waits, bound = "", False, False, False, True
     used: list[str] = []
     hotplugged = hotplugged_volumes(vmi)
@@ -63,7 +63,7 @@ def storage_state(
 
 
 def _populating(claim: JsonObject | None, data_volumes: Mapping[str, JsonObject]) -> JsonObject | None:
-    """The DataVolume that controls a claim used directly."""
+    """The DataVolume that populates a claim used directly."""
     for owner in get_list(claim, "metadata", "ownerReferences"):
         if owner.get("kind") == "DataVolume" and owner.get("controller"):
             return data_volumes.get(get_str(owner, "name"))
@@ -75,7 +75,7 @@ def _is_bound(claim: JsonObject | None) -> bool:
 
 
 def needs_state_claim(vmi: VirtualMachineInstance) -> bool:
-    """Whether firmware variables, TPM state or block tracking of the guest must outlive its pod."""
+    """Whether firmware variables, TPM state or changed block tracking of the guest must be persistent."""
     domain = vmi.spec.domain
     tpm, efi = domain.devices.tpm, domain.firmware.bootloader.efi
     if (tpm is not None and tpm.persistent) or (efi is not None and efi.persistent):

@@ -32,7 +32,7 @@ def requirement(vmi: VirtualMachineInstance) -> str:
 def missing_hints(
     vmi: VirtualMachineInstance, settings: ClusterConfig, nodes: Iterable[JsonObject]
 ) -> TopologyHints | SyncError | None:
-    """The hints to store; None when there are some already or none are needed."""
+    """The topology hints to store; None if they are stored already or not needed."""
     needed = requirement(vmi)
     if not needed or vmi.status.topology_hints not in (None, TopologyHints()):
         return None
@@ -59,6 +59,6 @@ def _unknown(needed: str, why: str) -> SyncError | None:
 
 
 def tsc_frequency(vmi: VirtualMachineInstance) -> int:
-    """The frequency that an instance was given, 0 for none."""
+    """The TSC frequency of an instance, 0 for none."""
     hints = vmi.status.topology_hints
     return (hints.tsc_frequency or 0) if hints is not None else 0

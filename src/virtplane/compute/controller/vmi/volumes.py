@@ -18,7 +18,7 @@ DEFAULT_OVERHEAD = "0.055"
 
 
 def overhead_of(claim: JsonObject, cdi_config: JsonObject | None) -> str:
-    """The filesystem overhead that applies to `claim`: none for block volumes, else CDI's for its class."""
+    """The filesystem overhead of `claim`: none for block volumes, else CDI's for its StorageClass."""
     if get_str(claim, "spec", "volumeMode") == "Block":
         return "0"
     configured = get_object(cdi_config, "status", "filesystemOverhead")
@@ -43,7 +43,7 @@ def claim_info(claim: JsonObject, overhead: str) -> PersistentVolumeClaimInfo:
 def volume_status(
     vmi: VirtualMachineInstance, claims: Mapping[str, JsonObject], cdi_config: JsonObject | None
 ) -> list[VolumeStatus]:
-    """Entries for all volumes of the spec and those that outlive it; the node agent only adds to entries."""
+    """Entries for all volumes of the spec and those kept longer; virt-handler only adds fields to entries."""
     before = {item.name: item for item in vmi.status.volume_status}
     hotplugged = hotplugged_volumes(vmi)
     result: dict[str, VolumeStatus] = {}
@@ -63,5 +63,7 @@ def volume_status(
 
 
 def _outlives_spec(entry: VolumeStatus) -> bool:
-    """Hotplugged volumes may outlive it (see ``hotplug.with_attachment``); the state claim has no volume."""
+    """Hotplugged volumes may outlive the spec (see ``hotplug.with_attachment``); the state claim is no
+    volume.
+    """
     return entry.hotplug_volume is not None or entry.name == "persistent-state-for-this-vm"
