@@ -1,4 +1,4 @@
-"""An instance type and a preference put into an instance's spec."""
+"""Applies an instance type and a preference to an instance's spec."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from virtplane.instancetypes.topology import topology
 
 
 class Conflicts(Exception):
-    """The machine sets what its instance type gives; `fields` are the paths."""
+    """The VM sets fields that its instance type sets; `fields` are their paths."""
 
     def __init__(self, fields: list[str]) -> None:
         super().__init__(", ".join(fields))
@@ -66,17 +66,17 @@ def _document(value: Value) -> Any:
 
 
 def _set(target: JsonObject, values: Mapping[str, Value]) -> None:
-    """Set whatever is not None."""
+    """Set every field that is not None."""
     target.update({key: _document(value) for key, value in values.items() if value is not None})
 
 
 def _fill(target: JsonObject, values: Mapping[str, Value]) -> None:
-    """Set what is open; None sets nothing."""
+    """Set a field that is not set; None sets nothing."""
     _set(target, {key: value for key, value in values.items() if target.get(key) is None})
 
 
 def _fill_empty(target: JsonObject, values: Mapping[str, str | None]) -> None:
-    """Set what is open or empty; None and empty set nothing."""
+    """Set a field that is not set or empty; None and empty values set nothing."""
     target.update({key: value for key, value in values.items() if value and not target.get(key)})
 
 
@@ -140,7 +140,7 @@ def _apply_memory(domain: JsonObject, wanted: MemoryInstancetype) -> None:
 
 
 def _single(value: float) -> float:
-    """`value` in single precision: KubeVirt computes requests so, and quotas count every byte of them."""
+    """`value` in single precision, in which KubeVirt computes requests: quotas count exact bytes."""
     rounded: float = struct.unpack("f", struct.pack("f", value))[0]
     return rounded
 
@@ -215,7 +215,7 @@ def _devices(spec: JsonObject, devices: JsonObject, preference: DevicePreference
 
 
 def prefer_attached(devices: JsonObject, preference: DevicePreferences) -> None:
-    """Whether devices that nobody names are attached, where `devices` leave that open."""
+    """Apply the preference for automatically attached devices where `devices` does not set it."""
     _fill(
         devices,
         {

@@ -1,4 +1,4 @@
-"""What a machine may not set itself once it has an instance type."""
+"""The fields that a VM must not set if its instance type sets them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def conflicts(
     annotations: Mapping[str, str],
     instancetype: VirtualMachineInstancetypeSpec,
 ) -> list[str]:
-    """Paths of what the instance type rules out; `spec` is that of the template."""
+    """The paths of fields in conflict with the instance type; `spec` is that of the template."""
     found = [f"{PREFIX}.{path}" for path in _paths(spec, instancetype)]
     for key, value in instancetype.annotations.items():
         if key in annotations and annotations[key] != value:
@@ -70,7 +70,7 @@ def _cpu(domain: DomainSpec, wanted: CPUInstancetype) -> Iterator[str]:
 
 
 def _memory(domain: DomainSpec, wanted: MemoryInstancetype) -> Iterator[str]:
-    """The first conflict only."""
+    """Only the first conflict of the memory fields."""
     memory = domain.memory
     if memory.guest is not None:
         yield "domain.memory.guest"

@@ -12,7 +12,7 @@ from virtplane.api.config import ClusterConfig
 
 
 class DefaultingError(Exception):
-    """The installation's settings do not allow what would have to be filled in."""
+    """The installation's settings forbid a default that would have to be set."""
 
 
 def default_spec(spec: JsonObject, config: ClusterConfig) -> None:
@@ -75,7 +75,7 @@ def _default_topology(domain: JsonObject) -> None:
 
 
 def _amount(text: str | float | None) -> int:
-    """A quantity rounded up; 0 where it is absent or none."""
+    """A quantity rounded up; 0 if it is absent or invalid."""
     try:
         return Quantity.parse(text).value if text is not None else 0
     except ValueError:
@@ -92,7 +92,7 @@ def _default_pull_policies(spec: JsonObject) -> None:
 
 
 def default_network(spec: JsonObject, config: ClusterConfig) -> None:
-    """The pod network, where the spec neither names networks nor wants none. Raises DefaultingError."""
+    """The pod network, unless the spec names networks or disables it. Raises DefaultingError."""
     devices = spec["domain"]["devices"]
     if devices.get("autoattachPodInterface") is False:
         return
@@ -108,7 +108,7 @@ def default_network(spec: JsonObject, config: ClusterConfig) -> None:
 
 
 def default_disks(spec: JsonObject) -> None:
-    """A disk for every volume that nothing shows to the guest."""
+    """A disk for every volume that has none."""
     devices = spec["domain"]["devices"]
     shown = {get_str(entry, "name") for key in ("disks", "filesystems") for entry in get_list(devices, key)}
     for volume in get_list(spec, "volumes"):

@@ -1,4 +1,6 @@
-"""A VM's template with everything written out that an instance of it would get."""
+"""Expands a VM's template: all values that an instance would get from instance type, preference and
+defaults.
+"""
 
 from __future__ import annotations
 

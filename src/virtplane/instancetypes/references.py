@@ -1,4 +1,4 @@
-"""How VMs refer to instance types and preferences, and the revisions that pin them."""
+"""References of VMs to instance types and preferences, and the ControllerRevisions that pin them."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def revision_of(vm: ObjectMeta, found: JsonObject, kind: ResourceType) -> JsonOb
 
 
 def instance_annotations(vm: VirtualMachine) -> dict[str, str]:
-    """Annotations by which an instance tells where its values come from. Raises UnexpectedKind."""
+    """The annotations of an instance that name its instance type and preference. Raises UnexpectedKind."""
     result: dict[str, str] = {}
     for item in references(vm):
         prefix = "" if item.kind.namespaced else "cluster-"

@@ -1,4 +1,4 @@
-"""Whether a machine has at least what its preference requires."""
+"""Checks that a VM meets the minimum requirements of its preference."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SPREAD_PARTS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Unmet:
-    """What is lacking, in words, and the fields that would have to say more."""
+    """An unmet requirement: the message, and the fields that would have to be larger."""
 
     problem: str
     fields: tuple[str, ...]
@@ -84,7 +84,7 @@ def _cpu(
 
 
 def _counted_parts(preference: VirtualMachinePreferenceSpec) -> tuple[tuple[str, ...], str]:
-    """Parts of the topology that must make up the required CPUs, and how messages call them."""
+    """The parts of the topology that count towards the required CPUs, and their names in messages."""
     wanted = preferred_topology(preference)
     if wanted == ANY:
         return _ALL_PARTS, "cores, sockets and threads"

@@ -1,4 +1,4 @@
-"""How a number of virtual CPUs becomes sockets, cores and threads."""
+"""Distributes a number of virtual CPUs over sockets, cores and threads."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SPREAD_OVER = ("SocketsCores", "CoresThreads", "SocketsCoresThreads")
 
 
 def preferred_topology(preference: VirtualMachinePreferenceSpec | None) -> str:
-    """The topology that a preference asks for; sockets when it asks for none."""
+    """The topology that a preference asks for; sockets by default."""
     name = (preference.cpu.preferred_cpu_topology if preference is not None else None) or SOCKETS
     return OLD_NAMES.get(name, name)
 
 
 def spread_options(preference: VirtualMachinePreferenceSpec | None) -> tuple[int, str]:
-    """Ratio and parts over which virtual CPUs are spread."""
+    """The ratio, and the parts of the topology over which virtual CPUs are spread."""
     given = preference or VirtualMachinePreferenceSpec()
     options = given.cpu.spread_options
     ratio = options.ratio or given.prefer_spread_socket_to_core_ratio or DEFAULT_RATIO
@@ -54,7 +54,7 @@ def _spread(count: int, ratio: int, across: str) -> dict[str, int]:
 
 
 def spread_problem(count: int, preference: VirtualMachinePreferenceSpec | None) -> str:
-    """Why `count` virtual CPUs cannot be spread as preferred without a remainder; empty when they can."""
+    """Why `count` virtual CPUs cannot be spread evenly as preferred; empty if they can."""
     if preferred_topology(preference) != SPREAD:
         return ""
     ratio, across = spread_options(preference)

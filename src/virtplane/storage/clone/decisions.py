@@ -1,4 +1,4 @@
-"""What a clone needs and how far it is: pure decisions."""
+"""The objects of a clone and its phase: pure decisions."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ def _owned(clone: VirtualMachineClone, kind: ResourceType, name: str, spec: Json
 
 
 def patches(clone: VirtualMachineClone, source: SnapshotVirtualMachine) -> list[JsonObject]:
-    """Operations on the copy: addresses and identity of its own, labels and annotations as filtered."""
+    """The patch of the copy: new addresses and identity, and the labels and annotations that the filters
+    keep.
+    """
     template = source.spec.template if source.spec else VirtualMachineInstanceTemplateSpec()
     domain = template.spec.domain if template.spec else DomainSpec()
     return [
@@ -127,7 +129,7 @@ def _set(path: str, present: object, value: object) -> list[JsonObject]:
 
 
 def filtered(entries: Mapping[str, str], filters: Sequence[str]) -> dict[str, str]:
-    """Entries whose keys some filter wants and none that begins with ``!`` refuses.
+    """The entries that a filter matches and no filter with a leading ``!`` does.
 
     Filters are regular expressions that match anywhere in the key; a lone ``*`` wants all.
     """
@@ -150,7 +152,7 @@ def _matches(pattern: str, key: str) -> bool:
 
 
 def set_phase(status: JsonObject, phase: str) -> None:
-    """Phase and conditions together."""
+    """Set phase and conditions together."""
     status["phase"] = phase
     progressing, ready, text = "True", "False", "Still processing"
     if phase == "Succeeded":

@@ -82,7 +82,7 @@ class CloneController:
         return RequeueAfter(_RETRY_SECONDS) if status.get("phase") != "Succeeded" else DONE
 
     async def _advance(self, clone: VirtualMachineClone, status: JsonObject) -> None:
-        """One step towards the copy. Raises UnfitDocument where an object on the way cannot be read."""
+        """Take one step. Raises UnfitDocument if an object that the clone depends on cannot be decoded."""
         namespace = clone.metadata.namespace
         snapshot = self._snapshots.get(namespace, decisions.snapshot_name(clone))
         if snapshot is None:
@@ -106,7 +106,7 @@ class CloneController:
             await self._complete(clone, status, restore)
 
     async def _begin(self, clone: VirtualMachineClone, status: JsonObject) -> None:
-        """Makes the snapshot of a VM that can be copied."""
+        """Create the snapshot of a VM that can be copied."""
         name, namespace = clone.spec.source.name, clone.metadata.namespace
         if clone.spec.source.kind != "VirtualMachine":
             self._event(clone, "Warning", "SourceDoesNotExist", f"Snapshot {name} does not exist")
@@ -148,7 +148,7 @@ class CloneController:
         status: JsonObject,
         restore: VirtualMachineRestore,
     ) -> None:
-        """The copy is there: once its claims are bound, the helpers go."""
+        """Delete snapshot and restore once the claims of the copy are bound."""
         namespace = clone.metadata.namespace
         status["targetName"] = decisions.target_name(clone)
         restored = [item.persistent_volume_claim for item in restore.status.restores]
@@ -169,7 +169,7 @@ class CloneController:
         self._event(clone, "Normal", "TargetVMCreated", f"created target VM {status['targetName']}")
 
     async def _watch_target(self, clone: VirtualMachineClone) -> Result:
-        """A clone goes with its copy."""
+        """Delete the clone when its target VM is deleted."""
         namespace, name = clone.metadata.namespace, clone.status.target_name or ""
         if (namespace, name) in self._cluster.vms.unfit:
             return RequeueAfter(_RETRY_SECONDS)  # nobody tells when such a VM is deleted

@@ -1,1 +1,1 @@
-"""Restores of machines from snapshots: claims from volume snapshots, and the machine as it was."""
+"""Restores of virtual machines from snapshots: claims from VolumeSnapshots, and the VM's former spec."""

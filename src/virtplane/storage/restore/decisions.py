@@ -1,4 +1,4 @@
-"""What a restore makes of a snapshot: pure decisions."""
+"""The objects of a restore and its status: pure decisions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class UnsupportedPolicy(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RestoredVolume:
-    """One volume on its way back."""
+    """One volume that is being restored."""
 
     volume: str
     claim: str
@@ -42,12 +42,12 @@ class RestoredVolume:
 
 
 def restore_uid(restore: VirtualMachineRestore) -> str:
-    """The mark of this restore on its target."""
+    """The value by which the target of this restore is marked."""
     return f"{restore.metadata.name}-{restore.metadata.uid}"
 
 
 def volumes(restore: VirtualMachineRestore, content: VirtualMachineSnapshotContent) -> list[RestoredVolume]:
-    """The claims to make. Raises UnsupportedPolicy for restoring claims in place."""
+    """The claims to create. Raises UnsupportedPolicy if claims are to be restored in place."""
     policy = restore.spec.volume_restore_policy or "RandomizeNames"
     if policy == "InPlace":
         raise UnsupportedPolicy("restoring volumes in place is not supported; use RandomizeNames")
@@ -66,7 +66,7 @@ def volumes(restore: VirtualMachineRestore, content: VirtualMachineSnapshotConte
 def new_claim(
     restore: VirtualMachineRestore, item: RestoredVolume, volume_snapshot: VolumeSnapshot | None
 ) -> JsonObject:
-    """The claim that is filled from a VolumeSnapshot."""
+    """The claim with the VolumeSnapshot as its data source."""
     source = item.backup.persistent_volume_claim
     spec = encode(source.spec or PersistentVolumeClaimSpec())
     for key in ("volumeName", "dataSource", "dataSourceRef"):
@@ -102,7 +102,7 @@ def new_claim(
     }
 
 
-# A machine's spec is a document here, copied as it is: a struct would lose what it does not know of.
+# The VM's spec is a document here: decoding it would lose fields that the struct does not know.
 
 
 def restored_spec(source: JsonObject, items: list[RestoredVolume]) -> JsonObject:
@@ -190,7 +190,7 @@ def restores_of(items: list[RestoredVolume]) -> list[JsonObject]:
 def are_bound(
     items: list[RestoredVolume], claims: Mapping[str, PersistentVolumeClaim], late: frozenset[str]
 ) -> bool:
-    """Whether all claims can be used: bound, or of a class in `late` that binds when first used."""
+    """Whether all claims can be used: bound, or of a class in `late` (WaitForFirstConsumer)."""
     for item in items:
         claim = claims.get(item.claim)
         if claim is None:

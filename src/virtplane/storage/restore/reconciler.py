@@ -48,11 +48,11 @@ _RETRY_SECONDS = 5.0
 
 
 class _Waits(Exception):
-    """The restore cannot go on yet; its text says why."""
+    """The restore must wait; the text says for what."""
 
 
 class _Fails(Exception):
-    """The restore cannot succeed any more; its text says why."""
+    """The restore has failed; the text says why."""
 
 
 class RestoreController:
@@ -123,7 +123,9 @@ class RestoreController:
         return RequeueAfter(_RETRY_SECONDS)
 
     async def _leave_unfit(self, error: UnfitDocument) -> Result:
-        """A restore that cannot be read is let go when it is deleted; else an event says why it waits."""
+        """Handle a restore that cannot be decoded: remove its finalizer if it is deleted, else record an
+        event.
+        """
         restore = decode(AnyObject, error.document)
         metadata = restore.metadata
         if not metadata.is_being_deleted:
@@ -199,7 +201,7 @@ class RestoreController:
         return content
 
     async def _hold(self, restore: VirtualMachineRestore, machine: HeldMachine) -> None:
-        """Waits until the target is off, as the restore's policy says, and marks it as being restored."""
+        """Wait until the target is stopped, as the restore's policy says, and mark it as being restored."""
         name, namespace = machine.metadata.name, machine.metadata.namespace
         if self._cluster.vmis.contains(namespace, name):
             await self._wait_for_stop(restore)
@@ -254,7 +256,7 @@ class RestoreController:
             raise _Waits("Waiting for new PVCs")
 
     def _late_classes(self) -> frozenset[str]:
-        """The storage classes whose claims are bound when they are first used."""
+        """The storage classes with volumeBindingMode WaitForFirstConsumer."""
         classes = self._cluster.informer(resources.STORAGE_CLASSES).list()
         return frozenset(
             item.metadata.name
@@ -309,11 +311,11 @@ class RestoreController:
 
 
 def _owners(restore: ObjectMeta, machine: HeldMachine | None) -> tuple[OwnerReference, ...]:
-    """The owners of a restore whose machine is there: that is one of them."""
+    """The owners of a restore; its target is one of them, if it exists."""
     owners = restore.owner_references
     if machine is None or any(owner.uid == machine.metadata.uid for owner in owners):
         return owners
-    # A restore that a clone made is controlled by the clone already.
+    # A clone controls the restores that it creates.
     refer = meta.new_owner_ref if restore.controller is not None else meta.new_controller_ref
     vm = {"metadata": encode(machine.metadata)}
     return (*owners, decode(OwnerReference, refer(vm, kinds.VIRTUAL_MACHINES)))

@@ -1,1 +1,1 @@
-"""Snapshots of virtual machines. They are taken only where the cluster serves VolumeSnapshots."""
+"""Snapshots of virtual machines, for clusters that serve VolumeSnapshots."""

@@ -1,4 +1,4 @@
-"""What a snapshot consists of and how far it has come: pure decisions."""
+"""The objects of a snapshot and its status: pure decisions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "ns": 1e-9}
 
 @dataclass(frozen=True, slots=True)
 class Volumes:
-    """Which volumes a snapshot takes and which it leaves out."""
+    """The volumes that a snapshot includes and excludes."""
 
     included: tuple[tuple[str, str], ...] = ()
     """Names with those of their claims."""
@@ -56,7 +56,7 @@ class Volumes:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the status of a snapshot is decided from, as far as it is there."""
+    """The objects from which the status of a snapshot is computed, as far as they exist."""
 
     vm: VirtualMachine | None
     vmi: VirtualMachineInstance | None
@@ -93,7 +93,7 @@ def is_expired(snapshot: VirtualMachineSnapshot, now: datetime) -> bool:
 
 
 def choose_volumes(vm: VirtualMachine, claims: Container[str]) -> Volumes:
-    """By the VM's own account of what can be snapshotted; volumes without claims never can."""
+    """Choose by the VM's volumeSnapshotStatuses; volumes without claims are never included."""
     enabled = {status.name for status in vm.observed.volume_snapshot_statuses if status.enabled}
     included: list[tuple[str, str]] = []
     excluded: list[str] = []
@@ -106,11 +106,13 @@ def choose_volumes(vm: VirtualMachine, claims: Container[str]) -> Volumes:
     return Volumes(tuple(included), tuple(excluded))
 
 
-# What a content keeps are documents, copied as they are: a struct would lose what it does not know of.
+# A content contains documents: decoding them would lose fields that the structs do not know.
 
 
 def running_spec(spec: JsonObject, started: JsonObject | None) -> JsonObject:
-    """The spec that the guest was `started` with, its volumes those of the present `spec`; else that."""
+    """The spec with which the guest was `started`, with the volumes of the current `spec`; else the
+    latter.
+    """
     if started is None:
         return deep_copy(spec)
     present, result = deep_copy(spec), deep_copy(started)
@@ -177,7 +179,7 @@ def new_content(
 def volume_snapshot(
     content: VirtualMachineSnapshotContent, backup: VolumeBackup, snapshot_class: str
 ) -> JsonObject:
-    """The VolumeSnapshot of one claim."""
+    """The VolumeSnapshot for one claim."""
     vm = content.spec.source.virtual_machine.metadata
     owner = {"metadata": encode(content.metadata)}
     spec: JsonObject = {"source": {"persistentVolumeClaimName": backup.persistent_volume_claim.metadata.name}}
@@ -200,7 +202,9 @@ def volume_snapshot(
 
 
 def snapshot_class(driver: str, classes: Iterable[VolumeSnapshotClass]) -> str:
-    """The class for a driver: the only one, else the default one; empty when it cannot be told."""
+    """The VolumeSnapshotClass for a driver: the only one, else the default one; empty if there is no such
+    class.
+    """
     found = [item.metadata for item in classes if item.driver == driver]
     if len(found) == 1:
         return found[0].name
@@ -276,7 +280,7 @@ def _description(
     content: VirtualMachineSnapshotContent,
     claims: Container[str],
 ) -> JsonObject:
-    """What the status says of the source once the content is there."""
+    """The fields of the status that describe the source once the content exists."""
     chosen = choose_volumes(vm, claims)
     listed: JsonObject = {}
     if content.spec.volume_backups:
@@ -296,7 +300,7 @@ def _description(
 
 
 def indications_of(vmi: VirtualMachineInstance | None, volumes: Volumes) -> list[str]:
-    """What users should know about a snapshot's consistency."""
+    """The indications about a snapshot's consistency."""
     result: list[str] = []
     if vmi is not None:
         result.append("Online")
@@ -308,13 +312,13 @@ def indications_of(vmi: VirtualMachineInstance | None, volumes: Volumes) -> list
 
 
 def described(indications: Iterable[str]) -> list[JsonObject]:
-    """Indications with the sentences that explain them."""
+    """The indications with their descriptions."""
     texts = {**_ONLINE_TEXTS, PARTIAL: _PARTIAL_TEXT}
     return [{"indication": name, "message": texts[name]} for name in indications]
 
 
 def set_progress(status: JsonObject, progressing: tuple[str, str], ready: tuple[str, str]) -> None:
-    """The two conditions: status and text, which goes where reasons go."""
+    """Set both conditions; the text goes into the field reason, as in KubeVirt."""
     known = status.setdefault("conditions", [])
     conditions.put(known, conditions.new_condition("Progressing", *progressing))
     conditions.put(known, conditions.new_condition("Ready", *ready))

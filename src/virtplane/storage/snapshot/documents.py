@@ -14,21 +14,21 @@ from virtplane.api.meta_v1 import ObjectMeta
 
 
 class Holders(ApiStruct, kw_only=True):
-    """Names of the snapshot and the restore that hold a machine."""
+    """The names of the snapshot and of the restore that lock a VM."""
 
     restore_in_progress: str | None = None
     snapshot_in_progress: str | None = None
 
 
 class HeldMachine(ApiStruct, kw_only=True):
-    """What holding needs of a VirtualMachine: one whose spec cannot be read can still be released."""
+    """The fields of a VM that locking needs: a VM whose spec cannot be decoded can still be unlocked."""
 
     metadata: ObjectMeta = ObjectMeta()
     status: Holders | None = None
 
     @property
     def holders(self) -> Holders:
-        """Who holds the machine; the status may still be absent."""
+        """The holders of the VM's lock; the VM may have no status yet."""
         return self.status or Holders()
 
 
@@ -58,13 +58,15 @@ def _held(vm: VirtualMachine) -> HeldMachine:
 
 
 def hold_patch(machine: HeldMachine, holders: Holders) -> list[JsonObject]:
-    """Operations that hold a machine, at this very version: another may be taking hold by the other field."""
+    """The operations that lock a VM. They test its resourceVersion, since a holder could use the other
+    field.
+    """
     before, after = encode(machine), encode(replace(machine, status=holders))
     return [*same_version(before), *guarded_patch(before, after, ("status",))]
 
 
 def release_patch(machine: HeldMachine, field: str, holder: str) -> list[JsonObject]:
-    """Operations that take `holder` out of the status' `field` (its wire name)."""
+    """The operations that remove `holder` from the `field` of the status (its name in JSON)."""
     path = f"/status/{field}"
     return [
         *same_object(encode(machine)),

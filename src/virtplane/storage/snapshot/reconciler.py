@@ -106,7 +106,8 @@ class SnapshotController:
             return DONE
         if snapshot.status.phase in ("Succeeded", "Failed"):
             observed = self._observe(snapshot)
-            if not observed.problem:  # What cannot be read now does not undo what was taken.
+            # An object that cannot be decoded at the moment must not undo a finished snapshot.
+            if not observed.problem:
                 await self._update(snapshot, observed)
             await self._unlock(snapshot.metadata.name, machine)
             return DONE
@@ -119,7 +120,9 @@ class SnapshotController:
         return RequeueAfter(_RETRY_SECONDS)
 
     async def _leave_unfit(self, error: UnfitDocument) -> Result:
-        """A snapshot that cannot be read is let go when it is deleted; else an event says why it waits."""
+        """Handle a snapshot that cannot be decoded: remove its finalizer if it is deleted, else record an
+        event.
+        """
         snapshot = decode(AnyObject, error.document)
         of = snapshot.metadata
         if not of.is_being_deleted:
@@ -132,7 +135,7 @@ class SnapshotController:
         return DONE
 
     def _observe(self, snapshot: VirtualMachineSnapshot) -> Observed:
-        """What there is of the snapshot's objects; what cannot be read is a problem."""
+        """Read the snapshot's objects; an object that cannot be decoded is reported as a problem."""
         namespace, name = snapshot.metadata.namespace, snapshot.spec.source.name
         problems: list[str] = []
         vm = _get(self._cluster.vms, namespace, name, problems)
@@ -163,7 +166,9 @@ class SnapshotController:
         await patch(self._cluster, _CONTENTS, content, removing)
 
     async def _lock(self, snapshot: VirtualMachineSnapshot, machine: HeldMachine) -> bool:
-        """Holds the VM still; False while somebody else does, or it is on its way."""
+        """Lock the VM; returns False while another object holds the lock, or the cache does not show it
+        yet.
+        """
         name, held = snapshot.metadata.name, machine.holders
         holders = [holder for holder in (held.snapshot_in_progress, held.restore_in_progress) if holder]
         adding = finalizer_patch(machine.metadata, decisions.SOURCE_FINALIZER, present=True)
@@ -241,7 +246,8 @@ class SnapshotController:
         except UnfitDocument as error:
             problem = str(error)
             self._cluster.recorder.event(described(content), "Warning", INVALID, problem)
-            if content.status.creation_time:  # What cannot be read now does not undo what was taken.
+            # An object that cannot be decoded at the moment must not undo a finished snapshot.
+            if content.status.creation_time:
                 return DONE
         status = decisions.content_status(content, found)
         if problem:
@@ -254,7 +260,9 @@ class SnapshotController:
         return RequeueAfter(_RETRY_SECONDS) if problem else DONE
 
     async def _release_unneeded(self, content: HasMetadata, name: str) -> Result:
-        """Lets a deleted content go once its snapshot (`name`; empty where unknown) is gone too."""
+        """Remove the finalizer of a deleted content once its snapshot (`name`; empty if unknown) is deleted,
+        too.
+        """
         snapshot = any_object(self._snapshots, content.metadata.namespace, name)
         is_going = snapshot is None or snapshot.metadata.is_being_deleted
         if content.metadata.is_being_deleted and is_going:
@@ -267,7 +275,9 @@ class SnapshotController:
         found: dict[str, VolumeSnapshot],
         classes: list[JsonObject],
     ) -> str:
-        """Creates what is missing; a running guest with an agent is frozen meanwhile. Gives a problem."""
+        """Create missing VolumeSnapshots, freezing a running guest that has an agent. Returns a problem, if
+        any.
+        """
         backups = content.spec.volume_backups
         missing = [backup for backup in backups if (backup.volume_snapshot_name or "") not in found]
         if not missing:
@@ -286,7 +296,7 @@ class SnapshotController:
             try:
                 created = await self._cluster.client.create(kinds.VOLUME_SNAPSHOTS, volume)
             except StatusError as error:
-                if not is_already_exists(error):  # made before, and not in the cache yet
+                if not is_already_exists(error):  # created before, but not in the cache yet
                     raise
                 continue
             found[meta.name(created)] = decode(VolumeSnapshot, created)
