@@ -101,7 +101,7 @@ def _merged(base: Any, over: Any) -> Any:
 
 
 class LastGood:
-    """The configuration of a KubeVirt object that may change: its last one that can be used."""
+    """The last valid configuration of a KubeVirt object that changes."""
 
     def __init__(self) -> None:
         self._seen: JsonObject | None = None
@@ -109,7 +109,9 @@ class LastGood:
         self._problems: list[str] = []
 
     def of(self, kubevirt: JsonObject | None) -> ClusterConfig:
-        """The configuration to work by, `kubevirt` being the object as it is now. Logs why not its own."""
+        """The configuration to use for the current object `kubevirt`. Logs why the object's own is
+        invalid.
+        """
         if kubevirt is self._seen:
             return self._config
         self._seen = kubevirt
@@ -294,7 +296,7 @@ class ClusterConfig:
         return next((encode(each.resources) for each in found), {})
 
     def contradictions(self) -> list[str]:
-        """What makes the configuration unusable; empty when it is fine."""
+        """Why the configuration is invalid; empty if it is valid."""
         found = [self._unfit] if self._unfit else []
         if self.image_pull_policy not in ("", "Always", "Never", "IfNotPresent"):
             found.append(f"invalid imagePullPolicy {self.image_pull_policy!r}")
@@ -310,7 +312,7 @@ class ClusterConfig:
         return found
 
     def _architecture(self, architecture: str) -> ArchSpecificConfiguration:
-        """The settings of an architecture; those of amd64 where there are none of its own."""
+        """The settings of an architecture; by default those of amd64."""
         known = self.configuration.architecture_configuration
         named = {"amd64": known.amd64, "arm64": known.arm64, "ppc64le": known.ppc64le, "s390x": known.s390x}
         nothing = ArchSpecificConfiguration()
@@ -319,5 +321,5 @@ class ClusterConfig:
 
 
 def _or(value: Value | None, default: Value) -> Value:
-    """`value`, or `default` where it is absent; 0 and the empty string are no absence."""
+    """`value`, or `default` if it is absent; 0 and the empty string count as values."""
     return default if value is None else value

@@ -11,7 +11,7 @@ _LONGEST_SECONDS = 2**63 / 1e9
 
 
 def parse_duration(text: str) -> timedelta:
-    """The length that `text` names. Raises ValueError, in Go's words, where it names none."""
+    """The duration in `text`. Raises ValueError with Go's message if it is invalid."""
     sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     if rest == "0":
         return timedelta()

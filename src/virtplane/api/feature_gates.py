@@ -1,4 +1,4 @@
-"""Feature gates: which there are, what state each is in, and what listing one warns of."""
+"""The feature gates: their states, and warnings about listing them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """How far a feature is; decides whether its gate is on unless somebody says otherwise."""
+    """The maturity of a feature, which is the default of its gate."""
 
     ALPHA = "Alpha"
     BETA = "Beta"
@@ -83,7 +83,7 @@ def is_enabled(gate: str, enabled: Collection[str], disabled: Collection[str]) -
 
 
 def listing_warning(gate: str) -> str | None:
-    """What to tell somebody who lists `gate`; None for unknown gates, empty for nothing."""
+    """The warning for listing `gate`; None for unknown gates, empty for no warning."""
     state = STATES.get(gate)
     if state is None:
         return None

@@ -1,4 +1,4 @@
-"""Structural schemas made of the structs: the only way from a type to a custom resource definition."""
+"""Structural schemas from the structs: the only source of the custom resource definitions."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _bare_schema(hint: Any, *, describe: bool) -> JsonObject:
 
 
 def _served(schema: JsonObject) -> JsonObject:
-    """Drop what only the webhooks know of."""
+    """Remove members that only the webhooks use."""
     return {
         key: _walk(key, value, _served) for key, value in schema.items() if not key.startswith("x-virtplane-")
     }

@@ -1,4 +1,4 @@
-"""Instance types and preferences: a field acts where what it is put into acts."""
+"""Instance types and preferences: a field has an effect if the field of the instance that it sets has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual machines and what makes several instances."""
+"""Virtual machines, pools and replica sets."""
 
 from __future__ import annotations
 

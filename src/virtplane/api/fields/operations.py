@@ -1,4 +1,4 @@
-"""Migrations, snapshots, clones, and kinds that nothing acts upon yet."""
+"""Migrations, snapshots, clones, and kinds that are not implemented yet."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _SAME = {
 
 
 def page() -> str:
-    """The whole page."""
+    """The page as Markdown."""
     sections = [_section(kind) for kind in KINDS if kind not in _SAME]
     return "\n".join([_HEAD, *sections])
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 
 class State(StrEnum):
-    """What becomes of a field."""
+    """What the product does with a field."""
 
     ACTS = "acts"
     WARNS = "warns"
@@ -37,7 +37,7 @@ Table: TypeAlias = Mapping[str, Field]
 
 
 def acts(text: str, *only: str, ineffective: str = "") -> Field:
-    """A field that something acts upon; `only` names the values, where others have no effect.
+    """A field that has an effect; `only` names the values that have, if others do not.
 
     `ineffective` is the one value without effect, where it would have one in KubeVirt.
     """
@@ -45,12 +45,12 @@ def acts(text: str, *only: str, ineffective: str = "") -> Field:
 
 
 def copied(text: str) -> Field:
-    """An object that is handed on as it is to something that acts upon all of it."""
+    """An object that is copied to another place, where all of it has an effect."""
     return Field(State.ACTS, text, whole=True)
 
 
 def warns(text: str = "", *, defaulted: bool = False) -> Field:
-    """A field that is accepted, because users of KubeVirt have it, but that nothing acts upon yet."""
+    """A field that is accepted for compatibility with KubeVirt, but has no effect yet: admission warns."""
     return Field(State.WARNS, text, whole=True, defaulted=defaulted)
 
 

@@ -1,4 +1,4 @@
-"""The fields that the API's types have, and the entries that they fall under."""
+"""The fields of the API's types, and their entries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def paths(struct: type[ApiStruct], prefix: str = "") -> Iterator[str]:
 
 
 def _inside(hint: Any) -> tuple[type[ApiStruct] | None, bool]:
-    """The struct that a field holds, if any, and whether it holds a list of them."""
+    """The struct that a field contains, if any, and whether the field is a list of it."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _inside(arguments[0])
@@ -48,7 +48,7 @@ def _inside(hint: Any) -> tuple[type[ApiStruct] | None, bool]:
 
 
 def entry_of(table: Table, path: str) -> Field | None:
-    """The entry that a field falls under: its own, or that of an object around it as a whole."""
+    """The entry for a field: its own, or that of an enclosing object."""
     own = table.get(path)
     if own is not None:
         return own
@@ -60,7 +60,7 @@ def entry_of(table: Table, path: str) -> Field | None:
 
 
 def around(path: str) -> Iterator[str]:
-    """The paths of the objects and lists that a field is in, the nearest first."""
+    """The paths of the objects and lists that contain a field, innermost first."""
     while "." in path:
         path = path.rpartition(".")[0].removesuffix("[]")
         yield path

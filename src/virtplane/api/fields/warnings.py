@@ -1,4 +1,4 @@
-"""What to warn the writer of a document of: fields, or values of fields, that have no effect."""
+"""Admission warnings about fields, or values of fields, that have no effect."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _is_ineffective(field: Field, value: str) -> bool:
 
 
 def _is_set(value: Any) -> bool:
-    """Whether the value asks for anything. An empty object does: it switches things on."""
+    """Whether the value is set. An empty object is: it switches a feature on."""
     return value not in (None, False, "", []) or value == {}
 
 
