@@ -1,4 +1,4 @@
-"""The API server as a whole: its parts put together, started and stopped in order."""
+"""The API server: creates, starts and stops its parts in order."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class ApiServer:
         self.reviews = Reviews(self.authorizer.authorize, self.rbac, self.authenticator, self.tokens)
 
     def _complete(self, definitions: list[ResourceDefinition]) -> list[ResourceDefinition]:
-        """The given kinds and those that are the server's own."""
+        """The built-in definitions and the given ones."""
         schemas = builtin_schemas()
         schema = schemas.kind("authentication.k8s.io", "v1", "TokenRequest")
         requests = TokenRequests(self.tokens, schema)
@@ -181,7 +181,9 @@ class ApiServer:
         return "" if self.ready else "not finished"
 
     async def start(self) -> None:
-        """Load what is stored, make what every cluster has, and listen. Raises StorageError, OSError."""
+        """Load the stored objects, create the objects that every cluster has, and listen. Raises
+        StorageError, OSError.
+        """
         try:
             await self._start()
         except BaseException:
@@ -316,7 +318,7 @@ class ApiServer:
                 await work
             except asyncio.CancelledError:
                 raise
-            except Exception:  # the boundary of a background task: nobody else hears of it
+            except Exception:  # the task must not end: log every exception here
                 _LOG.exception("A background task failed", extra={"task": name})
 
         task = asyncio.create_task(guarded(), name=name)
@@ -348,7 +350,7 @@ class GuardedChain(Admission):
 
 
 def outgoing_address(bind: str) -> str:
-    """`bind`, or where that names no address that others could use, the one this machine speaks from."""
+    """`bind`, or if that is a wildcard address, the machine's address towards other hosts."""
     if not ipaddress.ip_address(bind).is_loopback and not ipaddress.ip_address(bind).is_unspecified:
         return bind
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -13,14 +13,14 @@ Callback = Callable[[str, JsonObject], None]
 
 
 class ChangeFeed:
-    """Hands each committed change of a bucket to whoever asked for it, decoded once."""
+    """Delivers each committed change of a bucket, decoded once, to all subscribers."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._callbacks: dict[str, list[Callback]] = {}
 
     def on_change(self, bucket: str, callback: Callback) -> None:
-        """Report what there is now as ADDED, then every change."""
+        """Report existing objects as ADDED, then every change."""
         callbacks = self._callbacks.get(bucket)
         if callbacks is None:
             callbacks = self._callbacks[bucket] = []

@@ -1,4 +1,4 @@
-"""Events disappear some time after they were last written: nobody deletes them, and storage is bounded."""
+"""Deletes events some time after their last update, so that storage stays bounded."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class EventExpiry:
             await asyncio.sleep(min(_TURN_SECONDS, self._seconds))
 
     async def expire(self) -> None:
-        """Delete what is due."""
+        """Delete the expired events."""
         items = self._store.list(self._bucket).items
         known, self._known = self._known, {}
         for number, item in enumerate(items):
@@ -68,6 +68,6 @@ class EventExpiry:
         try:
             await self._store.delete(item.bucket, item.path, encoder(item.document()), item)
         except Conflict:
-            return  # it was written or deleted meanwhile; the next turn looks again
+            return  # it was updated or deleted meanwhile; the next round checks again
         except StorageError as error:
             _LOG.warning("An event could not be deleted", extra={"event": item.path, "err": str(error)})

@@ -15,7 +15,7 @@ from .registry.context import ObjectWriter
 
 
 class ServiceAddresses:
-    """Follows writes of services, so that the objects are there when the write is answered."""
+    """Keeps IPAddress objects in step with services, so that they exist when a write is answered."""
 
     def __init__(self, objects: ObjectWriter) -> None:
         self._objects = objects
@@ -38,13 +38,13 @@ class ServiceAddresses:
         ctx.on_commit(settle)
 
     async def show_all(self) -> None:
-        """Make what is missing for stored services."""
+        """Create the missing IPAddress objects of stored services."""
         for service in self._objects.list(SERVICES):
             for address in _addresses(service):
                 await self.show(address, meta.namespace(service), meta.name(service))
 
     async def show(self, address: str, namespace: str, name: str) -> None:
-        """Make the object of one address."""
+        """Create the IPAddress object of one address."""
         if self._objects.exists(IP_ADDRESSES, None, address):
             return
         try:

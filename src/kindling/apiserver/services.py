@@ -40,7 +40,7 @@ class ServiceResolver:
         raise errors.service_unavailable(f'no endpoints available for service "{name}"')
 
     def endpoints(self, namespace: str, name: str, port_name: str) -> list[tuple[str, int]]:
-        """Ready (address, port) pairs behind a named service port."""
+        """The ready (address, port) pairs of a named service port."""
         pairs: list[tuple[str, int]] = []
         for found in self._objects.list(ENDPOINT_SLICES, namespace):
             if meta.labels(found).get(_SERVICE_LABEL) == name:

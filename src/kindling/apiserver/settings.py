@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything the server is told from outside."""
+    """All settings of the server."""
 
     storage: Path | None = None
     """The database file; None keeps everything in memory and forgets it at the end."""

@@ -20,7 +20,7 @@ class ReadingPlugin(Admission):
 def concerns(
     attributes: AdmissionAttributes, resource: ResourceType, *operations: str, subresource: str = ""
 ) -> bool:
-    """Whether the request is one of `operations` on `resource` (its main endpoint, if not said otherwise)."""
+    """Whether the request is one of `operations` on `resource` itself, or on the given subresource."""
     asked = attributes.definition.resource
     return (
         attributes.operation in operations

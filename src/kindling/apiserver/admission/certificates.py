@@ -56,7 +56,7 @@ class Certificates(Admission):
 
 
 def _is_signed(attributes: AdmissionAttributes) -> bool:
-    """Whether a change of the status says something that only the signer knows."""
+    """Whether an update of the status changes fields that only the signer may write."""
     old, new = attributes.old_object or {}, attributes.object or {}
     return get_str(old, "status", "certificate") != get_str(new, "status", "certificate") or get_list(
         old, "status", "conditions"
@@ -64,7 +64,7 @@ def _is_signed(attributes: AdmissionAttributes) -> bool:
 
 
 def _check_subject(attributes: AdmissionAttributes, request: JsonObject) -> None:
-    """Nobody becomes a master of the cluster by a certificate of its own client signer."""
+    """Refuse certificates for the group system:masters from the signer of API clients."""
     if get_str(request, "spec", "signerName") != _CLIENT_SIGNER:
         return
     if _MASTERS in _organisations(get_str(request, "spec", "request")):
@@ -72,7 +72,7 @@ def _check_subject(attributes: AdmissionAttributes, request: JsonObject) -> None
 
 
 def _organisations(encoded: str) -> list[str]:
-    """The groups that a request asks for. What cannot be read has been refused by validation."""
+    """The groups in the subject of a request; validation has already refused unreadable requests."""
     try:
         return signing_requests.organizations(base64.b64decode(encoded))
     except (ValueError, binascii.Error):

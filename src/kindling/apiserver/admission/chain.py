@@ -33,7 +33,9 @@ from .webhooks import MutatingWebhooks, ValidatingWebhooks
 
 @dataclass(frozen=True, slots=True)
 class ClusterRules:
-    """What the administrator of this cluster says: see `ExternalRanges` and `ReservedImages`."""
+    """Restrictions that the administrator of the cluster configures: see `ExternalRanges` and
+    `ReservedImages`.
+    """
 
     external: ExternalRanges = field(default_factory=ExternalRanges)
     reserved_images: tuple[str, ...] = ()
@@ -41,7 +43,7 @@ class ClusterRules:
 
     @classmethod
     def of(cls, settings: Settings) -> ClusterRules:
-        """As the server was told. Raises ValueError for ranges that are none."""
+        """The restrictions in the server's settings. Raises ValueError for invalid ranges."""
         own = [settings.cluster_cidr or settings.service_cidr]
         external = ExternalRanges.of(settings.external_ranges, own)
         return cls(external, settings.reserved_images, settings.reserved_image_accounts)
@@ -79,7 +81,7 @@ def build_chain(
     client: WebhookClient | None = None,
     rules: ClusterRules | None = None,
 ) -> Chain:
-    """The chain of a whole server. `client` is shared with conversion webhooks where given."""
+    """Create the chain of a server. `client` is shared with conversion webhooks if given."""
     calls = client or WebhookClient(environment.resolve_service)
     rules = rules or ClusterRules()
     TypeChecking(environment)

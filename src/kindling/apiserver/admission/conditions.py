@@ -53,7 +53,7 @@ class ConditionError(Exception):
 
 
 class MatchConditions:
-    """Conditions which must all be true for a webhook or policy to be asked."""
+    """Match conditions of a webhook or policy: it applies only if all are true."""
 
     def __init__(self, raw: Sequence[JsonObject], *more: str) -> None:
         self._raw = list(raw)
@@ -89,7 +89,7 @@ class MatchConditions:
 
 
 def compiled(text: str, *more: str) -> Program | CompileError:
-    """The program, or why there is none (configurations written before are not checked again)."""
+    """The compiled program, or why it does not compile (stored configurations are not checked again)."""
     try:
         return request_environment(*more).compile(text)
     except CompileError as error:

@@ -38,5 +38,5 @@ class Configurations(Generic[_T]):
         return self._ordered
 
     def get(self, name: str) -> _T | None:
-        """The one of that name."""
+        """The object with that name."""
         return self._by_name.get(name)

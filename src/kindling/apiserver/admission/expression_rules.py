@@ -1,4 +1,4 @@
-"""Whether the expressions in webhook configurations and policies compile, and give what they should."""
+"""Checks that the expressions in webhook configurations and policies compile and have the right types."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def webhook_expressions(configuration: JsonObject) -> list[FieldError]:
 
 
 def policy_expressions(policy: JsonObject) -> list[FieldError]:
-    """Errors in the expressions of a policy, validating or mutating."""
+    """The errors in the expressions of a validating or mutating policy."""
     spec, path = get_object(policy, "spec"), FieldPath("spec")
     known: tuple[str, ...] = ("namespaceObject",)
     if spec.get("paramKind") is not None:
@@ -121,7 +121,7 @@ def _mutation(text: Any, path: FieldPath, known: tuple[str, ...]) -> Iterator[Fi
 
 
 def _annotation_key(policy: str, annotation: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    """Keys are recorded behind the policy's name, and must be a qualified name with it."""
+    """An annotation key is prefixed with the policy's name, and both together must be a qualified name."""
     key = annotation.get("key")
     if key:
         full = f"{policy}/{key}"

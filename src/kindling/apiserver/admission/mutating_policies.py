@@ -91,7 +91,9 @@ class MutatingPolicies(Admission):
         await self.mutate_round(attributes, Reinvocation())
 
     async def mutate_round(self, attributes: AdmissionAttributes, reinvocation: Reinvocation) -> None:
-        """Policies and bindings in the order of their names, each seeing the changes of those before."""
+        """Apply policies and bindings in the order of their names; each sees the changes of those before
+        it.
+        """
         if is_exempt(attributes) or attributes.object is None:
             return
         for policy, binding, _ in list(self._engine.matching(attributes)):

@@ -61,7 +61,7 @@ class NodeRestriction(Admission):
         }
 
     async def validate(self, attributes: AdmissionAttributes) -> None:
-        """Refuse what is not the node's. Users that are not nodes pass."""
+        """Refuse writes to objects that are not the node's own. Users that are not nodes pass."""
         node = node_of(attributes.ctx.user)
         if node is None or attributes.operation == "CONNECT":
             return
@@ -143,7 +143,7 @@ class NodeRestriction(Admission):
 
 
 def _mirror_references(quoted: str, pod: JsonObject) -> str:
-    """A node must not make a pod in order to read what the pod refers to."""
+    """A node must not create a mirror pod in order to read objects that the pod refers to."""
     if get_str(pod, "spec", "serviceAccountName"):
         return f"node {quoted} can not create pods that reference a service account"
     kinds = {

@@ -84,7 +84,7 @@ class Policy:
 
 @dataclass(slots=True)
 class Scope:
-    """What the expressions of one policy see of one request, with one set of parameters."""
+    """The variables of one policy's expressions for one request and one set of parameters."""
 
     variables: dict[str, Any]
     authorize: Authorize

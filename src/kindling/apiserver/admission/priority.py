@@ -17,7 +17,7 @@ class Priority(ReadingPlugin):
     """See the module."""
 
     async def mutate(self, attributes: AdmissionAttributes) -> None:
-        """Resolve the class of a new pod; a pod that exists keeps what it has."""
+        """Resolve the priority class of a new pod; an existing pod keeps its priority."""
         pod = attributes.object
         if pod is None:
             return
@@ -46,7 +46,7 @@ class Priority(ReadingPlugin):
             )
 
     def _default_class(self) -> JsonObject | None:
-        """The global default; of several the one with the lowest value."""
+        """The global default class; of several, the one with the lowest value."""
         marked = [each for each in self._objects.list(PRIORITY_CLASSES) if each.get("globalDefault")]
         return min(marked, key=lambda each: int(each.get("value") or 0), default=None)
 

@@ -80,7 +80,7 @@ def _hard(quota: JsonObject) -> JsonObject:
 
 
 def _added(attributes: AdmissionAttributes, resource: ResourceType, obj: JsonObject) -> Usage:
-    """What the request uses beyond what the object used before."""
+    """The usage that the request adds to that of the existing object."""
     usage = usage_of(resource, obj)
     if attributes.old_object is None:
         return usage
@@ -120,7 +120,7 @@ def _shown(names: Iterable[str], amounts: JsonObject | Usage) -> str:
 
 
 def _check_specified(attributes: AdmissionAttributes, quota: JsonObject, obj: JsonObject) -> None:
-    """Where cpu or memory are limited, every container has to say what it wants."""
+    """If a quota limits cpu or memory, every container must specify it."""
     if not concerns(attributes, PODS, "CREATE"):
         return
     missing: dict[str, list[str]] = {}

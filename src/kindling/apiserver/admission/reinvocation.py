@@ -11,7 +11,7 @@ from kubecore.json import JsonObject
 
 @dataclass(slots=True)
 class Reinvocation:
-    """Who ran, and who has to run again, in one request."""
+    """Which plugins of one request have run, and which must be reinvoked."""
 
     is_second_round: bool = False
     seen: dict[str, bytes] = field(default_factory=dict)
@@ -20,19 +20,19 @@ class Reinvocation:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a second round is due."""
+        """Whether a second round is needed."""
         return bool(self.waiting) and not self.is_second_round
 
     def is_due(self, key: str) -> bool:
-        """Whether the one with this key runs in the present round."""
+        """Whether the plugin with this key runs in the current round."""
         return not self.is_second_round or key in self.waiting
 
     def note(self, key: str, obj: JsonObject | None) -> None:
-        """The one with this key ran, wants to be run again if needed, and left `obj`."""
+        """Record that the plugin with this key has run, supports reinvocation, and resulted in `obj`."""
         self.seen[key] = _fingerprint(obj)
 
     def changed(self, by: str, obj: JsonObject | None) -> None:
-        """The object changed; all who ran before (except `by`) want to see it again."""
+        """Record that the object changed: all plugins that ran before (except `by`) are reinvoked."""
         if not self.seen:
             return
         now = _fingerprint(obj)

@@ -46,7 +46,7 @@ class DefaultStorageClass(ReadingPlugin):
 
 
 class StorageProtection(Admission):
-    """New claims and volumes get the finalizer that keeps them while they are used."""
+    """Adds to new claims and volumes the finalizer that protects them while they are in use."""
 
     async def mutate(self, attributes: AdmissionAttributes) -> None:
         """See the class."""

@@ -16,7 +16,7 @@ class DefaultTolerations(Admission):
     """See the module."""
 
     async def mutate(self, attributes: AdmissionAttributes) -> None:
-        """Add a toleration for each taint that the pod says nothing about."""
+        """Add the default tolerations that the pod does not have."""
         pod = attributes.object
         if pod is None or not concerns(attributes, PODS, "CREATE", "UPDATE"):
             return

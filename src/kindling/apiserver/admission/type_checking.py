@@ -27,7 +27,7 @@ _UNTYPED = {
 
 
 class TypeChecking:
-    """Follows the policies and writes what it finds into their status."""
+    """Type-checks policies when they change, and writes the result into their status."""
 
     def __init__(self, environment: AdmissionEnvironment) -> None:
         self._environment = environment
@@ -61,7 +61,7 @@ class TypeChecking:
 def expression_warnings(
     policy: JsonObject, definitions: Sequence[ResourceDefinition]
 ) -> Iterator[JsonObject]:
-    """What is wrong with the expressions of a policy, for the types that it names."""
+    """The type errors in the expressions of a policy, for the resources that it names."""
     types = list(_types(policy, definitions))[:_MAX_TYPES]
     for index, validation in enumerate(get_list(policy, "spec", "validations")):
         for field in ("expression", "messageExpression"):

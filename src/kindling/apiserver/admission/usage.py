@@ -1,4 +1,4 @@
-"""What an object counts against a quota, and which quotas it concerns."""
+"""The usage that an object counts against quotas, and the quotas that apply to it."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class _ValidatingPolicy(Policy):
         self._audit = get_list(spec, "auditAnnotations")
 
     def denials(self, scope: Scope) -> list[_Denial]:
-        """What the validations say."""
+        """The failed validations of a policy."""
         found = []
         for validation in self._validations:
             expression = str(validation.get("expression") or "")
@@ -63,7 +63,7 @@ class _ValidatingPolicy(Policy):
         return str(validation.get("message") or "").strip() or f"failed expression: {expression.strip()}"
 
     def audit_annotations(self, scope: Scope) -> dict[str, str]:
-        """What the policy wants to have recorded about the request."""
+        """The audit annotations that a policy adds to the request."""
         found = {}
         for annotation in self._audit:
             try:

@@ -30,12 +30,12 @@ _PLAIN = {"Accept-Encoding": "identity"}
 
 
 class WebhookCallError(Exception):
-    """The webhook could not be asked or gave no answer that can be read. The text is what users see."""
+    """The webhook could not be called, or its answer cannot be read. Users see the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where a request goes, and the name by which the URL is shown in errors."""
+    """The address of a request, and the name by which errors call the webhook."""
 
     url: str
     shown: str
@@ -58,7 +58,7 @@ class WebhookClient:
         self._context = lru_cache(maxsize=64)(lambda bundle: _tls_context(bundle, certificate))
 
     async def call(self, config: JsonObject, review: JsonObject, timeout_seconds: float) -> JsonObject:
-        """Post `review` where the clientConfig `config` says. Raises WebhookCallError."""
+        """Post `review` to the address in the clientConfig `config`. Raises WebhookCallError."""
         target = self._target(config, timeout_seconds)
         try:
             tls = self._context(str(config.get("caBundle") or ""))
@@ -135,7 +135,9 @@ async def _read(answer: aiohttp.ClientResponse) -> JsonObject:
 
 
 def _tls_context(bundle: str, certificate: tuple[Path, Path] | None) -> ssl.SSLContext:
-    """Trust the bundle (base64 of PEM) only; without one, what the machine trusts."""
+    """Trust only the CA bundle (base64 of PEM) if there is one, else the machine's certificate
+    authorities.
+    """
     context = ssl.create_default_context(cadata=base64.b64decode(bundle).decode() if bundle else None)
     if certificate is not None:
         try:

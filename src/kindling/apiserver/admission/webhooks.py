@@ -50,7 +50,7 @@ class Webhook:
 
     @property
     def key(self) -> str:
-        """What tells it from all other webhooks."""
+        """Identifies the webhook among all others."""
         return f"{self.configuration}/{self.name}"
 
 
@@ -82,7 +82,7 @@ class _Dispatcher(Admission):
         return match.definition
 
     def _conditions_hold(self, webhook: Webhook, attributes: AdmissionAttributes) -> bool:
-        """Whether the webhook is to be asked; refuses the request where that cannot be said."""
+        """Whether the match conditions hold; refuses the request if they cannot be evaluated."""
         variables = conditions.request_variables(
             attributes, attributes.definition.resource, attributes.object, attributes.old_object
         )
@@ -115,7 +115,7 @@ class _Dispatcher(Admission):
     def _failed(
         self, webhook: Webhook, attributes: AdmissionAttributes, error: WebhookCallError
     ) -> StatusError | None:
-        """What a call that failed means for the request."""
+        """Refuse or admit the request after a failed call, as failurePolicy says."""
         message = f'failed calling webhook "{webhook.name}": {error}'
         if webhook.ignores_failure:
             _LOG.warning("%s; ignored, as its failurePolicy says", message)
@@ -187,7 +187,7 @@ def denial(webhook: str, response: JsonObject) -> StatusError:
 
 
 class MutatingWebhooks(_Dispatcher):
-    """One after the other, each seeing the changes of those before."""
+    """Calls webhooks one after the other; each sees the changes of those before it."""
 
     def __init__(self, environment: AdmissionEnvironment, client: WebhookClient) -> None:
         super().__init__(environment, client, "mutatingwebhookconfigurations")
@@ -197,7 +197,7 @@ class MutatingWebhooks(_Dispatcher):
         await self.mutate_round(attributes, Reinvocation())
 
     async def mutate_round(self, attributes: AdmissionAttributes, reinvocation: Reinvocation) -> None:
-        """All webhooks, or in a second round those that have to run again."""
+        """Call all webhooks, or in the second round those that must be reinvoked."""
         if is_exempt(attributes):
             return
         if reinvocation.is_second_round:
@@ -273,7 +273,9 @@ async def _back(obj: JsonObject, attributes: AdmissionAttributes) -> JsonObject:
 
 
 class ValidatingWebhooks(_Dispatcher):
-    """All at once; the first refusal in the order of the configurations counts."""
+    """Calls all webhooks concurrently; of several refusals, the first in the order of configurations is
+    returned.
+    """
 
     def __init__(self, environment: AdmissionEnvironment, client: WebhookClient) -> None:
         super().__init__(environment, client, "validatingwebhookconfigurations")

@@ -22,7 +22,7 @@ _REMOTE_EXTRA = "x-remote-extra-"
 
 
 def with_authenticated(user: UserInfo) -> UserInfo:
-    """The user as a member of system:authenticated (anonymous ones are not)."""
+    """The user with the group system:authenticated, unless it is anonymous."""
     if AUTHENTICATED in user.groups or user.name == ANONYMOUS.name:
         return user
     return UserInfo(user.name, user.uid, (*user.groups, AUTHENTICATED), user.extra)

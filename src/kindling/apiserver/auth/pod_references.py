@@ -42,7 +42,7 @@ def config_maps(pod: JsonObject) -> Iterator[str]:
 
 
 def claims(pod: JsonObject) -> Iterator[str]:
-    """Names of the claims that the pod mounts, its own ephemeral ones included."""
+    """The names of the pod's claims, including those of its ephemeral volumes."""
     for volume in get_list(pod, "spec", "volumes"):
         yield get_str(volume, "persistentVolumeClaim", "claimName")
         if get_object(volume, "ephemeral"):

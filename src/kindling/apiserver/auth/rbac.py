@@ -98,11 +98,11 @@ class RbacAuthorizer:
                 here.setdefault(subject, {})[binding.name] = binding
 
     def rules_of(self, kind: str, namespace: str, name: str) -> tuple[Rule, ...] | None:
-        """The rules of a Role or ClusterRole, None when there is none of that name."""
+        """The rules of a Role or ClusterRole; None if there is no such role."""
         return self._roles.get((namespace if kind == "Role" else "", name))
 
     def grants(self, user: UserInfo, namespace: str) -> Iterator[Grant]:
-        """All grants of the user in a namespace, cluster-wide ones included."""
+        """All rules granted to the user in a namespace, including cluster-wide ones."""
         for scope in ("", namespace) if namespace else ("",):
             here = self._by_subject.get(scope)
             if not here:

@@ -113,7 +113,7 @@ def from_json(rules: Any) -> tuple[Rule, ...]:
 
 
 def _atoms(rule: Rule) -> Iterable[Rule]:
-    """The rule split into rules of one verb, group, resource, name or path each."""
+    """The rule split into rules with a single verb, group, resource, name or path."""
     names: Sequence[tuple[str, ...]] = [(name,) for name in rule.names] or [()]
     for group, resource, name, verb in product(rule.groups, rule.resources, names, rule.verbs):
         yield Rule((verb,), (group,), (resource,), name)
@@ -122,7 +122,9 @@ def _atoms(rule: Rule) -> Iterable[Rule]:
 
 
 def uncovered(held: Sequence[Rule], wanted: Sequence[Rule]) -> list[Rule]:
-    """What `wanted` grants beyond `held`, compacted (verbs of one resource together), in order."""
+    """The rules of `wanted` that `held` does not cover, compacted (all verbs of a resource together), in
+    order.
+    """
     missing = [
         atom for rule in wanted for atom in _atoms(rule) if not any(owner.covers(atom) for owner in held)
     ]

@@ -40,7 +40,7 @@ class BoundObject:
 
 @dataclass(frozen=True, slots=True)
 class TokenUser:
-    """The user of a valid token, and the audiences it is meant for."""
+    """The user of a valid token, and the token's audiences."""
 
     user: UserInfo
     audiences: tuple[str, ...]

@@ -41,7 +41,7 @@ def _import(pem: bytes) -> RSAKey:
 
 
 class KeyRing:
-    """Signs with the first key and accepts all of them. Raises ValueError for what is no key."""
+    """Signs with the first key and accepts signatures of all. Raises ValueError for an invalid key."""
 
     def __init__(self, pems: Sequence[bytes]) -> None:
         self._keys = [_import(pem) for pem in pems]

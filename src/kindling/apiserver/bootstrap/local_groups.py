@@ -74,7 +74,7 @@ def _available() -> JsonObject:
 
 
 class LocalGroups:
-    """Keeps these objects in step with the catalog."""
+    """Keeps the APIService objects of this server's own group versions in step with the catalog."""
 
     def __init__(self, writer: ObjectWriter, catalog: Catalog) -> None:
         self._writer = writer
@@ -97,7 +97,7 @@ class LocalGroups:
                 _LOG.warning("APIServices were not brought up to date", extra={"err": str(error)})
 
     async def synchronize(self) -> None:
-        """Make what is missing, remove what is no longer served."""
+        """Create missing APIServices, and remove those of group versions that are not served any more."""
         catalog = self._catalog
         if catalog.of(API_SERVICES) is None:
             return

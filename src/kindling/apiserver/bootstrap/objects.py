@@ -20,7 +20,7 @@ def namespaces() -> list[JsonObject]:
 
 
 def priority_classes() -> list[JsonObject]:
-    """Priorities for what the cluster cannot do without."""
+    """The priority classes of system components."""
     described = (
         (
             "system-cluster-critical",

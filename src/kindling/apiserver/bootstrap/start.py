@@ -30,7 +30,7 @@ _AUTO_UPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 
 
 class Bootstrap:
-    """Makes what is missing, in order of dependence."""
+    """Creates the missing default objects in the order of their dependencies."""
 
     def __init__(self, writer: ObjectWriter, catalog: Catalog) -> None:
         self._writer = writer

@@ -28,7 +28,7 @@ class ColumnTable:
         self._cells = [(str(each.get("type") or ""), _path(str(each.get("jsonPath")))) for each in chosen]
 
     def cells(self, obj: JsonObject) -> list[Any]:
-        """The name and the value of each column; None where there is none of the column's type."""
+        """The name and value of each column; None if the value does not have the column's type."""
         return [get_str(obj, "metadata", "name"), *(_cell(kind, path, obj) for kind, path in self._cells)]
 
     def conditions(self, obj: JsonObject) -> list[JsonObject]:

@@ -135,7 +135,7 @@ class CustomResources:
             self._cleaning.discard(name)
 
     async def _delete_instances(self, crd: JsonObject) -> int:
-        """Start deleting what is left; how many instances there were."""
+        """Delete the remaining custom resources; returns how many there were."""
         if not names.is_served(crd):
             return 0
         resource = _stored_resource(crd)

@@ -33,7 +33,7 @@ class JsonPathError(ValueError):
 
 
 class JsonPath:
-    """A compiled path. Raises JsonPathError when the text is none."""
+    """A compiled path. Raises JsonPathError for an invalid one."""
 
     def __init__(self, text: str) -> None:
         body = text.removeprefix("{").removesuffix("}") if text.startswith("{") else text
@@ -76,7 +76,7 @@ def _parse(text: str) -> Iterator[Step]:
 
 
 def _closing(text: str, start: int) -> int:
-    """The position of the bracket that closes the one at `start`."""
+    """The position of the bracket that closes the bracket at `start`."""
     depth, quote = 0, ""
     for position in range(start, len(text)):
         char = text[position]

@@ -1,4 +1,4 @@
-"""Accepting the names of definitions: within a group each name means one resource."""
+"""Accepting the names of definitions: within a group, each name belongs to one resource."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _resource_names(names: JsonObject) -> list[str]:
 def _accepted(
     crd: JsonObject, resources: set[str], kinds: set[str]
 ) -> tuple[JsonObject, tuple[str, str] | None]:
-    """The names that `crd` gets (those it had, where a new one is taken), and the last conflict."""
+    """The accepted names of `crd` (its old ones where new ones are taken), and the last conflict."""
     wanted, had = get_object(crd, "spec", "names"), get_object(crd, "status", "acceptedNames")
     accepted: JsonObject = {"plural": "", "kind": "", **deep_copy(had)}
     conflict: tuple[str, str] | None = None

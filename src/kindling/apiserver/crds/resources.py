@@ -48,7 +48,7 @@ _VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "updat
 
 
 class CustomStrategy(Strategy):
-    """The behaviour of the resources of one version of a definition."""
+    """The strategy of the custom resources of one version of a definition."""
 
     allow_unconditional_update = False
 
@@ -63,7 +63,7 @@ class CustomStrategy(Strategy):
         self._fields = [str(each.get("jsonPath"))[1:] for each in get_list(version, "selectableFields")]
 
     def default(self, obj: JsonObject) -> None:
-        """The schema's defaults; what the schema does not know goes."""
+        """Set the schema's defaults and prune unknown fields."""
         prune(obj, self._schema)
         default(obj, self._schema)
 
@@ -111,7 +111,7 @@ class CustomStrategy(Strategy):
         return [] if found and validate_list_types(old, self._schema) else found
 
     def _scale_errors(self, obj: JsonObject, *settings: str) -> list[FieldError]:
-        """What is wrong with the values at the paths of the scale."""
+        """The errors of the values at the paths of the scale subresource."""
         found = []
         for setting in settings:
             path = str(self._scale.get(setting) or "")
@@ -141,7 +141,7 @@ class CustomStrategy(Strategy):
 
 
 class CustomStatusStrategy(StatusStrategy):
-    """Writes through ``/status``: the whole object must be valid afterwards."""
+    """Writes through ``/status``: the whole object must be valid after the write."""
 
     def __init__(self, base: CustomStrategy) -> None:
         super().__init__(base)
@@ -253,7 +253,7 @@ def _tidy(schema: Schema) -> Callable[[JsonObject], None]:
 
 
 def _pruner(schema: Schema | None) -> Callable[[JsonObject], None]:
-    """What the stored version does not know is not stored."""
+    """The pruner of the storage version: unknown fields are not stored."""
 
     def tidy(obj: JsonObject) -> None:
         if schema is not None:

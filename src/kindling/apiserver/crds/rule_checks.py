@@ -21,14 +21,14 @@ _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 
 def check_rules(raw: JsonObject, path: FieldPath, *, is_well: bool = True) -> list[FieldError]:
-    """What is wrong with the rules in a schema; expressions are checked where the schema `is_well`."""
+    """The errors of the rules in a schema; expressions are checked only if the schema `is_well`."""
     checks = _Checks(is_well=is_well)
     checks.walk(custom_resource_schema(raw), 1, None, path)
     return [*checks.forms, *checks.expressions, *checks.budget.check_total(path)]
 
 
 class _Checks:
-    """Collects what is wrong with the form of rules, and with their expressions."""
+    """Collects the errors of rules and of their expressions."""
 
     def __init__(self, *, is_well: bool) -> None:
         self._is_well = is_well
@@ -62,7 +62,9 @@ class _Checks:
                 self.expressions += self._expressions(rule, schema, cardinality, unrelated, here)
 
     def _branches(self, schema: Schema, path: FieldPath) -> None:
-        """Of the rules in branches, which no schema should have, only the form is looked at."""
+        """For rules in branches (allOf, anyOf, ...), which schemas should not have, only the form is
+        checked.
+        """
         inner = [(schema.raw["not"], path.child("not"))] if isinstance(schema.raw.get("not"), dict) else []
         for keyword in ("allOf", "oneOf", "anyOf"):
             for index, raw in enumerate(schema.raw.get(keyword) or ()):
@@ -119,7 +121,7 @@ class _Checks:
 
 
 def _form(raw: JsonObject, schema: Schema, path: FieldPath) -> Iterator[FieldError]:
-    """What is wrong with a rule apart from its expressions."""
+    """The errors of a rule except those of its expressions."""
     rule, message = str(raw.get("rule") or "").strip(), str(raw.get("message") or "")
     if not rule:
         yield required(path.child("rule"), "rule is not specified")
@@ -145,7 +147,7 @@ def _form(raw: JsonObject, schema: Schema, path: FieldPath) -> Iterator[FieldErr
 
 
 def field_path(text: str, schema: Schema) -> FieldPath | None:
-    """The path that ``.spec.list['key']`` says, or None if it does not lead to a field of the schema."""
+    """The path of ``.spec.list['key']``; None if it does not lead to a field of the schema."""
     node, path, position = schema, FieldPath(), 0
     while position < len(text):
         step = _STEP.match(text, position)

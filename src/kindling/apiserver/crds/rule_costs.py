@@ -17,7 +17,7 @@ _MOST_EXPENSIVE: Final = 4
 
 
 class Budget:
-    """Sums up the rules of one schema."""
+    """Sums up the estimated costs of the rules of one schema."""
 
     def __init__(self) -> None:
         self._total = 0

@@ -20,7 +20,7 @@ _TYPED_FORMATS = frozenset({"date", "date-time", "duration", "byte"})
 
 
 def has_typed_values(schema: Schema) -> bool:
-    """Whether values of this schema look different to rules than they are written."""
+    """Whether rules see values of this schema in another type than they have in JSON."""
     if schema.type == "string" and schema.format in _TYPED_FORMATS:
         return True
     if any(cel_name(name) != name for name in schema.properties):

@@ -79,7 +79,7 @@ def _rule(raw: JsonObject) -> _Rule:
 
 
 class RuleChecker:
-    """The rules of one schema, compiled when they are first needed."""
+    """The validation rules of one schema, compiled at their first use."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -124,7 +124,7 @@ def _rules_of(schema: Schema) -> list[_Rule]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A value, what it replaces (None for nothing), its schema, and the value that it is a part of."""
+    """A value, its old value (None if there is none), its schema, and its parent value."""
 
     new: Any
     old: Any
@@ -188,7 +188,7 @@ def _at_node(place: _Place, warn: Warn) -> Iterator[FieldError]:
 
 
 def _problem(text: str, rule: _Rule) -> str:
-    """The text for a rule that has no value."""
+    """The message for a rule whose messageExpression results in no value."""
     if text == OUT_OF_BUDGET:
         return text
     shown = rule.message or rule.text

@@ -45,7 +45,7 @@ class DefinitionStrategy(BuiltinStrategy):
     """Names are completed, the storage version is remembered, deletion waits for the instances."""
 
     def default(self, obj: JsonObject) -> None:
-        """The wire form, except for schemas: there ``minimum: 0`` says something, unset does not."""
+        """Normalize to the wire form, except schemas, in which ``minimum: 0`` differs from an unset field."""
         _fill(get_object(obj, "spec"), "versions", dict)
         schemas = [version.pop("schema", None) for version in all_versions(obj)]
         super().default(obj)
@@ -89,7 +89,7 @@ class DefinitionStrategy(BuiltinStrategy):
             obj["status"]["storedVersions"] = [storage_version(obj)]
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
-        """The status stays, but remembers a new storage version."""
+        """Keep the status, but add a new storage version to it."""
         super().prepare_for_update(ctx, new, old)
         chosen = storage_version(new)
         stored = get_list(new, "status", "storedVersions")
@@ -142,7 +142,7 @@ def resource_key(crd: JsonObject) -> str:
 
 
 def _unrecognized_formats(schema: JsonObject) -> Iterator[str]:
-    """The formats in a schema that no validation knows."""
+    """The formats in a schema that validation does not know."""
     name = str(schema.get("format") or "")
     if name and not is_recognized(name, str(schema.get("type") or "")):
         yield name
@@ -154,7 +154,7 @@ def _unrecognized_formats(schema: JsonObject) -> Iterator[str]:
 
 
 def _drop_null_defaults(schema: Any) -> None:
-    """A default of null says nothing; it is not kept."""
+    """Remove defaults of null, which have no effect."""
     if isinstance(schema, list):
         for each in schema:
             _drop_null_defaults(each)

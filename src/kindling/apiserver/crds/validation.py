@@ -31,12 +31,12 @@ _MAX_SELECTABLE_FIELDS = 8
 
 
 def validate(crd: JsonObject) -> list[FieldError]:
-    """What is wrong with a new definition (apart from its metadata)."""
+    """The errors of a new definition (except those of its metadata)."""
     return [*_name(crd), *_spec(crd), *_stored_versions(crd), *_approval(crd)]
 
 
 def validate_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """What is wrong with a changed definition: also what may not change any more."""
+    """The errors of an updated definition, including changes of immutable fields."""
     errors = [*_spec(new), *_stored_versions(new)]
     immutable = [("group",), ("names", "plural")]
     if meta.is_condition_true(old, "Established"):

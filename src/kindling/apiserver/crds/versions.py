@@ -23,7 +23,7 @@ def all_versions(crd: JsonObject) -> list[JsonObject]:
 
 
 def storage_version(crd: JsonObject) -> str:
-    """The name of the version marked for storage; empty when there is none."""
+    """The name of the storage version; empty if there is none."""
     return next((str(each.get("name")) for each in all_versions(crd) if each.get("storage")), "")
 
 

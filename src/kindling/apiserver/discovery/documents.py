@@ -116,7 +116,7 @@ def resource_list(group: str, version: str, definitions: Sequence[ResourceDefini
 
 def _aggregated_resource(definition: ResourceDefinition) -> JsonObject:
     resource = definition.resource
-    # Built-in kinds leave the group and version of their own kind empty; custom ones name them.
+    # Built-in kinds omit the group and version of their own kind; custom ones have them.
     group, version = (resource.group, resource.version) if definition.custom else ("", "")
     entry: JsonObject = {
         "resource": resource.plural,

@@ -74,7 +74,7 @@ def _map(encoder: Encoder) -> Encoder:
 
 
 def _message(table: Mapping[str, tuple[int, Encoder]], value: JsonObject) -> bytes:
-    """The fields of a table; members called ``x-…`` go where the table says it for ``x-``."""
+    """Encode the fields in a table; members called ``x-…`` use the field of ``x-``."""
     parts = []
     for name, member in value.items():
         if name.startswith("x-"):

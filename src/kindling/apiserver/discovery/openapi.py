@@ -1,4 +1,4 @@
-"""/openapi/v2 and /openapi/v3: made from the definitions when first asked for, kept until those change."""
+"""/openapi/v2 and /openapi/v3: built at their first request, and kept until definitions change."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ class OpenApi:
         return tuple(id(definition) for definition in self._catalog.in_group_version(group, version))
 
     def _stamp_hash(self, group: str, version: str) -> str:
-        """Changes whenever the document may have: built-in groups never do, custom ones by their schemas."""
+        """Changes whenever the document may have changed: for custom groups with their schemas, for built-in
+        ones never.
+        """
         digest = hashlib.sha512(git_version().encode())
         for definition in self._catalog.in_group_version(group, version):
             digest.update(repr((definition.resource, sorted(definition.subresources))).encode())
@@ -127,7 +129,7 @@ class OpenApi:
         return self._common
 
     def _schemas(self, definitions: Sequence[ResourceDefinition], openapi: int) -> dict[str, JsonObject]:
-        """Schemas by name: those of the resources, their lists, and what every operation refers to."""
+        """Schemas by name: those of the resources, their lists, and the types that operations refer to."""
         found: dict[str, JsonObject] = {}
         for definition in definitions:
             name = definition.openapi_name
@@ -201,7 +203,7 @@ def to_v3(node: Any) -> Any:
 
 
 def to_v2(node: Any) -> Any:
-    """A published schema as Swagger 2 writes it: without what that version does not know."""
+    """A published schema in Swagger 2: without keywords that it does not have."""
     if isinstance(node, list):
         return [to_v2(child) for child in node]
     if not isinstance(node, dict):

@@ -125,7 +125,7 @@ def _parameters(parameters: list[JsonObject]) -> JsonObject:
 
 
 class _Builder:
-    """Operations of one resource."""
+    """Builds the operations of one resource."""
 
     def __init__(self, definition: ResourceDefinition, style: Style) -> None:
         self._definition = definition
@@ -214,7 +214,7 @@ class _Builder:
         return item
 
     def _with_options(self, operation: JsonObject) -> JsonObject:
-        """Deletions may say in their body what they may say in the query, and more."""
+        """A delete takes its options in the body or in the query."""
         self._style.with_body(operation, _META + "DeleteOptions", ("*/*",), required=False)
         return operation
 

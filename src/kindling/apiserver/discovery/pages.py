@@ -55,7 +55,7 @@ class RemoteGroups:
 
 
 class Discovery:
-    """Serves /api, /apis and below. `remote` tells about aggregated groups."""
+    """Serves /api, /apis and below. `remote` provides the aggregated groups."""
 
     def __init__(
         self, catalog: Catalog, address: Callable[[], str], remote: Callable[[], RemoteGroups]
@@ -177,7 +177,7 @@ class Discovery:
 
 
 def _prefers_aggregated(accepted: Sequence[media.Accepted]) -> bool:
-    """The aggregated form wins over plain JSON of the same quality, wherever it is named."""
+    """Aggregated discovery wins over plain JSON of the same quality, in any order."""
     return any(
         clause.parameters.get("as") == _AGGREGATED
         and clause.parameters.get("g") == "apidiscovery.k8s.io"

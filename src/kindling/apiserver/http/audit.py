@@ -40,7 +40,7 @@ class AuditLog:
             self._dropped += 1
 
     def close(self) -> None:
-        """Write what is queued; blocks."""
+        """Write queued events and stop; blocks."""
         self._queue.put(None)
         self._thread.join()
 

@@ -111,7 +111,7 @@ def write_options(call: Call, kind: str, *, is_apply: bool = False) -> WriteOpti
 
 
 def wants_pretty(request: web.BaseRequest) -> bool:
-    """Whether JSON is to be indented: as the query says, or else for browsers and command line tools."""
+    """Whether to indent JSON: as the query says; by default for browsers and command line tools."""
     wish = request.query.get("pretty")
     return wish in _TRUE if wish else request.headers.get("User-Agent", "").startswith(_HUMANS)
 

@@ -149,7 +149,7 @@ class HttpServer(web.Server):
         return Connection(self, self._large_requests, self._patience, loop=self._loop, **self._options)
 
     def protocol(self) -> asyncio.Protocol:
-        """Serves a client that has just connected, over the version of HTTP that it asked for in ALPN."""
+        """Serve a new client with the HTTP version negotiated by ALPN."""
         return _Negotiated(self, self._multiplex)
 
     def _multiplex(self) -> Http2Connection:

@@ -43,7 +43,7 @@ class Deleting:
         return reading.document_response(call, definition, deleted.document, status)
 
     async def delete_collection(self, call: Call, definition: ResourceDefinition) -> Response:
-        """Delete what the list options choose; the answer is the list as it was before."""
+        """Delete the objects that the list options match; the answer is the list before the deletion."""
         query = reading.list_query(call)
         wanted = reading.selected(call, definition)
         options = await _delete_options(call)

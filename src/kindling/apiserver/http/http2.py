@@ -132,7 +132,7 @@ class Http2Connection(asyncio.Protocol):
             raise _TooManyResets("requests are reset in quick succession")
 
     def _send_what_fits(self, stream_id: int | None) -> None:
-        """The client takes more bytes: of one stream, or (0) of all."""
+        """The flow control window of one stream, or (0) of all, has grown: send more."""
         if not stream_id:
             for stream in list(self._streams.values()):
                 stream.send_what_fits()
@@ -164,7 +164,7 @@ class Http2Connection(asyncio.Protocol):
         if transport is None:
             return
         if self.h2.state_machine.state is not ConnectionState.CLOSED:
-            # h2 has said goodbye itself where the client broke the protocol.
+            # h2 has already sent GOAWAY when the client violates the protocol.
             self.h2.close_connection(code)
         transport.write(self.h2.data_to_send())
         transport.close()
@@ -188,7 +188,7 @@ class Http2Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def pause_writing(self) -> None:
-        """The client reads too slowly. What it asks is not read either: answers to pings would pile up."""
+        """The client reads too slowly: stop reading its frames, too, or answers to pings would pile up."""
         self.is_blocked = True
         if self._transport is not None:
             self._transport.pause_reading()
@@ -207,5 +207,5 @@ class Http2Connection(asyncio.Protocol):
         self._lose_streams(exc)
 
     def extra_info(self, name: str, default: Any = None) -> Any:
-        """What the socket knows: addresses, the client's certificate."""
+        """Information about the client's socket: addresses, the client certificate."""
         return default if self._transport is None else self._transport.get_extra_info(name, default)

@@ -90,7 +90,7 @@ class Stream(asyncio.Transport):
         return self._is_reading
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Bytes of the HTTP/1.1 response; what is written after its end is dropped."""
+        """Send bytes of the HTTP/1.1 response; bytes after its end are dropped."""
         if self._is_over or self._is_complete:
             return
         self._http1.receive_data(bytes(data))
@@ -114,7 +114,7 @@ class Stream(asyncio.Transport):
                 return
 
     def send_what_fits(self) -> None:
-        """Send as much as the client's windows allow, and tell the protocol whether to go on."""
+        """Send as much as the client's flow control windows allow, and pause or resume the writer."""
         h2 = self._connection.h2
         try:
             while self._unsent and not self._connection.is_blocked and not self._is_over:
@@ -136,7 +136,7 @@ class Stream(asyncio.Transport):
         self._apply_backpressure()
 
     def _stop_upload(self) -> None:
-        """The response is complete: what the request still lacks is not wanted any more."""
+        """The response is complete: tell the client to stop sending the request's body."""
         if self._http1.our_state is h11.SEND_BODY:
             self._connection.h2.reset_stream(self._number, ErrorCodes.NO_ERROR)
 
@@ -156,7 +156,7 @@ class Stream(asyncio.Transport):
             self.abort()
 
     def abort(self) -> None:
-        """End the stream at once, so that a truncated response does not look complete."""
+        """Reset the stream, so that a truncated response does not look complete."""
         self.reset(ErrorCodes.INTERNAL_ERROR)
 
     def reset(self, code: ErrorCodes) -> None:
@@ -181,7 +181,7 @@ class Stream(asyncio.Transport):
         return self._is_over or self._is_complete
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What the client's socket knows."""
+        """Information about the client's socket."""
         return self._connection.extra_info(name, default)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
@@ -193,7 +193,7 @@ class Stream(asyncio.Transport):
         return len(self._unsent)
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """Bytes at which the protocol is told to go on and to wait."""
+        """The buffer sizes at which writing is resumed and paused."""
         return self._high_water // 4, self._high_water
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:

@@ -56,7 +56,7 @@ class LargeEventSender:
             whole = True
         finally:
             if not whole:
-                transport.abort()  # a truncated event must not look complete
+                transport.abort()  # abort: a truncated event must not look complete
             del self._sending[sending]
             self._released.set()
 

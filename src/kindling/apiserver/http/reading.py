@@ -29,7 +29,7 @@ def selected(call: Call, definition: ResourceDefinition) -> Matcher:
 
 
 def _field_selector(call: Call) -> str:
-    """The request's field selector; below ``/watch/`` it chooses the one object that the path names."""
+    """The request's field selector; below ``/watch/`` it selects the object that the path names."""
     text, info = call.query.get("fieldSelector", ""), call.info
     if info.prefix != "watch" or not info.is_named:
         return text

@@ -88,7 +88,9 @@ class RequestInfo:
 
     @property
     def canonical_path(self) -> str:
-        """The path encoded again, so that it means the same whether decoded before or after splitting."""
+        """The path, encoded again in canonical form: it is the same whether it is decoded before or after
+        splitting.
+        """
         return quote(self.path, safe=_PATH)
 
     def at_subresource(self) -> tuple[str, str]:

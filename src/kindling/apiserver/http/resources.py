@@ -61,7 +61,7 @@ class ResourceApi:
         return negotiate(call.request, transforms=True, routed=not definition.custom, offered=offered)
 
     def owns(self, info: RequestInfo) -> bool:
-        """Whether the path is below a group of this server's own, whose unknown paths are told as JSON."""
+        """Whether the path is below a group of this server's own, for which a 404 is a Status in JSON."""
         catalog, group = self._registry.catalog, info.path.split("/")[2:3]
         if info.path.startswith("/api/"):
             return True

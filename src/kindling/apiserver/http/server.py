@@ -107,7 +107,7 @@ class RequestServer:
 
     @staticmethod
     def _error(call: Call, error: errors.StatusError) -> Response:
-        """The Status document in the form that the client accepts; indented JSON where there is none."""
+        """The Status in a format that the client accepts; indented JSON if it accepts none."""
         chosen = media.choose(
             media.parse_accept(call.request.headers.get("Accept") or "*/*"), transforms=False
         )

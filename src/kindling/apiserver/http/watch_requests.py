@@ -52,7 +52,7 @@ class WatchRequests:
             watch=True,
         )
         if query.send_initial_events is None and query.resource_version in ("", "0"):
-            query.send_initial_events = True  # such watches begin with what is there anyway
+            query.send_initial_events = True  # such watches begin with the existing objects anyway
         if query.resource_version:
             revision = preconditions.parse_read_version(query.resource_version)
             if query.send_initial_events and revision > self._registry.store.revision:

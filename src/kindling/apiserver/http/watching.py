@@ -81,7 +81,7 @@ def departed(event: Event) -> Item:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The form of a watch's objects. `render` is None for plain JSON in the definition's own version."""
+    """The format of a watch's objects. `render` is None for plain JSON in the definition's own version."""
 
     head: bytes
     """The common prefix of encodings in that version."""
@@ -140,7 +140,7 @@ class Watch:
                 self._expire(error)
                 return
             revision = store.revision
-            # From here on events queue after the initial ones.
+            # From here on, new events are queued until the initial ones are sent.
             self._converting = True
             unsubscribe = store.subscribe(bucket, self._on_event)
             await self._send_initial(initial, revision)
@@ -197,7 +197,7 @@ class Watch:
         self._sent_revision = revision
 
     def _on_event(self, event: Event) -> None:
-        """A change was committed: write it now, or queue it behind events that are still being sent."""
+        """Write a committed change now, or queue it while earlier events are being sent."""
         if not event.item.path.startswith(self._query.prefix) or event.item.revision <= self._after:
             return
         is_blocked = self._connection is not None and not self._connection.writable.is_set()
@@ -253,7 +253,7 @@ class Watch:
         await self._write_when_read(data)
 
     async def _write_when_read(self, data: bytes) -> None:
-        """Write once the client has read what was written before."""
+        """Write when the client has read what was written before."""
         connection, transport = self._connection, self._transport
         if connection is None or transport is None:
             self._write(data)

@@ -41,7 +41,7 @@ Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 
 class AggregatedApis:
-    """Knows the APIServices with a service behind them, checks on them, and passes requests to them."""
+    """Tracks APIServices that have a service, checks their availability, and proxies requests to them."""
 
     def __init__(
         self, settings: Settings, objects: ObjectWriter, services: ServiceResolver, forwarder: Forwarder
@@ -111,7 +111,7 @@ class AggregatedApis:
     # --- requests
 
     def handler(self, info: RequestInfo) -> Handler | None:
-        """Who serves a path that belongs to an aggregated group version; None when it is none."""
+        """The APIService for a path of an aggregated group version; None if there is none."""
         key = (info.group, info.version)
         if not info.group or key not in self._remote:
             return None
@@ -126,7 +126,7 @@ class AggregatedApis:
         if found is None or not self._available.get(key):
             return _unavailable(call)
         try:
-            # Encoded again, so that the other server reads what was authorized.
+            # Encode the path again, so that the other server reads the same path that was authorized.
             query = urlencode(list(call.query.items()))
             path = call.info.canonical_path
             target = self._target(found, f"{path}?{query}" if query else path)
@@ -173,7 +173,7 @@ class AggregatedApis:
             await self._check_all()
 
     async def _check_all(self) -> None:
-        """Check every APIService; a failure of one does not affect the others."""
+        """Check every APIService; one failure does not affect the others."""
         checked = list(self._remote.items())
         outcomes = await asyncio.gather(
             *(self._check(key, found) for key, found in checked), return_exceptions=True
@@ -181,7 +181,9 @@ class AggregatedApis:
         for (_, found), outcome in zip(checked, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 shown = {"name_": meta.name(found), "err": repr(outcome)}
-                _LOG.error("An APIService could not be checked; it is tried again", extra=shown)
+                _LOG.error(
+                    "The availability of an APIService could not be checked; trying again", extra=shown
+                )
 
     async def _check(self, key: GroupVersion, obj: JsonObject) -> None:
         reason, message = self._service_problem(obj)

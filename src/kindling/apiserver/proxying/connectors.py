@@ -187,7 +187,7 @@ class Connectors:
         if plural == "nodes":
             target = await self._node_target(name, path)
             if port and _number(port) != target.port:
-                # Whatever listens there is not shown the credentials that are meant for the kubelet.
+                # Do not send the kubelet's credentials: another program could listen at that address.
                 target = Target(target.host, _number(port), path)
         elif plural == "pods":
             target = await self._proxied_pod(call, name, port, path)
@@ -230,7 +230,8 @@ class Connectors:
                 raise errors.service_unavailable(f'no service port "{port}" found for service "{name}"')
             found = matching[0]
         if (service.get("spec") or {}).get("type") == "ExternalName":
-            # Names are for clients to follow: behind this one could be anything that this server reaches.
+            # Do not follow the name of an ExternalName service: it could be any host that this server
+            # reaches.
             raise errors.service_unavailable(f'no endpoints available for service "{name}"')
         endpoint = self._services.resolve(namespace, name, int(found["port"]))
         host = await self._admitted(endpoint.host)

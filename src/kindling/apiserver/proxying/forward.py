@@ -25,7 +25,7 @@ _SKIPPED = frozenset({"connection", "keep-alive", "transfer-encoding", "trailer"
 
 
 class Forwarder:
-    """Keeps upstream connections open between requests. Owned by the server; ``close`` it at the end."""
+    """Keeps upstream connections open between requests. The server must ``close`` it."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
@@ -126,7 +126,7 @@ class Forwarder:
                 for piece in [chunk] if recode is None else recode.feed(chunk):
                     await response.write(piece)
         except (aiohttp.ClientError, asyncio.IncompleteReadError, zlib.error):
-            # Half a response must not look like a whole one.
+            # Abort: a truncated response must not look complete.
             if request.transport is not None:
                 request.transport.abort()
             return response

@@ -68,7 +68,7 @@ class ProxyPlace:
     authority: str
 
     def rewrite(self, address: str) -> str:
-        """The address for a client of the proxy. Broken addresses stay what they are."""
+        """The rewritten address for a client of the proxy. Invalid addresses are not changed."""
         try:
             scheme, authority, path, query, fragment = urlsplit(address.strip())
         except ValueError:
@@ -84,7 +84,7 @@ class ProxyPlace:
 
 
 class HtmlRewriter:
-    """Rewrites the links of a page that comes in pieces. What is no link passes byte for byte."""
+    """Rewrites the links of an HTML page in chunks. All other bytes are passed on unchanged."""
 
     def __init__(self, place: ProxyPlace) -> None:
         self._place = place
@@ -94,7 +94,7 @@ class HtmlRewriter:
         self._given_up = False
 
     def feed(self, data: bytes) -> bytes:
-        """What can be passed on once `data` is known."""
+        """The output that is certain after `data`."""
         if self._given_up:
             return data
         data = self._pending + data
@@ -115,13 +115,13 @@ class HtmlRewriter:
             position = step
         self._pending = data[position:]
         if len(self._pending) > _MAX_TAG_BYTES:
-            # A tag of this size is none; from here on nothing is known about the text.
+            # A tag cannot be this large; the rest of the text is passed on unchanged.
             out.append(self.finish())
             self._given_up = True
         return b"".join(out)
 
     def finish(self) -> bytes:
-        """What is left at the end of the page."""
+        """The rest of the output at the end of the page."""
         left, self._pending = self._pending, b""
         return left
 

@@ -1,4 +1,4 @@
-"""Where a proxied request goes, and what it carries."""
+"""The target of a proxied request, and its headers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Target:
 
     @property
     def url(self) -> URL:
-        """The target as a URL, not encoded again. Raises ValueError where the path is none."""
+        """The target as a URL, not encoded again. Raises ValueError for an invalid path."""
         scheme = "https" if self.tls is not None else "http"
         path, _, query = self.path.partition("?")
         return URL.build(

@@ -84,7 +84,7 @@ async def _through(target: Target, joined: _Joined, head: bytes) -> web.StreamRe
 async def _upgrade_response(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes
 ) -> upgrade_response.Response | web.Response:
-    """The server's agreement to switch, or what the client is told instead. Raises StatusError (503)."""
+    """The upstream's 101 response, or its refusal for the client. Raises StatusError (503)."""
     writer.write(head)
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
@@ -135,7 +135,7 @@ class _Joined:
         self._gone.set()
 
     def end(self) -> None:
-        """Let go of the client's connection. It ends with the response, or at once where it was joined."""
+        """Release the client's connection. It ends with the response, or at once if it was joined."""
         self._connection.tunnel = None
         self._connection.closers.discard(self.client_gone)
         self._connection.close()

@@ -14,7 +14,7 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})(?:;[^\r\n]*)?\r\n")
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The head of a response. Names of headers are in lower case; of several of one name, the last counts."""
+    """The head of a response. Header names are in lower case; the last of repeated headers counts."""
 
     status: int
     headers: Mapping[str, str]
@@ -23,7 +23,7 @@ class Response:
 
 
 async def read(reader: asyncio.StreamReader) -> Response:
-    """Read the head. Raises ValueError where it is none or too long, IncompleteReadError, OSError."""
+    """Read the head. Raises ValueError if it is malformed or too long, IncompleteReadError, OSError."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError as error:

@@ -15,7 +15,7 @@ _BINARY, _BASE64 = "binary.k8s.io", "base64.binary.k8s.io"
 
 
 def is_websocket(request: web.BaseRequest) -> bool:
-    """Whether the client asks for a websocket."""
+    """Whether the request is a websocket handshake."""
     tokens = request.headers.get("Connection", "").lower()
     return "upgrade" in tokens and request.headers.get("Upgrade", "").lower() == "websocket"
 
@@ -57,6 +57,6 @@ async def _send(socket: web.WebSocketResponse, upstream: aiohttp.ClientResponse,
 
 
 async def _until_closed(socket: web.WebSocketResponse) -> None:
-    """Read, and ignore, what the client says until it leaves."""
+    """Read and discard the client's messages until it disconnects."""
     async for _ in socket:
         continue

@@ -50,7 +50,7 @@ class AddressPool:
         raise AllocationError("range is full")
 
     def adopt(self, service: JsonObject) -> None:
-        """Take what a stored service uses, whatever the range says now."""
+        """Reserve the addresses of a stored service, even if they are outside the present range."""
         spec = service.get("spec") or {}
         for address in spec.get("clusterIPs") or [spec.get("clusterIP")]:
             if address and address != "None":

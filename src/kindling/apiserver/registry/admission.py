@@ -64,7 +64,7 @@ class ServiceEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationQuery:
-    """What an access check asks: a resource when `path` is empty, else a non-resource path."""
+    """An access check: of a resource if `path` is empty, else of a non-resource path."""
 
     user: UserInfo
     verb: str
@@ -85,7 +85,7 @@ Authorize = Callable[[AuthorizationQuery], tuple[bool, str]]
 
 @dataclass(frozen=True, slots=True)
 class AdmissionEnvironment:
-    """What the chain may use of the server."""
+    """The parts of the server that the chain uses."""
 
     objects: ObjectWriter
     definitions: Callable[[], Sequence[ResourceDefinition]]

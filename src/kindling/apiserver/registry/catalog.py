@@ -1,4 +1,4 @@
-"""Which resources are served now: built-in ones and those of custom resource definitions."""
+"""The catalog of all resources served now: built-in and custom ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Catalog:
         self.generation = 0
 
     def replace(self, owner: str, definitions: Iterable[ResourceDefinition]) -> None:
-        """Serve `definitions` as those of `owner` (``built-in``, or a custom resource definition's name)."""
+        """Replace the definitions of `owner` (``built-in``, or a custom resource definition's name)."""
         new = list(definitions)
         if new:
             self._owned[owner] = new

@@ -1,4 +1,4 @@
-"""Who asks for what: the context every strategy, action and admission plugin gets with a request."""
+"""The context of a request, which every strategy, action and admission plugin gets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ObjectReader(Protocol):
         """The object, or None."""
 
     def list(self, resource: ResourceType, namespace: str | None = None) -> Sequence[JsonObject]:
-        """All objects of a kind, ordered by key; all namespaces when `namespace` is None."""
+        """All objects of a kind, ordered by key; in all namespaces if `namespace` is None."""
 
     def exists(self, resource: ResourceType, namespace: str | None, name: str) -> bool:
         """Whether the object exists, without decoding it."""

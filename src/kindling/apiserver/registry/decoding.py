@@ -67,7 +67,7 @@ def complete(
         if raw and not definition.custom:
             problems += in_order(raw, duplicates, unknown)
         else:
-            # Of custom resources, repeated fields are found while decoding, unknown ones after it.
+            # For custom resources, repeated fields are found while decoding, unknown ones afterwards.
             problems += [f"duplicate field {fields.go_quote(path)}" for path in duplicates]
             problems += [f"unknown field {fields.go_quote(path)}" for path in unknown]
         report(definition, problems, strictness, ctx)
@@ -115,7 +115,7 @@ def wrong_type(
 
 
 def foreign_kind(sent_kind: str, sent_version: str, api_version: str, kind: str) -> str:
-    """Why an object of `sent_kind` is none of `kind`; empty when it is one in another version."""
+    """Why an object of `sent_kind` is not of `kind`; empty if it is only another version of it."""
     if (sent_version, sent_kind) in _UNSERVED:
         return ""
     group, _, version = sent_version.rpartition("/")

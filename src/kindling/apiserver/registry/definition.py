@@ -138,7 +138,7 @@ class StatusStrategy(Strategy):
         self.base.default(obj)
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
-        """Everything but metadata and status stays as it was."""
+        """Keep everything except metadata and status."""
         for key in list(new):
             if key not in ("apiVersion", "kind", "metadata", "status"):
                 del new[key]
@@ -196,7 +196,7 @@ class TableConverter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where a kind keeps what autoscaling/v1 Scale shows; dotted paths such as ``spec.replicas``."""
+    """The fields of a kind that autoscaling/v1 Scale shows; dotted paths such as ``spec.replicas``."""
 
     spec_replicas: str = "spec.replicas"
     status_replicas: str = "status.replicas"

@@ -132,7 +132,7 @@ def _check_preconditions(definition: ResourceDefinition, ctx: RequestContext, ol
 
 
 def _begin_grace(ctx: RequestContext, definition: ResourceDefinition, obj: JsonObject) -> tuple[bool, bool]:
-    """(the object now has a grace period, an earlier one still runs and stays). Changes `obj`."""
+    """Returns (the object has a new grace period, an earlier one is still running). Changes `obj`."""
     metadata = obj["metadata"]
     requested = ctx.options.get("gracePeriodSeconds")
     requested = requested if isinstance(requested, int) else None
@@ -170,7 +170,9 @@ def _rfc3339(seconds: float) -> str:
 
 
 def wanted_finalizers(present: list[str], options: JsonObject, default_propagation: str) -> list[str]:
-    """The finalizers of an object to be deleted: the garbage collector's ones follow from the options."""
+    """The finalizers of an object to be deleted, with those of the garbage collector by the delete
+    options.
+    """
     policy = options.get("propagationPolicy")
     orphan_dependents = options.get("orphanDependents")
     if policy is None and orphan_dependents is not None:

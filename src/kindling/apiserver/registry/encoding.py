@@ -13,7 +13,7 @@ from .definition import ResourceDefinition
 
 
 def header(definition: ResourceDefinition) -> bytes:
-    """What the encoding of every object of this kind and version starts with."""
+    """The beginning of the encoding of every object of this kind and version."""
     return _header(definition.resource.kind, definition.resource.api_version)
 
 

@@ -1,4 +1,4 @@
-"""Why JSON text is not well-formed, in the words clients of Kubernetes know (Go's decoder's)."""
+"""Errors of malformed JSON, in the words of Go's decoder."""
 
 from __future__ import annotations
 

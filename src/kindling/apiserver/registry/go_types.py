@@ -34,7 +34,7 @@ _Check = Callable[[Any, "_Place"], None]
 
 
 class _Mismatch(Exception):
-    """Carries what is wrong out of the walk; a number's text is filled in where it is known."""
+    """Carries the error out of the walk; the text of a number is filled in later."""
 
     def __init__(self, found: str, place: _Place, go_type: str, value: Any, kind: str = "") -> None:
         super().__init__(found)
@@ -51,7 +51,7 @@ class _Other(Exception):
 
 
 class _Place:
-    """Struct and path of the field that is looked at."""
+    """The Go struct and the path of the current field."""
 
     __slots__ = ("keys", "path", "struct")
 
@@ -117,11 +117,11 @@ def _literal(raw: bytes, keys: tuple[str | int, ...], value: Any) -> str:
 
 
 def _accept(value: Any, place: _Place) -> None:
-    """Anything goes."""
+    """Accept any value."""
 
 
 def _compile(schema: Schema) -> _Check:
-    """The check of one schema node."""
+    """The check for one schema node."""
     if schema.definition == _QUANTITY:
         return _check_quantity
     if schema.definition == _MICRO_TIME:
@@ -321,7 +321,7 @@ _ZONE = re.compile(r"Z|[+-]\d\d:\d\d", re.ASCII)
 
 
 def time_problem(text: str, layout: str = _LAYOUT) -> str:
-    """What Go's parser of times says after the time itself; empty for a good one."""
+    """The error of Go's time parser, without the time itself; empty for a valid time."""
     rest, numbers = text, []
 
     def unlike(part: str) -> str:
@@ -348,12 +348,12 @@ def time_problem(text: str, layout: str = _LAYOUT) -> str:
     if zone.end() < len(rest):
         return f": extra text: {go_quote(rest[zone.end() :])}"
     year, month, day = numbers[:3]
-    # The year 0 is a leap year, like the year 4, which Python's calendar knows.
+    # The year 0 is a leap year, like the year 4; Python's calendar begins with the year 1.
     return "" if 1 <= day <= calendar.monthrange(year or 4, month)[1] else ": day out of range"
 
 
 def _go_type(schema: Schema) -> str:
-    """The Go type that a schema stands for, as far as its name can be known."""
+    """The Go type of a schema, as far as it can be known."""
     if "x-go-type" in schema.raw:
         return str(schema.raw["x-go-type"])
     if schema.definition:

@@ -39,11 +39,12 @@ class LargeRequestPool:
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="large-request")
         self._in_work = 0
         self._is_closed = False
-        # The C library keeps what threads freed to itself, unless it is asked (and there is a way to ask).
+        # glibc keeps freed memory of threads unless malloc_trim is called (other C libraries have no such
+        # function).
         self._trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
     def hold(self, size: int) -> None:
-        """Account for bytes of a body that somebody has sent so far. Raises StatusError (429)."""
+        """Count bytes of a request body that are held. Raises StatusError (429)."""
         if self._held_bytes + size > self._max_held_bytes:
             raise errors.too_many_requests(
                 "The server has received too many requests, please try again later.", _RETRY_SECONDS
@@ -51,7 +52,7 @@ class LargeRequestPool:
         self._held_bytes += size
 
     def release(self, size: int) -> None:
-        """Those bytes are gone."""
+        """Stop counting these bytes."""
         self._held_bytes -= size
 
     async def acquire_slot(self) -> None:

@@ -1,4 +1,4 @@
-"""ObjectMeta: what the server sets, and what it demands of users."""
+"""ObjectMeta: fields that the server sets, and validation of the others."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fill_system_fields(metadata: JsonObject, now: str) -> None:
 
 
 def tidy(metadata: JsonObject) -> None:
-    """Leave out what the wire format leaves out when empty."""
+    """Remove fields that are omitted when empty."""
     for key in ("labels", "annotations", "finalizers", "ownerReferences", "managedFields"):
         if key in metadata and not metadata[key]:
             del metadata[key]
@@ -91,7 +91,7 @@ def finalizer_names(definition: ResourceDefinition, obj: JsonObject) -> list[Fie
 
 
 def carry_over(new: JsonObject, old: JsonObject) -> None:
-    """On update: keep what users cannot set, and identity fields they left out."""
+    """On update: keep fields that users cannot set, and identity fields that they left out."""
     for key in ("creationTimestamp", "deletionTimestamp"):
         if key in old:
             new[key] = old[key]

@@ -56,7 +56,7 @@ def patched_document(
 
 
 def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> Change:
-    """What a JSON, merge or strategic merge patch makes of the current object."""
+    """The function that applies a JSON, merge or strategic merge patch to the current object."""
     definition = target.definition
     strictness = str(ctx.options.get("fieldValidation") or "Warn")
 
@@ -111,7 +111,7 @@ def _strictly_invalid(patch_type: str, raw: bytes, text: str, problems: list[str
 
 
 def _foreign_kind(definition: ResourceDefinition, new: JsonObject) -> str:
-    """What is wrong with a patch that makes another kind of the object; empty when it does not."""
+    """The error of a patch that changes the kind of the object; empty if it does not."""
     resource = definition.resource
     kind, api_version = str(new["kind"]), str(new["apiVersion"])
     if (kind, api_version) == (resource.kind, resource.api_version) or definition.custom:
@@ -133,7 +133,7 @@ def not_restorable(patch_type: str, raw: bytes, new: JsonObject, problem: str) -
 def applying(
     target: Target, ctx: RequestContext, configuration: JsonObject, repeated: list[str], *, force: bool
 ) -> Change:
-    """What a server-side apply of `configuration` makes of the current object (creates it if absent)."""
+    """The function that applies `configuration` by server-side apply (and creates a missing object)."""
     definition = target.definition
     strictness = str(ctx.options.get("fieldValidation") or "Warn")
     check_applied(definition, ctx, configuration)
@@ -182,7 +182,7 @@ def decode_applied(raw: bytes) -> tuple[JsonObject, list[str]]:
 
 
 def check_applied(definition: ResourceDefinition, ctx: RequestContext, configuration: JsonObject) -> None:
-    """What an applied configuration must and must not say about itself (400)."""
+    """Check metadata of an applied configuration (400)."""
     metadata = configuration.get("metadata")
     if not isinstance(metadata, dict):
         metadata = configuration["metadata"] = {}

@@ -1,4 +1,4 @@
-"""What a request says about the version and identity of the object that it expects."""
+"""Preconditions of a request: resourceVersion and uid of the object."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_resource_version(
 
 
 def parse_resource_version(text: str) -> int:
-    """The number of a resourceVersion; StatusError (500, as Kubernetes answers) when it is none."""
+    """The number in a resourceVersion; StatusError (500, as in Kubernetes) if it is invalid."""
     problem = _unsigned_problem(text)
     if problem:
         raise errors.plain_internal(f"strconv.ParseUint: parsing {fields.go_quote(text)}: {problem}")

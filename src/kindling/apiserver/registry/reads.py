@@ -37,7 +37,7 @@ _EXPIRED_INCONSISTENT = (
 
 
 class Matcher:
-    """Whether stored objects of one kind satisfy a label and a field selector."""
+    """Whether stored objects of one kind match a label and a field selector."""
 
     def __init__(
         self, definition: ResourceDefinition, labels: LabelSelector, field_selector: FieldSelector
@@ -133,7 +133,7 @@ def _unknown_label(definition: ResourceDefinition, label: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """The part of ListOptions that decides what a list holds."""
+    """The part of ListOptions that selects the objects of a list."""
 
     limit: int = 0
     continue_token: str = ""
@@ -183,7 +183,7 @@ def _bad_token(problem: str) -> errors.StatusError:
 
 
 class ExpiredToken(errors.StatusError):
-    """A page of a list that is forgotten; the answer carries a token that goes on with what is there now."""
+    """The continue token has expired; the answer has a token that continues with the current objects."""
 
     def __init__(self, start: str) -> None:
         super().__init__(410, errors.EXPIRED, _EXPIRED_INCONSISTENT)
@@ -197,11 +197,11 @@ class ExpiredToken(errors.StatusError):
 async def list_items(
     registry: Registry, definition: ResourceDefinition, prefix: str, query: ListQuery, wanted: Matcher
 ) -> Listing:
-    """The page of objects under `prefix` that `query` asks for. Raises StatusError (400, 410, 504)."""
+    """The requested page of objects under `prefix`. Raises StatusError (400, 410, 504)."""
     store, bucket = registry.store, definition.storage_prefix
     revision, after = _position(store, query)
     continued = bool(query.continue_token)
-    # Whoever takes any state gets it whole.
+    # A client that accepts any revision gets the whole list.
     limit = 0 if query.resource_version == "0" and not continued else query.limit
 
     def read(start: str, limit: int) -> Page:

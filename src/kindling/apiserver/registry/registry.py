@@ -55,7 +55,7 @@ class Registry:
     async def document(
         self, definition: ResourceDefinition, item: Item, ctx: RequestContext | None = None
     ) -> JsonObject:
-        """A decoded copy in the definition's version; `ctx` decodes big ones elsewhere."""
+        """A decoded copy in the definition's version; `ctx` decodes large objects in a thread."""
         if ctx is not None and definition.converter is None and definition.refresh is None:
             return await ctx.run(item.document)
         return (await self.documents(definition, [item]))[0]

@@ -125,7 +125,7 @@ def _apply(
 def replacement(
     definition: ResourceDefinition, subresource: Subresource, ctx: RequestContext, scale: JsonObject
 ) -> Change:
-    """What PUT of a Scale makes of the object."""
+    """The object after a PUT of its Scale."""
 
     async def change(current: JsonObject | None) -> JsonObject:
         if current is None:
@@ -141,7 +141,7 @@ def replacement(
 def patched(
     definition: ResourceDefinition, subresource: Subresource, ctx: RequestContext, patch_type: str, raw: bytes
 ) -> Change:
-    """What PATCH of a Scale makes of the object."""
+    """The object after a PATCH of its Scale."""
 
     async def change(current: JsonObject | None) -> JsonObject:
         if current is None:
@@ -169,7 +169,7 @@ def applied(
     *,
     force: bool,
 ) -> Change:
-    """What a server-side apply of a Scale makes of the object: it claims the replicas alone."""
+    """The object after a server-side apply of its Scale, which owns only the replicas."""
     resource = definition.resource
 
     async def change(current: JsonObject | None) -> JsonObject:

@@ -37,7 +37,7 @@ def _warn_of_repeated_owners(ctx: RequestContext, metadata: JsonObject, when: st
 
 @dataclass(slots=True)
 class Target:
-    """What a write addresses: the resource itself, or a subresource that edits the same object."""
+    """The target of a write: the resource itself, or a subresource of the same object."""
 
     definition: ResourceDefinition
     subresource: Subresource | None = None
@@ -95,7 +95,7 @@ async def _create(registry: Registry, ctx: RequestContext, target: Target, obj: 
     definition = target.definition
     metadata: JsonObject = obj.setdefault("metadata", {})
     object_meta.wipe_system_fields(metadata)
-    if not ctx.dry_run:  # nothing is stored of those, and nothing asks about it
+    if not ctx.dry_run:  # dry runs skip this check, as nothing is stored
         if metadata.get("resourceVersion") not in (None, "", "0"):
             raise errors.plain_internal("resourceVersion should not be set on objects to be created")
         metadata.pop("resourceVersion", None)
@@ -189,7 +189,7 @@ async def update(
     *,
     options_kind: str = "UpdateOptions",
 ) -> Written:
-    """Replace the object by what `change` makes of it; creates it where the kind allows that."""
+    """Update the object with `change`; creates it if the kind allows that."""
     definition = target.definition
     path = object_path(definition, ctx.namespace, ctx.name)
 
@@ -231,7 +231,7 @@ async def _update_once(
     old = await registry.document(definition, current, ctx)
     new = await change(await ctx.run(deep_copy, old))
     metadata: JsonObject = new.setdefault("metadata", {})
-    # Refused here before admission is asked, as a precondition.
+    # Checked before admission, like a precondition.
     if ctx.verb == "update" and metadata.get("uid") and metadata["uid"] != old["metadata"]["uid"]:
         raise preconditions.wrong_uid(definition, ctx, str(metadata["uid"]), str(old["metadata"]["uid"]))
     _warn_of_repeated_owners(ctx, metadata, "")
@@ -291,7 +291,7 @@ async def _store_changed(
     stored = await to_storage(definition, new)
     store = registry.store
     if gone:
-        # Watchers see the object as it was stored last; the caller sees what it sent.
+        # Watchers see the object as it was last stored; the caller sees what it sent.
         item = await store.delete(current.bucket, current.path, encoder(current.document()), current)
         metadata["resourceVersion"] = str(item.revision)
         definition.strategy.after_delete(ctx, new)
@@ -321,12 +321,12 @@ async def _create_on_update(
 
 
 def _is_last_finalizer_gone(new: JsonObject, old: JsonObject) -> bool:
-    """An object on its way out whose last finalizer this update removes goes away with it."""
+    """Whether this update removes the last finalizer of an object being deleted, which is then removed."""
     return bool(old.get("deletionTimestamp")) and not old.get("deletionGracePeriodSeconds")
 
 
 def _holds_content(definition: ResourceDefinition, new: JsonObject) -> bool:
-    """Namespaces have finalizers of their own, for what is inside."""
+    """Whether a namespace still has finalizers in its spec, which stand for its content."""
     return definition.resource == NAMESPACES and bool(new.get("spec", {}).get("finalizers"))
 
 
@@ -344,7 +344,7 @@ def undo(ctx: RequestContext) -> None:
 
 
 async def finish(ctx: RequestContext) -> None:
-    """A dry run gives back what it took; a real write does what was put off until it was durable."""
+    """A dry run releases its allocations; a real write runs what was deferred until it is durable."""
     if ctx.dry_run:
         undo(ctx)
         return

@@ -59,11 +59,11 @@ def read(raw: bytes) -> tuple[Any, list[str]]:
         try:
             value = decode(raw)
         except orjson.JSONDecodeError:
-            pass  # YAML's own notation looks much the same
+            pass  # not JSON, but perhaps YAML in flow style
         else:
             return value, _repeated_in_json(raw, value)
     builder = _built(raw)
-    # What an alias stands for must not be shared: documents are edited in place.
+    # An alias gets a copy: documents are edited in place.
     return deep_copy(builder.root) if builder.has_aliases else builder.root, builder.repeated
 
 
@@ -88,7 +88,7 @@ def _repeated_in_json(raw: bytes, value: Any) -> list[str]:
 
 @dataclass(slots=True)
 class _Open:
-    """A collection that has begun: `value` is what it becomes."""
+    """An open collection: `value` is its result."""
 
     value: Any
     anchor: str | None
@@ -106,7 +106,7 @@ class _Open:
 
 @dataclass(slots=True)
 class _Anchored:
-    """What an alias stands for."""
+    """The value of an anchor."""
 
     value: Any
     nodes: int
@@ -236,7 +236,7 @@ def _key(value: Any, event: Any) -> str:
 
 
 def _scalar(event: Any, *, is_key: bool) -> Any:
-    """The value of a scalar, by its tag or by what it looks like."""
+    """The value of a scalar, by its tag or its form."""
     text: str = event.value
     if event.tag is None or event.tag == "!":
         if not event.implicit[0]:
@@ -274,7 +274,7 @@ def is_text(text: str) -> bool:
 
 
 def _plain(text: str) -> Any:
-    """What a scalar without quotes and tag means; numbers that JSON has not are refused (400)."""
+    """The value of a plain scalar; numbers that JSON does not have are refused (400)."""
     if text in _NULL:
         return None
     if text[0] in _FIRST_OF_NUMBER and len(text) <= _MAX_NUMBER_CHARS:
@@ -303,7 +303,7 @@ def _number(text: str) -> Any:
 
 
 def _integer(digits: str) -> int | None:
-    """An integer in any of YAML's bases; None for one that only looks like it (``0x``, ``08``)."""
+    """An integer in any of YAML's bases; None for text that only looks like one (``0x``, ``08``)."""
     sign = -1 if digits[0] == "-" else 1
     body = digits.lstrip("+-")
     base = {"0b": 2, "0x": 16, "0o": 8}.get(body[:2])
@@ -318,7 +318,7 @@ def _integer(digits: str) -> int | None:
 
 
 def message(error: yaml.YAMLError) -> str:
-    """What is wrong with YAML text, as Kubernetes' parser says it."""
+    """The error of malformed YAML, in the words of Kubernetes' parser."""
     problem = getattr(error, "problem", None) or str(error)
     line = 0
     for mark in (getattr(error, "context_mark", None), getattr(error, "problem_mark", None)):

@@ -28,7 +28,7 @@ _MARKER = "-restoring"
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that goes along; `mode` are its permission bits."""
+    """A file stored in the backup; `mode` are its permission bits."""
 
     content: bytes
     mode: int
@@ -36,7 +36,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What a checked backup holds: `objects` counts current ones, `revision` is the newest."""
+    """The content of a verified backup: `objects` counts current ones, `revision` is the newest."""
 
     objects: int
     revision: int

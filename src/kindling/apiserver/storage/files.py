@@ -17,12 +17,12 @@ PRIVATE = 0o600
 
 
 def beside(path: Path, suffix: str) -> Path:
-    """The companion of a database file, as SQLite names its own: ``apiserver.db-wal``."""
+    """The companion of a database file, named as SQLite does: ``apiserver.db-wal``."""
     return path.with_name(path.name + suffix)
 
 
 def sync_directory(directory: Path) -> None:
-    """Make names in `directory` (new, renamed, removed ones) outlive a power cut."""
+    """Make changed names in `directory` (new, renamed, removed ones) survive a power failure."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -40,14 +40,14 @@ def sync_file(path: Path) -> None:
 
 
 def publish(temporary: Path, path: Path) -> None:
-    """Give a finished file its name: from then on, whatever happens, it is there and whole."""
+    """Rename a finished file to its final name, durably."""
     sync_file(temporary)
     temporary.replace(path)
     sync_directory(path.parent)
 
 
 def write_durably(path: Path, content: bytes, mode: int = PRIVATE) -> None:
-    """Replace `path`; readers, and whoever looks after a power cut, see the old or the new content."""
+    """Replace `path` atomically and durably."""
     temporary = path.with_name(f".{path.name}.new")
     with open_private(temporary, mode) as stream:
         stream.write(content)
@@ -56,7 +56,7 @@ def write_durably(path: Path, content: bytes, mode: int = PRIVATE) -> None:
 
 @contextlib.contextmanager
 def removed_on_failure(temporary: Path) -> Iterator[Path]:
-    """A new, empty, private file which does not stay unless the block succeeds."""
+    """A new, empty, private file that is removed if the block fails."""
     open_private(temporary).close()
     try:
         yield temporary
@@ -67,7 +67,7 @@ def removed_on_failure(temporary: Path) -> Iterator[Path]:
 
 
 def open_private(path: Path, mode: int = PRIVATE) -> BinaryIO:
-    """An empty file that nobody else may read, for writing; one that is there already is replaced."""
+    """Create an empty file that only its owner may read; an existing one is replaced."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     os.fchmod(descriptor, mode)  # the umask does not decide
@@ -103,7 +103,7 @@ class Guard:
         os.pwrite(self._descriptor, render_mark(revision), 0)
 
     def sync(self) -> None:
-        """Make what was noted outlive a power cut."""
+        """Make the note survive a power failure."""
         os.fsync(self._descriptor)
 
     def release(self) -> None:
@@ -114,7 +114,7 @@ class Guard:
 
 
 def noted_revision(path: Path) -> int:
-    """The newest revision that the database's user noted, whoever that is; 0 for none."""
+    """The newest revision that was noted for the database, by any process; 0 if none."""
     try:
         return parse_mark(beside(path, "-guard").read_bytes())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What the store needs of durable storage: an append-only log of revisions."""
+"""The interface of durable storage: an append-only log of revisions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STORAGE_REFUSED = "Storage cannot be used"
 
 
 class Row(NamedTuple):
-    """One revision of one object. `value` is the whole encoded object; of a deletion, its last state."""
+    """One revision of one object. `value` is the whole encoded object; for a deletion, its last state."""
 
     revision: int
     bucket: str
@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a journal held when it was opened: `rows` in order of revision."""
+    """The content of a journal when it is opened: `rows` in order of revision."""
 
     rows: Iterable[Row]
     compacted_revision: int
@@ -33,11 +33,11 @@ class Loaded:
 
 
 class StorageError(Exception):
-    """Storage cannot be read or written; the text says what to do about it."""
+    """Storage cannot be read or written; the text says what the administrator can do."""
 
 
 class CorruptStorage(StorageError):
-    """A file is not what was written. `detail` says what was found."""
+    """A file is damaged. `detail` says what was found."""
 
     def __init__(self, text: str, detail: str) -> None:
         super().__init__(text)
@@ -45,7 +45,7 @@ class CorruptStorage(StorageError):
 
 
 class StorageLost(StorageError):
-    """Nobody knows what the disk holds any more; only starting anew, which reads it, finds out."""
+    """The content of the disk is unknown after a failed write; only a restart, which reads it, can tell."""
 
 
 Committed = Callable[[Sequence[Row], BaseException | None], None]
@@ -71,4 +71,4 @@ class Journal(Protocol):
         """Accept writes again after a failed batch (whose successors failed with it)."""
 
     async def close(self) -> None:
-        """Finish what is queued and release the file."""
+        """Write what is queued and close the file."""

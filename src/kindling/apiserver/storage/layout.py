@@ -62,12 +62,12 @@ class Content:
 
     @property
     def revision(self) -> int:
-        """The newest revision that the file knows of."""
+        """The newest revision in the file."""
         return max(self.compacted_revision, self.rows[-1].revision if self.rows else 0)
 
 
 def checksum(number: int, name: str, deleted: int, created: int, previous: int, value: bytes) -> int:
-    """What a row's ``checksum`` must be."""
+    """The checksum of a row."""
     return zlib.crc32(value, zlib.crc32(f"{number} {deleted} {created} {previous} {name}".encode()))
 
 
@@ -158,7 +158,7 @@ def upgrade(connection: sqlite3.Connection, compacted: int) -> None:
 
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Begin at once; commit at the end of the block, or roll back when anything fails."""
+    """Begin a transaction; commit at the end of the block, or roll back on an exception."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -170,7 +170,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def unpublished(path: Path) -> sqlite3.Connection:
-    """Open a file that has no name yet that anybody trusts: it is synced as a whole when it gets one."""
+    """Open a new file without syncing its writes: it is synced as a whole when it is published."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA synchronous=OFF")
     return connection
@@ -187,7 +187,7 @@ def way_back(path: Path) -> str:
 
 
 def corrupt(path: Path, detail: str) -> CorruptStorage:
-    """The error of a file that is not what was written."""
+    """The error of a damaged file."""
     return CorruptStorage(
         f"{path} is corrupt ({detail}). It was left untouched. Restore a backup in its place "
         f"({way_back(path)}), or, to start empty, move it and the files beside it ({path.name}-*) away.",
@@ -196,7 +196,7 @@ def corrupt(path: Path, detail: str) -> CorruptStorage:
 
 
 def incomplete(path: Path, revision: int, noted: int) -> StorageError:
-    """The error of a file, whole in itself, from which acknowledged writes are missing."""
+    """The error of an undamaged file that lacks acknowledged writes."""
     return StorageError(
         f"{path} is incomplete: it ends at revision {revision}, but revision {noted} was acknowledged (its "
         f"write-ahead log was damaged or removed, or an older copy was put here). It was left untouched. "
@@ -205,7 +205,7 @@ def incomplete(path: Path, revision: int, noted: int) -> StorageError:
 
 
 def explain(path: Path, error: sqlite3.Error) -> StorageError:
-    """Tell damage from what is wrong around the file (permissions, space, another user)."""
+    """Distinguish damage from problems around the file (permissions, space, owner)."""
     if getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE not in _AROUND_THE_FILE:
         return corrupt(path, str(error))
     name = getattr(error, "sqlite_errorname", "")

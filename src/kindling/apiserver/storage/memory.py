@@ -1,4 +1,4 @@
-"""A journal that keeps nothing: for tests, and for servers that may forget."""
+"""A journal without persistence: for tests, and servers that may forget."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MemoryJournal:
         """Nothing ever fails."""
 
     async def close(self) -> None:
-        """Report what is queued."""
+        """Report queued rows as durable."""
         self._flush()
 
     def _flush(self) -> None:

@@ -38,7 +38,7 @@ _Job = Row | tuple[list[int], int] | str | None
 
 
 class SqliteJournal:
-    """See the module; `path` is the database file (its ``-wal`` lies beside it)."""
+    """The journal in SQLite; `path` is the database file (its ``-wal`` is next to it)."""
 
     def __init__(
         self, path: Path, *, checkpoint_pages: int = _CHECKPOINT_PAGES, vacuum_pages: int = _VACUUM_PAGES
@@ -103,7 +103,7 @@ class SqliteJournal:
         return Loaded(content.rows, content.compacted_revision)
 
     def _create(self, noted: int) -> None:
-        """A new file appears under its name when it is whole, so one without content is never new."""
+        """A new file is renamed to `path` when it is complete, so an empty file there is always damage."""
         if noted or _size(files.beside(self.path, "-wal")):
             raise layout.corrupt(self.path, "it is missing, but files beside it show that it was there")
         with files.removed_on_failure(files.beside(self.path, "-new")) as temporary:
@@ -146,7 +146,7 @@ class SqliteJournal:
         self._guard.release()
 
     def _write(self) -> None:
-        """The writer thread: everything queued goes into one transaction, then the loop is told."""
+        """The writer thread: writes all queued rows in one transaction, then notifies the event loop."""
         while True:
             jobs = [self._jobs.get()]
             while jobs[-1] not in (None, _RESET) and len(jobs) < _MAX_BATCH:
@@ -165,10 +165,10 @@ class SqliteJournal:
                 return
 
     def _commit(self, rows: list[Row]) -> None:
-        """Make `rows` durable, and removals that are owed; what goes wrong is kept in ``_failed``."""
+        """Make `rows` durable, and carry out pending removals; an error is kept in ``_failed``."""
         try:
             self._append(rows)
-        except Exception as error:  # the boundary of a thread: whoever waits must hear of anything
+        except Exception as error:  # the end of a thread: waiting callers must get every exception
             _LOG.error("A batch of writes failed", extra={"err": str(error), "rows": len(rows)})
             if not is_retriable(error):
                 self._failed = StorageLost(str(error))
@@ -182,7 +182,7 @@ class SqliteJournal:
             if compacted:
                 self._give_back()
         except (sqlite3.Error, OSError) as error:
-            # The rows are durable, which is what was asked. The next batch tries the rest again.
+            # The rows are durable. The next batch repeats the rest.
             _LOG.warning(
                 "Removing superseded rows from the database failed; trying again with the next write",
                 extra={"err": str(error)},
@@ -214,7 +214,7 @@ class SqliteJournal:
         if rows and self._loop is not None and self._on_committed is not None:
             try:
                 self._loop.call_soon_threadsafe(self._on_committed, rows, error)
-            except RuntimeError:  # the loop was closed under us: nobody is left to be told
+            except RuntimeError:  # the event loop was closed meanwhile: there are no waiting callers
                 return
 
 

@@ -165,7 +165,7 @@ class Store:
         return found.items.get(path) if found else None
 
     def newest(self, bucket: str, path: str) -> Item | None:
-        """The object including writes that are not durable yet: what a writer must build on."""
+        """The object including writes that are not durable yet, on which a write must be based."""
         key = (bucket, path)
         if key in self._pending:
             return self._pending[key]
@@ -251,7 +251,7 @@ class Store:
         future: asyncio.Future[Item] = asyncio.get_running_loop().create_future()
         self._waiting[revision] = future
         self._journal.append(Row(revision, bucket, path, deleted, created, previous_revision, value))
-        # A caller that goes away must not undo what is on its way to the disk.
+        # A cancelled caller must not cancel a write in progress.
         return await asyncio.shield(future)
 
     def _committed(self, rows: Sequence[Row], error: BaseException | None) -> None:
@@ -316,7 +316,7 @@ class Store:
         window = self._window
         if len(self._events) <= window.events and self._event_bytes <= window.value_bytes:
             return
-        # A tenth at once, so that the journal is not asked to forget single rows.
+        # Remove a tenth at a time, so that the journal is not called for single rows.
         self._forget(
             lambda _: (
                 len(self._events) > window.events * 9 // 10

@@ -84,7 +84,7 @@ def capabilities(pod: JsonObject, spec: JsonObject) -> Violation | None:
 
 
 def host_namespaces(pod: JsonObject, spec: JsonObject) -> Violation | None:
-    """The host's namespaces stay the host's."""
+    """Pods must not share the host's namespaces."""
     shared = [f"{field}=true" for field in ("hostNetwork", "hostPID", "hostIPC") if spec.get(field)]
     return ("host namespaces", ", ".join(shared)) if shared else None
 
@@ -192,7 +192,9 @@ def seccomp(pod: JsonObject, spec: JsonObject) -> Violation | None:
 
 
 def seccomp_annotations(pod: JsonObject, spec: JsonObject) -> Violation | None:
-    """Seccomp is not switched off, as pods said it before it was a field (until 1.18)."""
+    """Seccomp must not be disabled by the annotations that pods used before the field existed (until
+    1.18).
+    """
     annotations = meta.annotations(pod)
     keys = [_SECCOMP_POD_ANNOTATION]
     keys += [f"{_SECCOMP_CONTAINER_ANNOTATION}{each.get('name')}" for each in containers(spec)]
@@ -209,7 +211,7 @@ def seccomp_annotations(pod: JsonObject, spec: JsonObject) -> Violation | None:
 
 
 def sysctls(pod: JsonObject, spec: JsonObject, *, allowed: frozenset[str] = SYSCTLS_1_32) -> Violation | None:
-    """Only sysctls that stay inside the pod."""
+    """Only sysctls that are confined to the pod's namespaces."""
     found = [str(each.get("name")) for each in get_list(security(spec), "sysctls")]
     bad = [name for name in found if name not in allowed]
     return ("forbidden sysctls", ", ".join(bad)) if bad else None

@@ -1,4 +1,4 @@
-"""Looking at pods for the checks, and naming what was found."""
+"""Helpers of the checks: visiting a pod's containers, and naming them in messages."""
 
 from __future__ import annotations
 

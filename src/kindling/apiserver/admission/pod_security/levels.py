@@ -1,4 +1,4 @@
-"""The three levels in all their versions, and what a pod violates of them."""
+"""The three levels of Pod Security in all versions, and the violations of a pod."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ RESTRICTED: tuple[History, ...] = (
 
 
 def checks_of(level: str, version: str) -> list[Check]:
-    """The checks of a level as they were in a version; versions to come are the latest."""
+    """The checks of a level in a Kubernetes version; later versions have those of the latest."""
     minor = _LATEST if version == "latest" else int(version.removeprefix("v1."))
     histories = {"baseline": BASELINE, "restricted": RESTRICTED}.get(level, ())
     valid = ([check for since, check in history if since <= minor] for history in histories)
@@ -99,7 +99,7 @@ class Policy:
         return f"{self.level}:{self.version}"
 
     def violations(self, pod: JsonObject, spec: JsonObject) -> list[Violation]:
-        """What the pod (or template: metadata and spec) violates."""
+        """The violations of the pod (or template: metadata and spec)."""
         checks = checks_of(self.level, self.version)
         return [violation for check in checks if (violation := check(pod, spec)) is not None]
 
@@ -110,7 +110,7 @@ def describe(violations: list[Violation]) -> str:
 
 
 def policy_of(namespace: JsonObject, mode: str) -> Policy:
-    """The policy that a namespace's labels ask for in a mode; unreadable labels ask for the strictest."""
+    """The policy of a namespace's labels in a mode; invalid labels mean the strictest policy."""
     labels = meta.labels(namespace)
     level = labels.get(PREFIX + mode, "privileged")
     version = labels.get(f"{PREFIX}{mode}-version", "latest")
@@ -120,7 +120,7 @@ def policy_of(namespace: JsonObject, mode: str) -> Policy:
 
 
 def validate_labels(namespace: JsonObject) -> list[FieldError]:
-    """What is wrong with the labels of a namespace."""
+    """The errors of the Pod Security labels of a namespace."""
     errors = []
     labels, path = meta.labels(namespace), FieldPath("metadata", "labels")
     for mode in MODES:

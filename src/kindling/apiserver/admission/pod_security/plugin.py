@@ -28,7 +28,7 @@ _MAX_PODS = 3000
 
 
 class PodSecurity(ReadingPlugin):
-    """Refuses pods, warns about pods and what makes pods, and looks at all when a namespace changes."""
+    """Refuses pods, warns about pods and workloads, and checks existing pods when a namespace changes."""
 
     async def validate(self, attributes: AdmissionAttributes) -> None:
         """See the module."""
@@ -94,7 +94,7 @@ class PodSecurity(ReadingPlugin):
         self._existing_pods(attributes, meta.name(namespace), after)
 
     def _existing_pods(self, attributes: AdmissionAttributes, name: str, policy: Policy) -> None:
-        """Warn about what the new policy would have refused."""
+        """Warn about existing pods that violate the new policy."""
         by_violation: dict[str, list[str]] = {}
         for pod in list(self._objects.list(PODS, name))[:_MAX_PODS]:
             found = policy.violations(*spec_of(pod, "pods"))

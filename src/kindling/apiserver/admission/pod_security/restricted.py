@@ -92,7 +92,7 @@ def run_as_non_root(pod: JsonObject, spec: JsonObject) -> Violation | None:
     implicit = names_where(spec, lambda each: security(each).get("runAsNonRoot") is None)
     reason = "runAsNonRoot != true"
     if explicit or pod_value is False:
-        # What is set wrongly is named before what is not set.
+        # Fields with wrong values are named before fields that are not set.
         pod_is_bad = pod_value is False and (bool(implicit) or not explicit)
         return reason, f"{setters(pod_is_bad, explicit)} must not set securityContext.runAsNonRoot=false"
     if pod_value is True or not implicit:

@@ -34,7 +34,7 @@ class ApiServiceStrategy(BuiltinStrategy):
             service.setdefault("port", 443)
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
-        """What is served here is available at once."""
+        """Drop the status that the client sends."""
         obj["status"] = {}
 
 

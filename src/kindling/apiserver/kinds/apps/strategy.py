@@ -54,7 +54,7 @@ class WorkloadStrategy(BuiltinStrategy):
         """The kind's own defaults."""
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """Those of the pod template, when it is new."""
+        """The warnings of the pod template, if it has changed."""
         template = template_of(obj)
         if old is not None:
             return template_warnings(template, ("spec", "template"), template_of(old))

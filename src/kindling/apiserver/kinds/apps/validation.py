@@ -80,7 +80,7 @@ def _no_match(path: FieldPath, labels: JsonObject) -> FieldError:
 def _match(
     path: FieldPath, spec: JsonObject, detail: str | None = "invalid label selector"
 ) -> list[FieldError]:
-    """The template carries labels that the selector picks. `detail` is said of a selector that is none."""
+    """The selector must match the template's labels. `detail` is the message about an invalid selector."""
     found, labels = spec.get("selector"), get_object(spec, "template", "metadata", "labels")
     if found is not None and validate_label_selector_object(found, path):
         return [] if detail is None else [invalid(path.child("selector"), found, detail)]
@@ -90,7 +90,7 @@ def _match(
 
 
 def _matched(path: FieldPath, spec: JsonObject) -> list[FieldError]:
-    """The template, unless the selector that it should match is none."""
+    """Validate the template, and that it matches the selector if that is valid."""
     found = _match(path, spec)
     if any(error.field == "spec.selector" for error in found):
         return found
@@ -230,7 +230,7 @@ def _stateful_template(path: FieldPath, spec: JsonObject) -> Iterable[FieldError
 
 
 def _with_claims(template: JsonObject, claims: Sequence[JsonObject]) -> JsonObject:
-    """The template as its pods will be: every claim is a volume, in place of one of the same name."""
+    """The template of the pods: each volumeClaimTemplate adds a volume or replaces one of its name."""
     pod = get_object(template, "spec")
     names = [get_str(claim, "metadata", "name") for claim in claims]
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
@@ -267,7 +267,7 @@ _CHANGED_STATEFUL_SET = spec(*_STATEFUL_HEAD, *_STATEFUL_TAIL)
 
 
 def validate_stateful_set_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """A change of what can be changed while pods with names exist."""
+    """On updates, only some fields may change."""
     yield from _CHANGED_STATEFUL_SET(new)
     spec, before = get_object(new, "spec"), get_object(old, "spec")
     keys = (spec.keys() | before.keys()) - set(_STATEFUL_FIELDS)

@@ -62,14 +62,14 @@ def _default_behavior(behavior: JsonObject) -> None:
 
 
 class V1Strategy(AutoscalerStrategy):
-    """Version 1 knows cpu only; the rest is carried in annotations."""
+    """Version 1 has fields for cpu only; other metrics are in annotations."""
 
     def complete(self, obj: JsonObject) -> None:
         """Default to at least one pod."""
         obj["spec"].setdefault("minReplicas", 1)
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """As version 2."""
+        """Validate as version 2."""
         return list(validate_autoscaler(autoscaling_conversion.to_v2(dict(obj))))
 
 

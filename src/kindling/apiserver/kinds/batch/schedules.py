@@ -22,7 +22,7 @@ _DESCRIPTORS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midni
 
 
 class ScheduleError(ValueError):
-    """The schedule cannot be understood; the text says why."""
+    """The schedule is invalid; the text says why."""
 
 
 def check_schedule(schedule: str) -> None:

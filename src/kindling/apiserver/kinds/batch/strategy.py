@@ -66,7 +66,7 @@ class JobStrategy(BuiltinStrategy):
             spec["completions"] = 1
         spec.setdefault("parallelism", 1)
         if "backoffLimit" not in spec:
-            # With a limit per index the whole job may fail any number of times.
+            # With backoffLimitPerIndex, the default of backoffLimit is unlimited.
             spec["backoffLimit"] = 2**31 - 1 if "backoffLimitPerIndex" in spec else 6
         labels = get_object(spec, "template", "metadata", "labels")
         if labels and not obj["metadata"].get("labels"):
@@ -85,7 +85,7 @@ class JobStrategy(BuiltinStrategy):
             generate_selector(obj)
 
     def canonicalize(self, obj: JsonObject) -> None:
-        """A job without labels has those of its template, generated ones included."""
+        """A job without labels gets those of its template, including generated ones."""
         labels = get_object(obj, "spec", "template", "metadata", "labels")
         if labels and not obj["metadata"].get("labels"):
             obj["metadata"]["labels"] = dict(labels)
@@ -95,7 +95,7 @@ class JobStrategy(BuiltinStrategy):
         return list(validation.validate_job_status_update(new, old))
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """Those of the pod template, and of names that pods cannot have."""
+        """Warnings about the pod template, and names that are invalid as host names of pods."""
         before = template_of(old) if old is not None else None
         own = validation.job_warnings(obj) if old is None else []
         return own + template_warnings(template_of(obj), ("spec", "template"), before)
@@ -106,13 +106,13 @@ class JobStrategy(BuiltinStrategy):
 
 
 def generate_selector(obj: JsonObject) -> None:
-    """Labels and selector by the job's uid; what the client wrote there stays, to be judged by validation."""
+    """Set selector and labels with the job's uid; validation judges those that the client wrote."""
     uid, name = get_str(obj, "metadata", "uid"), get_str(obj, "metadata", "name")
     template = obj["spec"].setdefault("template", {})
     owned = {**dict.fromkeys(UID_LABELS, uid), **dict.fromkeys(NAME_LABELS, name)}
     metadata = template.setdefault("metadata", {})
     given = metadata.get("labels") or {}
-    # User labels of these names are kept; the validation tells that they are wrong.
+    # Keep labels of these names that the user set: validation refuses them.
     metadata["labels"] = {**owned, **given}
     if given and obj["metadata"].get("labels") == given:
         # Labels which the job got from its template follow it; a job without any gets them afterwards.
@@ -125,7 +125,9 @@ class CronJobStrategy(BuiltinStrategy):
     """Jobs on a schedule."""
 
     def complete(self, obj: JsonObject) -> None:
-        """Default to concurrencyPolicy Allow, and keep three successful jobs and a failed one."""
+        """Set the defaults: concurrencyPolicy Allow, history limits of three successful jobs and one
+        failed.
+        """
         spec = obj["spec"]
         default_job_spec(get_object(spec, "jobTemplate", "spec"))
         spec.setdefault("concurrencyPolicy", "Allow")
@@ -142,7 +144,7 @@ class CronJobStrategy(BuiltinStrategy):
         return list(validation.validate_cron_job(new, old))
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """Those of the pod template, and of time zones in the schedule."""
+        """Warnings about the pod template, and time zones in the schedule."""
         found = validation.cron_job_warnings(obj) if old is None else []
         template = get_object(obj, "spec", "jobTemplate", "spec", "template")
         before = get_object(old, "spec", "jobTemplate", "spec", "template") if old else None

@@ -188,7 +188,9 @@ _JOB = spec(*_JOB_SPEC, _match)
 
 
 def validate_job_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """A change: suspended jobs that never ran may get another placement; else the template stays."""
+    """On updates, suspended jobs that never ran may change their scheduling; else the template is
+    immutable.
+    """
     spec, before = get_object(new, "spec"), get_object(old, "spec")
     # Judged as a new job and again as a change: the server reports the findings of both.
     yield from validate_job(new)
@@ -228,7 +230,7 @@ _COUNTS = status(*counts("active", "succeeded", "failed", "ready", "terminating"
 
 
 def validate_job_status_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """Counts are not negative, and finished jobs stay finished."""
+    """Counts must not be negative, and finished jobs must stay finished."""
     yield from _COUNTS(new)
     for kind in ("Complete", "Failed"):
         if _is_true(old, kind) and not _is_true(new, kind):
@@ -257,7 +259,7 @@ def job_warnings(job: JsonObject) -> list[str]:
 
 
 def validate_cron_job(cron: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
-    """A cron job; on updates a schedule that stays is not judged again."""
+    """Validate a cron job; on updates, an unchanged schedule is not validated again."""
     before = get_object(old, "spec") if old is not None else {}
     yield from _cron_spec(before)(cron)
     name = get_str(cron, "metadata", "name")

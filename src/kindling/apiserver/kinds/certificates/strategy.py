@@ -44,7 +44,7 @@ class RequestStrategy(BuiltinStrategy):
         obj["status"] = {}
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
-        """Spec and status stay, whatever is sent."""
+        """Keep spec and status, whatever the client sends."""
         new["spec"] = old["spec"]
         new["status"] = old.get("status", {})
 

@@ -58,7 +58,7 @@ def validate_request(obj: JsonObject) -> Iterator[FieldError]:
     spec = get_object(obj, "spec")
     problem = _request_problem(spec.get("request") or "")
     if problem:
-        # The server shows the bytes of what it could not read.
+        # The message shows the bytes that could not be decoded.
         request = spec.get("request")
         shown = Verbatim(_bytes(request)) if request else request
         yield invalid(_SPEC.child("request"), shown, problem)
@@ -120,7 +120,7 @@ def _validate_signer(name: str, path: FieldPath) -> Iterator[FieldError]:
 
 
 def validate_request_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """The spec is restored before this is asked."""
+    """The strategy has restored the spec before this is called."""
     return []
 
 

@@ -106,7 +106,7 @@ class FinalizeStrategy(BuiltinStatusStrategy):
     """``/finalize``: spec.finalizers alone."""
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
-        """The status stays."""
+        """Keep the status."""
         new["status"] = old.get("status", {})
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
@@ -126,7 +126,7 @@ def definitions() -> list[ResourceDefinition]:
             table=Table(NAME, plain("Status", "status.phase", description="The namespace's phase."), AGE),
             subresources=(finalize,),
             fields=("status.phase",),
-            # A namespace is emptied before it goes; there is no deleting of all of them at once.
+            # Namespaces cannot be deleted as a collection, because each must be emptied before it is removed.
             verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
         )
     ]

@@ -38,13 +38,13 @@ class SecretStrategy(BuiltinStrategy):
                 data[key] = base64.b64encode(str(value).encode()).decode()
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
-        """The type stays when it is not given."""
+        """Keep the type if the client does not send one."""
         super().prepare_for_update(ctx, new, old)
         if not new.get("type"):
             new["type"] = old.get("type", "Opaque")
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """Keys, size, and what the type demands."""
+        """Validate the keys, the size, and the rules of the type."""
         data = get_object(obj, "data")
         found: list[FieldError] = []
         for key in data:
@@ -92,7 +92,7 @@ def _validate_type(obj: JsonObject, data: JsonObject) -> list[FieldError]:
 
 
 def _json_problem(encoded: str) -> str:
-    """What is wrong with a base64 JSON document, as Go's decoder says it; empty when nothing is."""
+    """The error of Go's decoder for a base64-encoded JSON document; empty if it is valid."""
     try:
         text = base64.b64decode(encoded)
         if not text:

@@ -20,12 +20,12 @@ class ServiceAccountStrategy(BuiltinStrategy):
     tracks_generation = False
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
-        """Of the secrets only the names stay."""
+        """Keep only the names of the references to secrets."""
         super().prepare_for_create(ctx, obj)
         _keep_names(obj)
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
-        """Of the secrets only the names stay."""
+        """Keep only the names of the references to secrets."""
         super().prepare_for_update(ctx, new, old)
         _keep_names(new)
 

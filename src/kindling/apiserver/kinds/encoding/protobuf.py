@@ -73,7 +73,7 @@ def _decode(raw: bytes) -> JsonObject:
         raise errors.unsupported_media_type(_ACCEPTED_INSTEAD)
     schema = builtin_schemas().schema(name)
     document = {"apiVersion": api_version, "kind": kind, **_object(content, name, schema)}
-    # Values that nobody set travel, too; in JSON they are absent.
+    # Unset values are encoded, too; in JSON they are omitted.
     return wire.normalize(document, schema)
 
 
@@ -107,7 +107,7 @@ def _object(data: bytes, name: str, schema: Schema, depth: int = 0) -> JsonObjec
 
 
 def is_empty(value: Value) -> bool:
-    """Whether a value says nothing: zero, no bytes, or a message of nothing but such values."""
+    """Whether a value is empty: zero, no bytes, or a message that has only such values."""
     if isinstance(value, int):
         return value == 0
     try:

@@ -32,7 +32,7 @@ _ZEROS: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": Fa
 
 
 class _Definition:
-    """How to normalize objects of one schema node."""
+    """Normalizes objects of one schema node."""
 
     __slots__ = ("children", "keep", "nulls", "objects", "quantities", "required", "schema", "zeros")
 
@@ -155,7 +155,7 @@ def _zero(schema: Schema) -> Callable[[], Any]:
 
 
 def canonical_quantity(value: Any) -> Any:
-    """A quantity in Kubernetes' canonical form (``0.5`` is ``500m``); what is no quantity stays as it is."""
+    """A quantity in canonical form (``0.5`` is ``500m``); an invalid one is not changed."""
     if isinstance(value, str) and _PLAIN_QUANTITY.fullmatch(value):
         return value
     try:
@@ -165,7 +165,7 @@ def canonical_quantity(value: Any) -> Any:
 
 
 def _canonical_amount(value: Any) -> Any:
-    """A quantity in a list of resources: whole thousandths, rounded up."""
+    """A quantity in a resource list, rounded up to thousandths."""
     if isinstance(value, str) and _PLAIN_QUANTITY.fullmatch(value):
         return value
     try:
@@ -175,14 +175,14 @@ def _canonical_amount(value: Any) -> Any:
 
 
 def canonical_time(value: Any) -> Any:
-    """A time in UTC with whole seconds; what is no RFC 3339 time stays as it is."""
+    """A time in UTC with whole seconds; an invalid one is not changed."""
     if not isinstance(value, str) or _CANONICAL_TIME.fullmatch(value):
         return value
     return _reformat(value, times.format_time)
 
 
 def canonical_micro_time(value: Any) -> Any:
-    """A time in UTC with microseconds; what is no RFC 3339 time stays as it is."""
+    """A time in UTC with microseconds; an invalid one is not changed."""
     if not isinstance(value, str) or _CANONICAL_MICRO_TIME.fullmatch(value):
         return value
     return _reformat(value, times.format_micro_time)
@@ -205,6 +205,6 @@ def normalize(document: JsonObject, schema: Schema) -> JsonObject:
 
 
 def empty(schema: Schema, field: str) -> JsonObject:
-    """The wire form of an object field of `schema` that nobody set (a status, for example)."""
+    """The wire form of an unset object field of `schema` (a status, for example)."""
     child = schema.properties.get(field)
     return {} if child is None else normalize({}, child)

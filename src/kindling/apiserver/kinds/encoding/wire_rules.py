@@ -27,7 +27,7 @@ _COUNTED = ("Status", "Condition")
 """Numbers in definitions whose names end so are absent while they are 0."""
 
 _ZERO_IS_NOTHING = _named(
-    # Ports and generations start at 1; zero asks the server for a value of its own choice.
+    # Ports and generations are at least 1; zero asks the server to choose.
     "healthCheckNodePort hostPort nodePort number generation",
     # Timings whose zero is their default, or stands for it.
     "failureThreshold initialDelaySeconds minReadySeconds periodSeconds successThreshold",
@@ -47,7 +47,7 @@ _COUNTS_FROM_ZERO = _named(
 """Numbers of a status whose zero has been counted."""
 
 _FALSE_IS_A_CHOICE = _named(
-    # Absent means true, or what somebody else decides: the service account, the image, the driver.
+    # Absent means true, or that another object decides: the service account, the image, the driver.
     "allocateLoadBalancerNodePorts allowPrivilegeEscalation allowVolumeExpansion",
     "automountServiceAccountToken enableServiceLinks hostProcess hostUsers privileged",
     "readOnlyRootFilesystem runAsNonRoot setHostnameAsFQDN shareProcessNamespace",
@@ -63,7 +63,7 @@ _FALSE_IS_A_CHOICE = _named(
 """Optional booleans that have three values."""
 
 _EMPTY_TEXT_SAYS_SOMETHING = _named(
-    # Classes: the empty name is none at all (storage, attributes), or no name of a class.
+    # Class names: an empty name means no class (storage, attributes), or is not a valid name.
     "PersistentVolumeClaimSpec.storageClassName volumeAttributesClassName",
     "currentVolumeAttributesClassName ingressClassName runtimeClassName loadBalancerClass",
     # Policies and modes that have a default; the empty one is refused, not replaced.
@@ -120,10 +120,10 @@ _NULL_WHEN_UNSET = _named(
     "ProjectedVolumeSource.sources HorizontalPodAutoscalerStatus.currentMetrics ContainerImage.names",
     "CSINodeDriver.topologyKeys ResourcePolicyRule.namespaces TokenRequestSpec.audiences",
     "TokenRequestSpec.expirationSeconds TokenRequestSpec.boundObjectRef",
-    # Times that were meant to be there.
+    # Times that are always encoded.
     "startedAt finishedAt firstTimestamp lastTimestamp eventTime lastObservedTime",
     "deprecatedFirstTimestamp deprecatedLastTimestamp VolumeError.time expirationTimestamp",
-    # What must be chosen, where no value is a default.
+    # Fields without a default that clients must set.
     "MutatingWebhook.sideEffects ValidatingWebhook.sideEffects HTTPIngressPath.pathType",
     "GRPCAction.service TypedLocalObjectReference.apiGroup TypedObjectReference.apiGroup",
     "IngressClassParametersReference.scope AzureFilePersistentVolumeSource.secretNamespace",
@@ -152,7 +152,7 @@ TABLES = (
 
 @dataclass(slots=True)
 class Rules:
-    """The fields of one definition that are written although empty, by how they are."""
+    """The fields of one definition that are encoded even if empty, grouped by their form."""
 
     keep: frozenset[str]
     """Optional scalars that stay when they are set to their zero."""

@@ -50,7 +50,7 @@ _FIELDS_V1 = tuple(_field_v1(name) for name in FIELDS if name != "source")
 
 
 def to_core(obj: JsonObject) -> JsonObject:
-    """An event of events.k8s.io in the words of the core group."""
+    """Convert an event of events.k8s.io to the core group."""
     core = {_TO_CORE.get(key, key): value for key, value in obj.items()}
     core.setdefault("reportingComponent", "")
     core.setdefault("reportingInstance", "")
@@ -58,7 +58,7 @@ def to_core(obj: JsonObject) -> JsonObject:
 
 
 def to_events(obj: JsonObject) -> JsonObject:
-    """An event of the core group in the words of events.k8s.io."""
+    """Convert an event of the core group to events.k8s.io."""
     found = {_TO_EVENTS.get(key, key): value for key, value in obj.items()}
     for key in ("reportingController", "reportingInstance"):
         if not found.get(key):
@@ -81,7 +81,7 @@ class _EventStrategy(BuiltinStrategy):
     allow_create_on_update = True
 
     def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
-        """What the event is about and who says so, in the spellings of both groups (they share objects)."""
+        """The selectable fields in the names of both groups, which share their objects."""
         core = event_fields(to_core(dict(obj)))
         return {**core, **{_field_v1(name): value for name, value in core.items()}}
 

@@ -82,7 +82,7 @@ def int_or_percent(path: FieldPath, value: Any) -> list[FieldError]:
 
 
 def at_most_100_percent(path: FieldPath, value: Any) -> list[FieldError]:
-    """A percentage may not exceed the whole."""
+    """A percentage of at most 100 %."""
     if is_percent(value) and int(value[:-1]) > 100:
         return [invalid(path, value, "must not be greater than 100%")]
     return []
@@ -164,7 +164,7 @@ def quantity(path: FieldPath, value: Any) -> list[FieldError]:
 
 
 def amount(value: Any) -> Quantity:
-    """The amount, or zero for what is none."""
+    """The amount of a quantity; zero if it is invalid."""
     try:
         return Quantity.parse(value if value is not None else "0")
     except ValueError:

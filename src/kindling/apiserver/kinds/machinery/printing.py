@@ -21,7 +21,7 @@ Read = Callable[[JsonObject], Any]
 
 @dataclass(frozen=True, slots=True)
 class Column(TableColumn):
-    """A column that reads its own cells; without `read`, its table's `fill` makes whole rows."""
+    """A column that computes its own cells; without `read`, the table's `fill` makes whole rows."""
 
     read: Read | None = None
 
@@ -131,7 +131,7 @@ def name_as(read: Read) -> Column:
 
 
 def human_duration(seconds: float) -> str:
-    """A duration in the one or two units that matter: ``45s``, ``3m2s``, ``5h10m``, ``3d4h``, ``2y35d``."""
+    """A duration in its one or two largest units: ``45s``, ``3m2s``, ``5h10m``, ``3d4h``, ``2y35d``."""
     total = int(seconds)
     if seconds < -1:
         return "<invalid>"

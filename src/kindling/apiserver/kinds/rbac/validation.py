@@ -90,7 +90,7 @@ def _validate_subject(subject: JsonObject, path: FieldPath, *, cluster: bool) ->
 
 
 def validate_role_kept(new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """The role stays."""
+    """The role reference is immutable."""
     if new["roleRef"] == old["roleRef"]:
         return []
     return [invalid("roleRef", _reference_dump(new["roleRef"]), "cannot change roleRef")]

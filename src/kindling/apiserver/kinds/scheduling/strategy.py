@@ -21,7 +21,7 @@ class PriorityClassStrategy(BuiltinStrategy):
     rules = Rules(validate_class, update=validate_class_update, immutable=("preemptionPolicy",))
 
     def generation_changed(self, new: JsonObject, old: JsonObject) -> bool:
-        """Generations of classes stay what they were at first."""
+        """The generation of priority classes never changes."""
         return False
 
     def complete(self, obj: JsonObject) -> None:

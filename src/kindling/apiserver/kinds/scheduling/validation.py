@@ -34,7 +34,7 @@ _POLICY = document(given("preemptionPolicy", choice("PreemptLowerPriority", "Nev
 
 
 def validate_class_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """The value stays."""
+    """The value is immutable."""
     if new.get("value") != old.get("value"):
         yield forbidden("value", "may not be changed in an update.")
 

@@ -1,4 +1,4 @@
-"""Views of the built-in kinds' schemas, parsed from the file of definitions when somebody asks for them."""
+"""The built-in kinds' schemas, parsed from the file of definitions at their first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["BuiltinSchemas", "PublishedDefinitions", "SchemasMissing", "builtin_
 
 
 class _LazyDefinitions(dict[str, JsonObject]):
-    """Definitions parsed when they are first asked for."""
+    """Definitions that are parsed at their first use."""
 
     def __init__(self, file: DataFile) -> None:
         super().__init__()

@@ -46,7 +46,7 @@ class StorageClassStrategy(_StorageStrategy):
     )
 
     def complete(self, obj: JsonObject) -> None:
-        """Volumes are deleted with their claim and made at once."""
+        """Set the defaults: reclaimPolicy Delete, volumeBindingMode Immediate."""
         obj.setdefault("reclaimPolicy", "Delete")
         obj.setdefault("volumeBindingMode", "Immediate")
 

@@ -187,7 +187,7 @@ validate_attributes_class = document(
 
 
 def validate_attributes_class_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """Driver and parameters stay."""
+    """Driver and parameters are immutable."""
     for field in ("driverName", "parameters"):
         if new.get(field) != old.get(field):
             yield forbidden(field, f"updates to {field} are forbidden.")

@@ -28,17 +28,17 @@ class ComponentStrategy(BuiltinStrategy):
 
 
 class NodeStrategy(BuiltinStrategy):
-    """Nodes keep the status that they are registered with."""
+    """Nodes keep the status with which they are registered."""
 
     tracks_generation = False
     rules = Rules(validate_node, update=validate_node_update)
 
     def complete(self, obj: JsonObject) -> None:
-        """What can be allocated defaults to the capacity."""
+        """Default allocatable to capacity."""
         status = obj["status"]
         if "allocatable" not in status and status.get("capacity"):
             status["allocatable"] = dict(status["capacity"])
-        # Two fields for the same: the older one is the first of the list, and wins.
+        # podCIDR is the first of podCIDRs, and wins if they differ.
         spec = obj["spec"]
         first, ranges = spec.get("podCIDR"), spec.get("podCIDRs") or []
         if first and ranges[:1] != [first]:
@@ -47,7 +47,7 @@ class NodeStrategy(BuiltinStrategy):
             spec["podCIDR"] = ranges[0]
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
-        """Keep the status: a kubelet registers with it."""
+        """Keep the status: a kubelet sets it when it registers."""
         obj["spec"].pop("configSource", None)
 
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:

@@ -218,7 +218,7 @@ def _validate_mounts(volumes: Volumes, path: FieldPath, container: JsonObject) -
         if target in device_paths:
             text = "must not already exist as a path in volumeDevices"
             yield invalid(here.child("mountPath"), target, text)
-        at = path.child("volumeMounts")  # where these errors are said to be, without the mount's position
+        at = path.child("volumeMounts")  # the path of these errors, which lacks the mount's index
         if "image" in volumes.get(name, {}):
             text = "not allowed in image volume sources"
             refused = [field for field in ("subPath", "subPathExpr") if mount.get(field)]

@@ -92,7 +92,7 @@ def _default_volume(volume: JsonObject) -> None:
 
 
 def default_sources(holder: JsonObject) -> None:
-    """What the sources of a volume, or of a persistent volume's spec, default to."""
+    """Set the defaults of the sources in a volume or in a persistent volume's spec."""
     for name, defaults in _LITERAL_DEFAULTS.items():
         source = holder.get(name)
         if isinstance(source, dict):

@@ -99,7 +99,7 @@ def _covers(budget: JsonObject, pod: JsonObject) -> bool:
 
 
 def _unhealthy_is_free(budget: JsonObject, pod: JsonObject) -> bool:
-    """A pod that is not ready may go when the budget says so, or when enough others are healthy."""
+    """Whether an unready pod may be evicted: by the budget's policy, or because enough others are healthy."""
     if is_condition_true(pod, "Ready"):
         return False
     if get_str(budget, "spec", "unhealthyPodEvictionPolicy") == "AlwaysAllow":

@@ -25,7 +25,7 @@ QUOTA_RESOURCES = COUNTED_RESOURCES | {
 
 
 def plain_name_problems(name: str) -> list[str]:
-    """What is wrong with the name of any resource."""
+    """The errors of any resource name."""
     problems = names.is_qualified_name(name)
     if not problems and "/" not in name and name not in QUOTA_RESOURCES and "hugepages-" not in name:
         problems = ["must be a standard resource type or fully qualified"]
@@ -33,7 +33,7 @@ def plain_name_problems(name: str) -> list[str]:
 
 
 def resource_name_problems(name: str) -> list[str]:
-    """What is wrong with the name of a container's resource."""
+    """The errors of a container's resource name."""
     problems = plain_name_problems(name)
     if "/" not in name:
         if name not in _STANDARD_RESOURCES and not name.startswith("hugepages-"):

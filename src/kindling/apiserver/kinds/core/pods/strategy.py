@@ -53,7 +53,7 @@ class PodStrategy(BuiltinStrategy):
         default_pod(obj)
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
-        """A pending pod in its quality-of-service class; gated ones say so."""
+        """Set phase Pending, the QoS class, and the condition of pods with scheduling gates."""
         spec = obj["spec"]
         status: JsonObject = {"phase": "Pending", "qosClass": qos_class(spec)}
         if spec.get("schedulingGates"):
@@ -73,7 +73,7 @@ class PodStrategy(BuiltinStrategy):
         adopt_apparmor_annotations(obj)
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
-        """The status stays."""
+        """Keep the status."""
         super().prepare_for_update(ctx, new, old)
         _repair_grace_period(new)
 
@@ -102,7 +102,7 @@ class PodStrategy(BuiltinStrategy):
 
 
 def _repair_grace_period(obj: JsonObject) -> None:
-    # Pods stored before the field was validated may carry negative periods; the smallest is meant.
+    # Pods stored before this field was validated may have negative periods; they count as the minimum of 1.
     if obj["spec"].get("terminationGracePeriodSeconds", 0) < 0:
         obj["spec"]["terminationGracePeriodSeconds"] = 1
 
@@ -120,7 +120,7 @@ POD_FIELDS = (
 
 
 class PodStatusStrategy(BuiltinStatusStrategy):
-    """The kubelet's writes: the spec and the deletion marks stay."""
+    """Writes of the status by the kubelet: spec and deletion fields are kept."""
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
         """Only metadata and status change; the quality-of-service class is fixed."""
@@ -219,7 +219,7 @@ class PodTemplateStrategy(BuiltinStrategy):
         default_pod_spec(get_object(obj, "template").setdefault("spec", wire.empty(self.schema, "spec")))
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """Those of pods."""
+        """The warnings of pods."""
         return template_warnings(get_object(obj, "template"), ("template",))
 
 

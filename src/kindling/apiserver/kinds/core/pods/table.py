@@ -26,7 +26,7 @@ def _terminated_text(state: JsonObject) -> str:
 
 
 class _Summary:
-    """What the rows of a pod are made of."""
+    """The values in the rows of a pod."""
 
     def __init__(self, pod: JsonObject) -> None:
         self.pod = pod

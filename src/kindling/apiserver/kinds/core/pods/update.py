@@ -56,7 +56,7 @@ def _container_count_errors(spec: JsonObject, before: JsonObject, path: FieldPat
 
 
 def _masked(spec: JsonObject, before: JsonObject, *, gated: bool) -> JsonObject:
-    """The new spec with the old values of what may change."""
+    """The new spec with the mutable fields set to their old values."""
     masked = deep_copy(spec)
     for field in _CONTAINER_FIELDS:
         for container, known in zip(get_list(masked, field), get_list(before, field), strict=True):
@@ -168,7 +168,7 @@ def validate_pod_status_update(new: JsonObject, old: JsonObject) -> Iterator[Fie
 def _validate_transitions(
     new: JsonObject, old: JsonObject, path: FieldPath, field: str, policy: str, *, init: bool
 ) -> Iterator[FieldError]:
-    """Containers that ended for good do not run again."""
+    """Containers that have terminated for good must not run again."""
     if policy == "Always":
         return
     always = {

@@ -1,4 +1,4 @@
-"""Pods and pod templates: what must be there and what fits together."""
+"""Validation of pods and pod templates."""
 
 from __future__ import annotations
 

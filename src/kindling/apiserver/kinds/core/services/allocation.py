@@ -15,7 +15,7 @@ _SPEC = FieldPath("spec")
 
 
 def allocate_for_create(ctx: RequestContext, service: JsonObject) -> list[FieldError]:
-    """Complete a new service with addresses and ports. What is taken is given back on failure."""
+    """Allocate the addresses and ports of a new service; released if the request fails."""
     spec = service["spec"]
     if spec.get("type") == "ExternalName":
         return []
@@ -24,7 +24,7 @@ def allocate_for_create(ctx: RequestContext, service: JsonObject) -> list[FieldE
 
 
 def allocate_for_update(ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """Allocate what a change adds; what it no longer needs is released once the change is written."""
+    """Allocate what an update adds; what it no longer needs is released after the write."""
     spec, before = new["spec"], old["spec"]
     found: list[FieldError] = []
     if spec.get("type") != "ExternalName":
@@ -119,7 +119,7 @@ def _allocate_ports(ctx: RequestContext, spec: JsonObject, before: Mapping[str, 
             if problem:
                 return problem
         elif automatic:
-            # TCP and UDP of one port number share their node port.
+            # TCP and UDP ports of the same number share one node port.
             number = next((value for (known, _), value in taken.items() if known == port.get("port")), 0)
             if not number:
                 try:

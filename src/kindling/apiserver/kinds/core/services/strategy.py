@@ -51,7 +51,7 @@ class ServiceStrategy(BuiltinStrategy):
         _sync_cluster_ips(obj["spec"], None)
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
-        """What the server filled in stays when the client leaves it out."""
+        """Keep fields that the server has set and the client leaves out."""
         super().prepare_for_update(ctx, new, old)
         patch_allocated(new["spec"], old["spec"])
         _sync_cluster_ips(new["spec"], old["spec"])
@@ -65,7 +65,7 @@ class ServiceStrategy(BuiltinStrategy):
         return found or allocate_for_create(ctx, obj)
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Check the change, then allocate what it needs beyond what the service has."""
+        """Validate the update, then allocate addresses and ports that it adds."""
         found = list(validate_service_update(new, old))
         return found or allocate_for_update(ctx, new, old)
 
@@ -118,7 +118,7 @@ def is_externally_accessible(spec: Mapping[str, Any]) -> bool:
 
 
 def patch_allocated(new: JsonObject, old: JsonObject) -> None:
-    """Carry over addresses and ports that the client did not repeat (a PUT of its own manifest)."""
+    """Keep allocated addresses and ports that the client left out (in a PUT of its manifest)."""
     if new.get("type") == "ExternalName" or old.get("type") == "ExternalName":
         return
     if not new.get("clusterIP") and not new.get("clusterIPs") and old.get("clusterIP"):
@@ -152,7 +152,7 @@ def _needs_health_check(spec: Mapping[str, Any]) -> bool:
 
 
 def _sync_cluster_ips(spec: JsonObject, old: JsonObject | None) -> None:
-    """clusterIP and clusterIPs[0] are one; clients may know only the former."""
+    """clusterIP equals clusterIPs[0]; clients may set only the former."""
     if old is None:
         if spec.get("clusterIP") and not spec.get("clusterIPs"):
             spec["clusterIPs"] = [spec["clusterIP"]]

@@ -226,7 +226,7 @@ validate_service = spec(
 
 
 def validate_service_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """A change: the address stays unless the type says otherwise."""
+    """On updates, clusterIP is immutable unless the type changes accordingly."""
     spec, before = get_object(new, "spec"), get_object(old, "spec")
     kept = "ExternalName" not in (spec.get("type"), before.get("type"))
     if kept and before.get("clusterIP"):
@@ -255,7 +255,7 @@ _POINTS = items(
 
 
 def validate_service_status(service: JsonObject) -> Iterable[FieldError]:
-    """Addresses of load balancers (of services that are none: nothing), and conditions."""
+    """The status: load balancer addresses (only services of that type may have some), and conditions."""
     balancer: Row = may("ingress", _POINTS)
     if not _BALANCED(get_object(service, "spec")):
         balancer = never('may only be used when `spec.type` is "LoadBalancer"', "ingress")

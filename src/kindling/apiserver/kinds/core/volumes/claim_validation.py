@@ -127,7 +127,7 @@ def _size(spec: JsonObject) -> Quantity:
 
 
 def claim_warnings(claim: JsonObject, old: JsonObject | None) -> list[str]:
-    """Sizes that are no whole number of bytes."""
+    """Warn about sizes that are not a whole number of bytes."""
     found = []
     for field in ("requests", "limits"):
         value = get_object(claim, "spec", "resources", field).get("storage")

@@ -275,7 +275,7 @@ _SURPLUS_SPELLINGS = {"downwardAPI": "downwarAPI", "cephfs": "cephFS"}
 def validate_sources(
     holder: JsonObject, path: FieldPath, sources: Mapping[str, Check]
 ) -> tuple[int, list[FieldError]]:
-    """How many sources there are, and what is wrong with the first or that there are more."""
+    """The number of sources, the errors of the first, and one error for each further source."""
     count = 0
     found: list[FieldError] = []
     for name, check in sources.items():

@@ -35,7 +35,7 @@ class ClaimStrategy(BuiltinStrategy):
         """Set phase Pending, and make dataSource and dataSourceRef agree."""
         obj["status"] = {"phase": "Pending"}
         spec = obj["spec"]
-        # Data sources of a kind that nobody can populate from are dropped from the old field, silently.
+        # dataSource drops kinds that have no populator, without an error.
         source = spec.get("dataSource")
         if isinstance(source, dict) and not _is_data_source(source):
             del spec["dataSource"]
@@ -44,7 +44,7 @@ class ClaimStrategy(BuiltinStrategy):
         _sync_data_sources(spec)
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
-        """The status stays."""
+        """Keep the status."""
         super().prepare_for_update(ctx, new, old)
         if "dataSource" in old.get("spec", {}) and "dataSourceRef" not in new["spec"]:
             _sync_data_sources(new["spec"])

@@ -84,7 +84,7 @@ def validate_volume(volume: JsonObject) -> Iterator[FieldError]:
 
 
 def validate_volume_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """A change: the source and the mode stay, and so does the node affinity once there is one."""
+    """On updates, source, volume mode, and a node affinity once set are immutable."""
     for _ in range(2):  # judged as a new volume and again as a change
         yield from validate_volume(new)
     spec, before = deep_copy(get_object(new, "spec")), get_object(old, "spec")
