@@ -46,7 +46,7 @@ class Pages:
         self._exact[path] = page
 
     def add_finder(self, finder: Callable[[str], Page | None]) -> None:
-        """Ask one more source of pages."""
+        """Add a source of pages."""
         self._finders.append(finder)
 
     def find(self, path: str) -> Page | None:
