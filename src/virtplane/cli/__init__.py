@@ -1,1 +1,1 @@
-"""Command lines. Imports are lazy: ``--help`` must be instant."""
+"""Command lines. Modules are imported lazily, so that ``--help`` is fast."""

@@ -1,4 +1,4 @@
-"""``virtplane boot``: start the embedded cluster when the machine boots, by a unit of systemd."""
+"""``virtplane boot``: starts the embedded cluster when the machine boots, by a systemd unit."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
 
 
 def enable(state: Path) -> None:
-    """Write and start the unit. Raises CommandError where systemd does not run or refuses."""
+    """Write and start the unit. Raises CommandError if systemd is not running or refuses it."""
     if not _RUNNING.is_dir():
         raise CommandError(
             "Nothing can be started at boot here.",
@@ -76,7 +76,7 @@ def enable(state: Path) -> None:
 
 
 def disable(state: Path) -> bool:
-    """Remove the unit, whatever runs; False where there is none. Raises CommandError."""
+    """Remove the unit without stopping anything; returns False if there is none. Raises CommandError."""
     path = unit_path(state)
     if not path.exists():
         return False
@@ -90,7 +90,7 @@ def disable(state: Path) -> bool:
 
 
 def unit_path(state: Path) -> Path:
-    """Where the unit of a state directory is: the default's has the plain name."""
+    """The path of the unit for a state directory; for the default directory it has no suffix."""
     if state == DEFAULT_STATE:
         return _UNITS / "virtplane.service"
     return _UNITS / f"virtplane-{hashlib.sha256(str(state).encode()).hexdigest()[:8]}.service"
@@ -99,13 +99,13 @@ def unit_path(state: Path) -> Path:
 def unit(program: Path, state: Path) -> str:
     """The text of the unit that runs `program` for the cluster in `state`."""
     plain = str(state).replace("%", "%%")
-    # Only commands have variables.
+    # systemd expands variables in command lines only.
     mounts = _quoted(state).replace("$$", "$")
     return _TEMPLATE.format(description=plain, mounts=mounts, program=_quoted(program), state=_quoted(state))
 
 
 def _quoted(path: Path) -> str:
-    """A path as one word of a unit's line: quotes, specifiers and variables mean themselves."""
+    """A path as one word of a unit file: quotes, specifiers and variables are escaped."""
     text = str(path).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{text}"'
 

@@ -1,7 +1,7 @@
 """``up``, ``down``, ``status``, ``reset``, ``backup``, ``restore``, ``kubeconfig`` and ``logs``.
 
-They are about the embedded cluster, which is kindling's, another program: it is started through its command
-line and used through its kubeconfig, like any other Kubernetes.
+They manage the embedded cluster of kindling, which is a separate program: virtplane starts it by its command
+line and uses it through its kubeconfig, like any other Kubernetes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ PROGRAM = "./virtplane"
 
 
 def kindling(*arguments: str, state: Path) -> int:
-    """Run kindling's command line and return its exit code, whose meaning is that of ours.
-
-    Raises CommandError where it is not installed.
-    """
+    """Run kindling's command line and return its exit code. Raises CommandError if it is not installed."""
     try:
         program = own_program("kindling")
     except FileNotFoundError as error:
@@ -50,7 +47,7 @@ def kindling(*arguments: str, state: Path) -> int:
 
 
 def _host_image_accounts() -> list[str]:
-    """kindling's options by which nobody but the product's own accounts runs containers of the host image."""
+    """kindling's options that allow only the product's service accounts to use the host image."""
     from virtplane.components import COMPONENTS
 
     accounts = sorted({component.service_account for component in COMPONENTS.values()})
@@ -60,10 +57,9 @@ def _host_image_accounts() -> list[str]:
 def start(
     state: Path, *, nodes: int | None = None, port: int | None = None, external_ranges: Sequence[str] = ()
 ) -> None:
-    """Start the cluster and install virtplane on it; nothing changes where both are there.
-
-    Without `nodes` and `port` they are as before; at first one node and a free port. Services' external
-    addresses take effect in `external_ranges`. Raises CommandError.
+    """Start the cluster and install virtplane on it; running parts are left alone. `nodes` and `port` default
+    to the present ones, and for a new cluster to one node and a free port. External addresses of services
+    take effect in `external_ranges`. Raises CommandError.
     """
     require_root("up")
     wishes = [f"--{name}={value}" for name, value in (("nodes", nodes), ("port", port)) if value is not None]
@@ -168,7 +164,9 @@ def _kubeconfig(options: argparse.Namespace) -> int:
 
 
 def _readable_kubeconfig(state: Path) -> Path:
-    """The administrator's kubeconfig. Raises CommandError where it is absent or not for this user."""
+    """The administrator's kubeconfig. Raises CommandError if it does not exist or this user may not read
+    it.
+    """
     path = state / "kubeconfig"
     try:
         with path.open():
@@ -208,7 +206,7 @@ def _logs(options: argparse.Namespace) -> int:
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
-    """The type of an option that takes whole numbers from `least` to `most`."""
+    """The argparse type of an integer from `least` to `most`."""
 
     def number(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= most:
@@ -219,7 +217,7 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def _seconds(text: str) -> float:
-    """The type of an option that takes a time."""
+    """The argparse type of a duration in seconds."""
     try:
         seconds = float(text)
     except ValueError:
@@ -312,7 +310,7 @@ _COMMANDS = {
 
 
 def parser(command: str) -> argparse.ArgumentParser:
-    """The options of one of these commands."""
+    """The parser of one of these commands."""
     entry = _COMMANDS[command]
     made = argparse.ArgumentParser(prog=f"virtplane {command}", description=entry.summary)
     add_state_option(made)

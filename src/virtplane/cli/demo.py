@@ -1,4 +1,4 @@
-"""``virtplane demo``: from nothing to a guest's login prompt."""
+"""``virtplane demo``: starts a cluster and boots a guest to its login prompt."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _demo(state: Path, timeout_seconds: float) -> None:
             tempfile.TemporaryDirectory(prefix="virtplane-guest-") as folder,
             ThreadPoolExecutor(1, thread_name_prefix="guest-image") as pool,
         ):
-            # The guest's packages are fetched and packed while the cluster starts.
+            # Build the guest while the cluster starts.
             building = pool.submit(load.build_demo_guest, Path(folder))
             cluster.start(state)
             with step("Building the guest's image"):
@@ -137,6 +137,6 @@ async def _show_until_prompt(client: Client, name: str, deadline: float) -> None
 
 
 def _examples() -> Path:
-    """The examples of a checkout, or those installed with the package."""
+    """The directory of the examples: in a checkout, or installed with the package."""
     checkout = Path(__file__).resolve().parents[3] / "examples"
     return checkout if checkout.is_dir() else Path(__file__).resolve().parents[1] / "examples"

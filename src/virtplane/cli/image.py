@@ -61,7 +61,7 @@ def _build(archive: Path, name: str) -> None:
     root = product.checkout()
     with tempfile.TemporaryDirectory(prefix="virtplane-image-") as folder:
         work = Path(folder)
-        # apt downloads as a user of its own, who must reach the folder below.
+        # apt downloads as an unprivileged user, who must be able to enter the directory below.
         work.chmod(0o755)
         _check_space(work)
         layers = _layers(root, work)
@@ -72,7 +72,7 @@ def _build(archive: Path, name: str) -> None:
 
 
 def _layers(root: Path, work: Path) -> list[Layer]:
-    """Fill and pack the image's three layers, lowest first."""
+    """Fill and pack the three layers of the image, lowest first."""
     trees = {name: work / name for name in ("system", "dependencies", "product")}
     debs = work / "debs"
     with step("Fetching the distribution's packages"):
@@ -114,7 +114,7 @@ def _config(architecture: str) -> ImageConfig:
 
 
 def _check(archive: Path, name: str) -> None:
-    """Refuse early what would fail after minutes. Raises CommandError."""
+    """Detect errors early that would otherwise show after minutes. Raises CommandError."""
     if not is_reference(name):
         raise CommandError(
             f"{name!r} is not the name of an image.",
@@ -128,7 +128,7 @@ def _check(archive: Path, name: str) -> None:
 
 
 def is_reference(name: str) -> bool:
-    """Whether `name` is a whole image name: registry, path and tag."""
+    """Whether `name` is a complete image name: registry, path and tag."""
     path, _, tag = name.rpartition(":")
     registry, slash, rest = path.partition("/")
     return bool(
@@ -151,7 +151,7 @@ def _check_space(work: Path) -> None:
 
 @contextmanager
 def _ending_by_signal() -> Iterator[None]:
-    """SIGTERM ends the build like Ctrl-C, so that the work folder is removed."""
+    """Make SIGTERM end the build like Ctrl-C, so that the work directory is removed."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

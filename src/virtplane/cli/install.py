@@ -1,4 +1,4 @@
-"""``virtplane install``: put virtplane on a Kubernetes cluster, and wait until it is available."""
+"""``virtplane install``: installs virtplane on a Kubernetes cluster, and waits until it is available."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ _OPERATOR = "virt-operator"
 async def install(client: Client, options: InstallOptions, *, timeout_seconds: float = 300.0) -> None:
     """Apply the operator and the KubeVirt object and wait until all of it runs and is available.
 
-    Safe to repeat; with another image it is an upgrade, and returns when that is done. Raises CommandError,
-    before anything is written where another installation is in the way.
+    It can be repeated; with another image it upgrades, and returns when the upgrade is complete. Raises
+    CommandError; if there is another installation, before it writes anything.
     """
     await _check_alone(client, options.namespace)
     deadline = time.monotonic() + timeout_seconds
@@ -66,8 +66,8 @@ async def install(client: Client, options: InstallOptions, *, timeout_seconds: f
 async def _check_alone(client: Client, namespace: str) -> None:
     """Raises CommandError where another installation is on the cluster.
 
-    Webhooks, API services and roles belong to the whole cluster and lead to one namespace: a second
-    installation would take them from the first, whose machines would be without an API.
+    Webhooks, API services and roles are cluster-wide and refer to one namespace: a second installation would
+    replace those of the first, which would then not work.
     """
     try:
         kubevirts = get_list(await _list_or_nothing(client, KUBEVIRTS), "items")
@@ -75,7 +75,7 @@ async def _check_alone(client: Client, namespace: str) -> None:
         operators = get_list(await _list_or_nothing(client, DEPLOYMENTS, selector), "items")
     except StatusError as error:
         raise CommandError(
-            "It cannot be told whether virtplane or KubeVirt is on this cluster already.",
+            "It is unknown whether virtplane or KubeVirt is installed on this cluster already.",
             str(error),
             "Use the kubeconfig of an administrator of the cluster.",
         ) from error
@@ -84,7 +84,7 @@ async def _check_alone(client: Client, namespace: str) -> None:
 
 
 async def _list_or_nothing(client: Client, resource: ResourceType, label_selector: str = "") -> JsonObject:
-    """All objects of a kind; an empty list where the cluster does not serve it."""
+    """All objects of a kind; an empty list if the cluster does not serve the kind."""
     try:
         return await client.list(resource, label_selector=label_selector)
     except StatusError as error:
@@ -94,7 +94,7 @@ async def _list_or_nothing(client: Client, resource: ResourceType, label_selecto
 
 
 async def _apply(client: Client, obj: JsonObject, deadline: float) -> None:
-    """Server-side apply; a kind that is being established and a webhook that starts are waited for."""
+    """Server-side apply; retries while a kind is being established or a webhook starts."""
     trouble = "The cluster does not serve this kind."
     while True:
         try:
@@ -120,7 +120,7 @@ async def _apply(client: Client, obj: JsonObject, deadline: float) -> None:
 
 
 async def _resource_of(client: Client, obj: JsonObject) -> ResourceType | None:
-    """The resource of an object's kind by discovery; None while it is not served."""
+    """The resource of an object's kind from discovery; None if it is not served yet."""
     group, _, version = get_str(obj, "apiVersion").rpartition("/")
     path = f"/apis/{group}/{version}" if group else f"/api/{version}"
     response = await client.request("GET", path)
@@ -131,7 +131,7 @@ async def _resource_of(client: Client, obj: JsonObject) -> ResourceType | None:
 
 
 async def _wait_available(client: Client, options: InstallOptions, deadline: float) -> None:
-    """Raises CommandError at the deadline, or before it when the same containers stay unable to start."""
+    """Wait. Raises CommandError at the deadline, or earlier if the same containers stay unable to start."""
     namespace = options.namespace
     look = f"Look at: kubectl -n {namespace} get pods,events"
     stuck: list[str] = []
@@ -157,7 +157,9 @@ async def _wait_available(client: Client, options: InstallOptions, deadline: flo
 
 
 async def _nodes_for_guests(client: Client) -> list[JsonObject]:
-    """All nodes, once one of them is ready for guests: virt-handler says so a moment after it runs."""
+    """All nodes, once virt-handler reports one as schedulable for guests, which takes a moment after its
+    start.
+    """
     deadline = time.monotonic() + _NODE_SECONDS
     while True:
         nodes = get_list(await client.list(NODES), "items")
@@ -167,7 +169,7 @@ async def _nodes_for_guests(client: Client) -> list[JsonObject]:
 
 
 async def _is_done(client: Client, options: InstallOptions) -> bool:
-    """Whether the operator of this image runs alone, and says that everything else does."""
+    """Whether only the operator of this image runs, and it reports everything else as available."""
     try:
         operator = await client.get(DEPLOYMENTS, _OPERATOR, options.namespace)
         kubevirt = await client.get(KUBEVIRTS, KUBEVIRT_NAME, options.namespace)

@@ -28,7 +28,7 @@ _MESSAGE_CHARACTERS = 500
 
 
 def is_rolled_out(deployment: JsonObject) -> bool:
-    """Whether all pods of a Deployment are of its present template, and no others are left."""
+    """Whether all pods of a Deployment have its current template, and old pods are gone."""
     status = get_object(deployment, "status")
     wanted = get_int(deployment, "spec", "replicas", default=1)
     seen = get_int(status, "observedGeneration") >= get_int(deployment, "metadata", "generation")
@@ -39,13 +39,13 @@ def is_rolled_out(deployment: JsonObject) -> bool:
 def is_available(kubevirt: JsonObject, wanted: Mapping[str, str]) -> bool:
     """Whether everything runs as `wanted` (keys of the operator's deployment configuration) and is available.
 
-    While an upgrade runs, the conditions are those of the former version for a moment: only what the operator
-    wrote down as observed says which one they are about.
+    At the beginning of an upgrade the conditions are still those of the former version: the observed versions
+    in the status tell which version they are about.
     """
     try:
         status = decode(KubeVirtStatus, get_object(kubevirt, "status"))
         observed = json.loads(status.observed_deployment_config or "{}")
-    except ValueError:  # as UnfitDocument is: while definitions change, nothing is available yet
+    except ValueError:  # UnfitDocument is one: while definitions change, nothing is available yet
         return False
     is_observed = all(observed.get(key) == value for key, value in wanted.items())
     is_settled = (status.observed_deployment_id or "") == (status.target_deployment_id or "")
@@ -56,14 +56,14 @@ def is_available(kubevirt: JsonObject, wanted: Mapping[str, str]) -> bool:
 
 
 def stuck_containers(pods: Iterable[JsonObject]) -> list[str]:
-    """A line for each container that cannot start or ends again and again, with what it said last."""
+    """One line for each container that cannot start or keeps crashing, with its last message."""
     lines = []
     for pod in pods:
         for container in get_list(pod, "status", "containerStatuses"):
             reason = get_str(container, "state", "waiting", "reason")
             ended = get_object(container, "lastState", "terminated")
             if get_int(ended, "exitCode") and container.get("ready") is not True:
-                reason = "CrashLoopBackOff"  # also while it runs for a moment between two ends
+                reason = "CrashLoopBackOff"  # also while it runs for a short time between two crashes
             if reason not in _STUCK_REASONS:
                 continue
             last = get_str(ended, "message")
@@ -76,7 +76,7 @@ def stuck_containers(pods: Iterable[JsonObject]) -> list[str]:
 def other_installation(
     kubevirts: Iterable[JsonObject], operators: Iterable[JsonObject], namespace: str, manager: str
 ) -> CommandError | None:
-    """What is in the way of an installation in `namespace` by the field manager `manager`, if anything is."""
+    """The installation that prevents one in `namespace` by the field manager `manager`, if there is any."""
     for kubevirt in kubevirts:
         where, name = meta.namespace(kubevirt), meta.name(kubevirt)
         if (where, name) != (namespace, KUBEVIRT_NAME):
@@ -105,12 +105,12 @@ def other_installation(
 
 
 def is_for_guests(node: JsonObject) -> bool:
-    """Whether virt-handler says that guests can be placed on the node."""
+    """Whether virt-handler reports the node as schedulable for guests."""
     return meta.labels(node).get(SCHEDULABLE) == "true"
 
 
 def kvm_notice(nodes: Iterable[JsonObject], *, emulation: bool) -> str:
-    """What to tell where no node can run guests with KVM; the empty string where one can."""
+    """The notice that no node can run guests with KVM; the empty string if one can."""
     for_guests = [node for node in nodes if is_for_guests(node)]
     if any(get_object(node, "status", "allocatable").get(KVM_RESOURCE, "0") != "0" for node in for_guests):
         return ""

@@ -1,4 +1,4 @@
-"""``virtplane load FILE...``: images without a registry, on every node of the embedded cluster."""
+"""``virtplane load FILE...``: imports images into every node of the embedded cluster, without a registry."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
 def load_archives(state: Path, archives: Sequence[Path]) -> None:
     """Import image archives into every node. Raises CommandError."""
     if code := cluster.kindling("load", *map(str, archives), state=state):
-        raise CommandError("An image could not be loaded.", "The reason stands above.", code=code)
+        raise CommandError("An image could not be loaded.", "See the message above.", code=code)
 
 
 def load_disk(state: Path, disk: Path, reference: str) -> None:
@@ -69,7 +69,7 @@ def load_disk(state: Path, disk: Path, reference: str) -> None:
     images = state / _IMAGES
     try:
         images.mkdir(exist_ok=True)
-        # In the state directory, because this takes twice the disk's size for a moment.
+        # In the state directory, because packing needs twice the disk's size for a short time.
         with tempfile.TemporaryDirectory(prefix=".load-", dir=images) as folder:
             archive = Path(folder) / "disk.tar"
             with step(f"Packing {disk}"):
@@ -81,7 +81,7 @@ def load_disk(state: Path, disk: Path, reference: str) -> None:
 
 
 def load_demo_guest(state: Path) -> None:
-    """Import the demo's guest into every node, built unless that was done before. Raises CommandError."""
+    """Import the demo guest into every node; it is built unless it exists. Raises CommandError."""
     archive = demo_guest_archive(state)
     if not archive.exists():
         with tempfile.TemporaryDirectory(prefix="virtplane-guest-") as folder:
@@ -92,7 +92,7 @@ def load_demo_guest(state: Path) -> None:
 
 
 def demo_guest_archive(state: Path) -> Path:
-    """Where the demo's guest is kept: under a name that changes with what it is made of."""
+    """The path of the demo guest's archive; its name changes with the inputs of the build."""
     digest = hashlib.sha256()
     for path in sorted(Path(guest.__file__).parent.rglob("*")):
         if path.is_file() and path.suffix != ".pyc":
@@ -101,7 +101,7 @@ def demo_guest_archive(state: Path) -> Path:
 
 
 def build_demo_guest(folder: Path) -> Path:
-    """Build the demo's guest in `folder`; its archive. Raises CommandError."""
+    """Build the demo guest in `folder`; returns the archive's path. Raises CommandError."""
     archive = folder / "demo-guest.tar"
     try:
         guest.build(archive)
@@ -113,7 +113,7 @@ def build_demo_guest(folder: Path) -> Path:
 
 
 def keep_demo_guest(built: Path, archive: Path) -> None:
-    """Put a built guest in its place, whole or not at all; those of other versions go."""
+    """Rename a built guest atomically to its final path, and remove those of other versions."""
     archive.parent.mkdir(exist_ok=True)
     partial = archive.with_suffix(".partial")
     shutil.copyfile(built, partial)
@@ -124,7 +124,7 @@ def keep_demo_guest(built: Path, archive: Path) -> None:
 
 
 def _kinds(files: Sequence[Path], name: str | None) -> dict[Path, FileKind]:
-    """What each file is, known before anything is loaded. Raises CommandError."""
+    """The kind of each file, determined before anything is loaded. Raises CommandError."""
     kinds: dict[Path, FileKind] = {}
     for path in files:
         try:

@@ -1,4 +1,4 @@
-"""Logs of virtplane's own components, which are those of their pods."""
+"""Logs of virtplane's own components, read from their pods."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def _show(kubeconfig: Path, namespace: str, component: str, *, lines: int,
 
 
 def _write(text: str) -> None:
-    """To standard output at once, for whoever follows through a pipe."""
+    """Write to standard output and flush, for readers at the end of a pipe."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -69,7 +69,7 @@ async def write_logs(
         for pod in pods:
             await pass_on(pod)
         return
-    # Not a task group: its errors come in groups, and one log that breaks is told like any other failure.
+    # Not a TaskGroup: it would raise an ExceptionGroup, but a failed log is reported like any other failure.
     await asyncio.gather(*(pass_on(pod) for pod in pods))
 
 
@@ -92,5 +92,5 @@ async def _pods(client: Client, namespace: str, component: str) -> list[str]:
 
 
 def has_log(pod: Mapping[str, object]) -> bool:
-    """Whether a pod has been started, so that there is something to read."""
+    """Whether a container of the pod has been started, so that there is a log."""
     return get_str(dict(pod), "status", "phase") in ("Running", "Succeeded", "Failed")

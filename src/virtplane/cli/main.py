@@ -28,7 +28,7 @@ _DEBUG_VARIABLE = "VIRTPLANE_DEBUG"
 
 
 class Command(NamedTuple):
-    """Where a command is implemented, and what it does."""
+    """The module that implements a command, and its description."""
 
     module: str
     summary: str
@@ -92,7 +92,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has seen enough; Python would complain once more when it ends.
+        # The reader of the pipe has closed it; without this, Python would print another error at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except PermissionError as error:
@@ -108,7 +108,7 @@ def main(argv: list[str] | None = None) -> int:
 def _run(name: str, arguments: list[str]) -> int:
     command = COMMANDS[name]
     module = importlib.import_module(command.module)
-    # A module that serves several commands gets the command's name in front of its arguments.
+    # A module with several commands gets the command's name as its first argument.
     shared = sum(other.module == command.module for other in COMMANDS.values()) > 1
     code: int = module.main([name, *arguments] if shared else arguments)
     return code

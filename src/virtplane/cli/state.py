@@ -1,4 +1,4 @@
-"""Where the embedded cluster keeps its state: the option ``--state`` of all commands about it."""
+"""The state directory of the embedded cluster: the option ``--state`` of all its commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _VARIABLE = "VIRTPLANE_STATE"
 
 
 def add_state_option(parser: argparse.ArgumentParser) -> None:
-    """The option ``--state``; its default is what ``VIRTPLANE_STATE`` says, or `DEFAULT_STATE`."""
+    """Add the option ``--state``; its default is the variable ``VIRTPLANE_STATE``, or `DEFAULT_STATE`."""
     default = Path(os.environ.get(_VARIABLE) or DEFAULT_STATE)
     parser.add_argument(
         "--state",

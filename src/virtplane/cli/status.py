@@ -1,4 +1,4 @@
-"""Whether virtplane itself is ready on the embedded cluster: what its users would find."""
+"""Whether virtplane is ready on the embedded cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SUBRESOURCES = f"/apis/{SUBRESOURCES_GROUP}/v1"
 
 
 async def missing(kubeconfig: Path, namespace: str) -> str:
-    """What of virtplane is not ready, in words; empty when all is."""
+    """The parts of virtplane that are not ready, as text; empty when all are."""
     try:
         async with asyncio.timeout(_SECONDS), Client(load_kubeconfig(kubeconfig)) as client:
             return await missing_parts(client, namespace)
@@ -32,7 +32,7 @@ async def missing(kubeconfig: Path, namespace: str) -> str:
 
 
 async def missing_parts(client: Client, namespace: str) -> str:
-    """As `missing`, asked by `client`."""
+    """As `missing`, with the given `client`."""
     try:
         kubevirt = await client.get(KUBEVIRTS, KUBEVIRT_NAME, namespace)
     except StatusError as error:
@@ -42,7 +42,7 @@ async def missing_parts(client: Client, namespace: str) -> str:
     if problem := _installation_problem(kubevirt):
         return problem
     try:
-        # What the conditions say may be old: only an answer proves that somebody answers.
+        # Conditions may be outdated: only an answer of virt-api proves that it is up.
         await client.request("GET", _SUBRESOURCES)
         await client.request("GET", VIRTUAL_MACHINES.path(None), query={"limit": "1"})
         handlers = await client.get(resources.DAEMON_SETS, "virt-handler", namespace)

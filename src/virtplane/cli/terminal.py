@@ -16,7 +16,7 @@ EXIT_INTERRUPTED = 130
 
 
 class CommandError(Exception):
-    """A command cannot go on. `what` failed, `why`, and what to `do` about it."""
+    """A command has failed: `what` failed, `why`, and what the user can `do`."""
 
     def __init__(self, what: str, why: str = "", do: str = "", *, code: int = EXIT_FAILED) -> None:
         super().__init__(what)
@@ -27,14 +27,14 @@ class CommandError(Exception):
 
 
 def say(text: str) -> None:
-    """Progress goes to standard error, so that standard output stays usable in pipes."""
+    """Print progress to standard error, so that standard output can be piped."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
 @contextmanager
 def step(text: str) -> Iterator[None]:
-    """Say what is waited for, and how long it took."""
+    """Print the name of a step, and its duration at its end."""
     sys.stderr.write(f"{text} ... ")
     sys.stderr.flush()
     started = time.monotonic()
@@ -47,7 +47,7 @@ def step(text: str) -> Iterator[None]:
 
 
 def require_root(command: str) -> None:
-    """Pods, networks and mounts need root. Raises CommandError."""
+    """Raise CommandError unless run as root, which pods, networks and mounts need."""
     if os.geteuid() != 0:
         raise CommandError(
             f"virtplane {command} needs root.",

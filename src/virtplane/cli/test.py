@@ -66,7 +66,7 @@ def _check(name: str, command: tuple[str, ...]) -> None:
 
 
 def _test(options: argparse.Namespace) -> int:
-    """Run pytest once: a test that fails now and then is a fault to be found. Returns pytest's exit code."""
+    """Run pytest once, without retries: a flaky test is a defect. Returns pytest's exit code."""
     selection = ["-m", "not host and not guest"] if options.quick else []
     with tempfile.TemporaryDirectory(prefix="virtplane-test-") as folder:
         junit = Path(folder) / "report.xml"
@@ -78,7 +78,7 @@ def _test(options: argparse.Namespace) -> int:
 
 
 def proved_features(junit: Path) -> set[str]:
-    """The feature IDs that at least one passed test carries and no failed one."""
+    """The feature IDs that at least one passed test has and no failed one."""
     passed: set[str] = set()
     failed: set[str] = set()
     for case in ElementTree.parse(junit).iter("testcase"):

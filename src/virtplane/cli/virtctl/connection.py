@@ -71,7 +71,7 @@ _PARAMETERS = (
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Who talks to which server, and the namespace that commands work in."""
+    """The server, the credentials and the namespace of a command."""
 
     config: ClientConfig
     namespace: str
@@ -84,7 +84,9 @@ class Connection:
 
 
 def connected(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Give a coroutine command the connection flags, an open client and its errors as messages."""
+    """Decorate a coroutine command: add the connection flags, open a client, and report errors as
+    messages.
+    """
 
     @functools.wraps(command)
     def wrapper(**parameters: Any) -> None:
@@ -95,7 +97,7 @@ def connected(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 def connection_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the connection flags, for `run_connected`."""
+    """Add the connection flags to a command, for `run_connected`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -104,10 +106,7 @@ def connection_flags(command: Callable[..., None]) -> Callable[..., None]:
 def run_connected(
     command: Callable[..., Awaitable[None]], given: dict[str, Any], parameters: dict[str, Any]
 ) -> None:
-    """Run a coroutine command with the client that the flags in `given` describe.
-
-    Raises click.ClickException.
-    """
+    """Run a coroutine command with a client for the flags in `given`. Raises click.ClickException."""
     try:
         asyncio.run(_run(command, _connection(given), parameters))
     except (ConfigError, ConnectionFailed) as error:
@@ -134,11 +133,11 @@ async def _run(
 
 
 async def _tell_of_other_version(client: Client) -> None:
-    """Say so when client and server are of different releases: that may be why a request failed."""
+    """Warn if client and server have different releases, which may be why a request failed."""
     try:
         answer = (await client.request("GET", f"{SUBRESOURCES_PATH}/version")).json()
     except (StatusError, ConnectionFailed) as error:
-        # The failure of the command itself says more.
+        # The error of the command itself is more important.
         logger.debug("The server's version is not known", extra={"err": str(error)})
         return
     server = get_str(answer, "gitVersion") if isinstance(answer, dict) else ""
@@ -157,7 +156,7 @@ def _connection(given: dict[str, Any]) -> Connection:
     try:
         config = load_kubeconfig(given["kubeconfig"], given["context"])
     except ConfigError:
-        # A server that is named needs no kubeconfig, unless something else is wanted of one.
+        # A named server needs no kubeconfig, unless other flags refer to one.
         if not given["server"] or given["kubeconfig"] or given["context"]:
             raise
         config = ClientConfig(server=given["server"])

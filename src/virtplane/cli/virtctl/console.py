@@ -58,7 +58,7 @@ async def console(client: Client, connection: Connection, name: str, minutes: in
 
 
 async def _open(client: Client, path: str, name: str, seconds: float) -> aiohttp.ClientWebSocketResponse:
-    """An instance that is not running yet is waited for (its refusal is a 400)."""
+    """Open the console; waits while the instance is not running yet (400)."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
         try:
@@ -71,7 +71,7 @@ async def _open(client: Client, path: str, name: str, seconds: float) -> aiohttp
 
 @contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """Every key goes to the guest; pipes are left as they are."""
+    """Put the terminal into raw mode, so that every key goes to the guest; pipes are left alone."""
     descriptor = sys.stdin.fileno()
     if not os.isatty(descriptor):
         yield
@@ -85,7 +85,7 @@ def _raw_terminal() -> Iterator[None]:
 
 
 async def _talk(socket: aiohttp.ClientWebSocketResponse) -> None:
-    """Carry keys and output until the user leaves or the console ends. Raises StreamLost."""
+    """Copy keys and output until the user leaves or the console ends. Raises StreamLost."""
     loop = asyncio.get_running_loop()
     keys: asyncio.Queue[bytes] = asyncio.Queue()
     descriptor = sys.stdin.fileno()
@@ -99,7 +99,7 @@ async def _talk(socket: aiohttp.ClientWebSocketResponse) -> None:
     try:
         loop.add_reader(descriptor, read_keys)
     except PermissionError:
-        # A regular file is always readable; event loops do not watch those.
+        # A regular file is always readable, and event loops cannot watch it.
         keys.put_nowait(sys.stdin.buffer.read())
     typing = asyncio.create_task(_type(socket, keys), name="console-keys")
     showing = asyncio.create_task(_show(socket), name="console-output")
@@ -120,7 +120,7 @@ async def _type(socket: aiohttp.ClientWebSocketResponse, keys: asyncio.Queue[byt
         if data[:1] == bytes([_ESCAPE]):
             return
         if not data:
-            # End of input: the output is still wanted.
+            # End of input: the output is still copied.
             await asyncio.Event().wait()
         await socket.send_bytes(data)
 

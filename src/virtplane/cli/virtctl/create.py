@@ -31,7 +31,7 @@ _OLD_TOPOLOGIES = tuple(f"prefer{name.capitalize()}" for name in _TOPOLOGIES)
 
 
 class _Kinds(Commands):
-    """The kinds that manifests are made of; each module is loaded when it is used."""
+    """The kinds of the manifests; each module is loaded at its first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS)
@@ -133,7 +133,7 @@ def preference(
 
 
 def _print(kind: str, name: str, spec: JsonObject, *, namespaced: bool, namespace: str | None) -> None:
-    """Show the manifest. Whoever names a namespace wants a namespaced kind."""
+    """Print the manifest. With --namespace, the kind is the namespaced one."""
     scope = "" if namespaced or namespace else "Cluster"
     metadata: JsonObject = {"name": name or f"{scope}{kind}-".lower() + random_ending()}
     if namespace:

@@ -1,4 +1,4 @@
-"""Cloud-init and access credentials of ``create vm``: what its flags say, as parts of a VirtualMachine."""
+"""Cloud-init and access credentials of ``create vm``: converts flags to parts of a VirtualMachine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MANAGED_BY_AGENT = "runcmd:\n  - [ setsebool, -P, 'virt_qemu_ga_manage_ssh', 'o
 
 @dataclass
 class Access:
-    """Who may log in, and how the guest comes to know it."""
+    """The users and credentials, and the cloud-init data that sets them."""
 
     user: str = ""
     password_file: str = ""
@@ -35,7 +35,7 @@ class Access:
     """The data source that a credential needs."""
 
     def add_credential(self, text: str) -> None:
-        """Add what one ``--access-cred`` says. Raises FlagError."""
+        """Add one value of ``--access-cred``. Raises FlagError."""
         found = parameters(_CREDENTIAL, text, ("type", "src", "method", "user"))
         if not found.get("src"):
             raise FlagError(_CREDENTIAL, "src must be specified")
@@ -72,7 +72,7 @@ class Access:
         return {_SSH_METHODS[method]: {}}
 
     def volume(self) -> JsonObject | None:
-        """cloud-init's volume; None where nothing asks for one. Raises FlagError."""
+        """The cloud-init volume; None if no flag needs one. Raises FlagError."""
         kinds = (*_DATA_SOURCES, "none")
         kind = self._method or "nocloud"
         if self.data_source:

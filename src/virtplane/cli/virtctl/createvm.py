@@ -44,7 +44,7 @@ _GROUPS = (
 
 
 def _switch(flag: str, text: str) -> Callable[[_Command], _Command]:
-    """A switch that is on unless it is given as ``=false``."""
+    """A boolean flag that is true unless it is given as ``=false``."""
     return click.option(flag, type=bool, is_flag=False, flag_value=True, default=True, help=text)
 
 
@@ -95,10 +95,7 @@ def vm(**given: Any) -> None:
 
 
 def manifest(given: dict[str, Any], flags: Sequence[str]) -> JsonObject:
-    """The VirtualMachine that the flags describe; `flags` are those of the command line.
-
-    Raises FlagError and other click.ClickExceptions.
-    """
+    """The VirtualMachine for the command line's `flags`. Raises FlagError and other click.ClickExceptions."""
     name = given["name"] or f"vm-{random_ending()}"
     strategy = one_of("run-strategy", "run strategy", given["run_strategy"], _STRATEGIES)
     memory = _memory(given["memory"])
@@ -153,7 +150,7 @@ def _named(kind: str, text: str) -> JsonObject | None:
 
 
 def _inferred(kind: str, given: dict[str, Any], flags: Sequence[str], volumes: Volumes) -> JsonObject | None:
-    """Who asks for inference gets it or an error; otherwise it is tried, and left out where it fails."""
+    """Requested inference must succeed; by default it is tried, and left out if it fails."""
     source = given[f"infer_{kind}_from"]
     if source:
         return {"inferFromVolume": volumes.inferable(source)}

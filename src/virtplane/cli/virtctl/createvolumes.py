@@ -1,4 +1,4 @@
-"""The volumes of ``create vm``: what its flags say, as parts of a VirtualMachine."""
+"""The volumes of ``create vm``: converts flags to parts of a VirtualMachine."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _INFERABLE = ("pvc", "registry", "snapshot")
 
 @dataclass
 class Volumes:
-    """Volumes in the order of their adding; `vm_name` is part of the names of some."""
+    """The volumes in the order of the flags; some names contain `vm_name`."""
 
     vm_name: str
     volumes: list[JsonObject] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Volumes:
     boot_orders: dict[int, str] = field(default_factory=dict)
 
     def add_all(self, given: Mapping[str, Sequence[str]]) -> None:
-        """Add what the flags name, by flag. Raises FlagError."""
+        """Add the volumes of all flags. Raises FlagError."""
         for text in given["volume-containerdisk"]:
             self._container_disk(text)
         for text in given["volume-pvc"]:
@@ -73,7 +73,7 @@ class Volumes:
             self._import(text)
 
     def add_sysprep(self, text: str) -> None:
-        """Add the answers of an unattended installation. Raises FlagError."""
+        """Add a sysprep volume. Raises FlagError."""
         flag = "volume-sysprep"
         found = parameters(flag, text, ("src", "type"))
         name = _own_name(flag, found, "configmap or secret")
@@ -83,7 +83,7 @@ class Volumes:
 
     @property
     def disks(self) -> list[JsonObject]:
-        """The disks that have a boot order."""
+        """The disks with a boot order."""
         return [{"name": name, "bootOrder": order} for order, name in sorted(self.boot_orders.items())]
 
     def inferable(self, name: str = "") -> str:
@@ -166,7 +166,7 @@ def _type_of(text: str) -> str:
     found = dict(part.split(":", 1) for part in text.split(",") if ":" in part)
     kind = found.get("type")
     if kind is None:
-        # What is wrong with the form is said first.
+        # Errors of the form come first.
         parameters(_IMPORT, text, tuple(found))
         raise FlagError(_IMPORT, "type must be specified")
     if kind not in _SOURCES and kind not in _REFERENCES:
@@ -175,7 +175,7 @@ def _type_of(text: str) -> str:
 
 
 def _own_name(flag: str, found: Mapping[str, str], what: str) -> str:
-    """The object of the machine's own namespace that ``src`` names."""
+    """The name in ``src``, which must be of the VM's own namespace."""
     if not found.get("src"):
         raise FlagError(flag, "src must be specified")
     namespace, name = prefixed(flag, found["src"], "src invalid: ")

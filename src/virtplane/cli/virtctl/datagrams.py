@@ -20,7 +20,7 @@ _WAITING = 1024
 
 
 class DatagramForwarder(asyncio.DatagramProtocol):
-    """Gives each client a stream of its own, made by `open_stream`; `label` names the target in messages."""
+    """Opens a stream by `open_stream` for each client; `label` names the target in messages."""
 
     def __init__(self, open_stream: Open, label: str) -> None:
         self._open = open_stream
@@ -31,7 +31,7 @@ class DatagramForwarder(asyncio.DatagramProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
-        # asyncio's own transports do not say by their class what they are.
+        # Not every event loop's transport derives from DatagramTransport, so it cannot be checked.
         self._transport = cast("asyncio.DatagramTransport", transport)
 
     def datagram_received(self, data: bytes, addr: Address) -> None:

@@ -36,12 +36,12 @@ _Dumper.add_representer(str, _text)
 
 
 def as_yaml(document: JsonObject) -> str:
-    """The document as YAML."""
+    """A document as YAML."""
     return str(yaml.dump(document, Dumper=_Dumper, default_flow_style=False, allow_unicode=True))
 
 
 def as_json(document: Any, indent: int) -> str:
-    """The document as JSON: whole numbers without a point, and no line break at the end."""
+    """A document as JSON: integers without a decimal point, and no newline at the end."""
     return json.dumps(_numbers(document), indent=indent, ensure_ascii=False)
 
 
@@ -56,7 +56,7 @@ def _numbers(value: Any) -> Any:
 
 
 def in_order(document: Any, fields: Fields | None) -> Any:
-    """The document with its fields in the given order and without others; lists are of such documents."""
+    """A document with only the given fields, in the given order; lists consist of such documents."""
     if fields is None:
         return document
     if isinstance(document, Sequence) and not isinstance(document, str):

@@ -72,7 +72,7 @@ async def expose(
 
 
 def service_spec(given: Mapping[str, Any]) -> JsonObject:
-    """What the flags say of the service. Raises click.ClickException."""
+    """The service spec for the flags. Raises click.ClickException."""
     protocol, kind = given["protocol"], given["type_"]
     families, policy = given["ip_family"], given["ip_family_policy"]
     if protocol.lower() not in _PROTOCOLS:
@@ -126,7 +126,7 @@ async def _owner(client: Client, connection: Connection, kind: str, name: str) -
 
 
 def selector(owner: JsonObject) -> JsonObject:
-    """The labels of the instances that are meant. Raises click.ClickException."""
+    """The selector of the target's instances. Raises click.ClickException."""
     if owner["kind"] != "VirtualMachineInstanceReplicaSet":
         return {labels.VMI_ID: instance_id(get_str(owner, "metadata", "name"))}
     wanted = get_object(owner, "spec", "selector")
@@ -137,7 +137,7 @@ def selector(owner: JsonObject) -> JsonObject:
 
 
 def instance_id(name: str) -> str:
-    """The value of an instance's own label: its name, or what is left of it with a digest."""
+    """The value of the instance label: the name, or its beginning with a digest."""
     if len(name) <= _LONGEST_LABEL:
         return name
     digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()
@@ -145,7 +145,7 @@ def instance_id(name: str) -> str:
 
 
 def _ports_of(owner: JsonObject) -> list[JsonObject]:
-    """The ports that the owner's interface in the pod network names. Raises UnfitDocument."""
+    """The ports of the owner's interface on the pod network. Raises UnfitDocument."""
     from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 
     path = ("spec",) if owner["kind"] == "VirtualMachineInstance" else ("spec", "template", "spec")

@@ -1,4 +1,4 @@
-"""``virtctl``: the commands, loaded only when called so that help and completion are instant."""
+"""``virtctl``: loads a command only when it is called, so that help and completion are fast."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _HIDDEN = {"options": "guidance"}
 
 
 def program_name(argv0: str) -> str:
-    """How help names this program: ``kubectl virt`` when started as its plugin."""
+    """The program's name in help: ``kubectl virt`` when started as the kubectl plugin."""
     name = Path(argv0).name
     return f"{name.removesuffix('-virt')} virt" if name.endswith("-virt") else "virtctl"
 

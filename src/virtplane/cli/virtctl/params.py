@@ -16,7 +16,7 @@ _QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEin
 
 
 class FlagError(click.ClickException):
-    """A flag's value makes no sense."""
+    """The value of a flag is invalid."""
 
     def __init__(self, flag: str, reason: str) -> None:
         super().__init__(f'failed to parse "--{flag}" flag: {reason}')
@@ -47,7 +47,7 @@ def quantity(text: str) -> str:
 
 
 def random_ending() -> str:
-    """Five characters that make a name one of its own."""
+    """Five random characters for a unique name."""
     return "".join(random.SystemRandom().choices(_LETTERS, k=5))
 
 
@@ -71,7 +71,7 @@ def given_flags() -> list[str]:
 
 
 def prefixed(flag: str, text: str, what: str = "") -> tuple[str, str]:
-    """What stands before and behind the slash of ``prefix/name``. Raises FlagError for several slashes.
+    """The parts before and after the slash of ``prefix/name``. Raises FlagError for several slashes.
 
     `what` introduces the error's text.
     """
@@ -82,7 +82,7 @@ def prefixed(flag: str, text: str, what: str = "") -> tuple[str, str]:
 
 
 def one_of(flag: str, what: str, value: str, supported: Sequence[str]) -> str:
-    """The supported value that is meant, whatever its case. Raises FlagError."""
+    """The supported value that equals `value` in any case. Raises FlagError."""
     for candidate in supported:
         if candidate.lower() == value.lower():
             return candidate

@@ -24,7 +24,7 @@ from virtplane.cli.virtctl.streams import Sink, StreamLost, carry, open_stream
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is forwarded to."""
+    """The target of a port forward."""
 
     resource: str
     name: str
@@ -139,7 +139,7 @@ async def _listen_for_datagrams(
 
 
 class _Output:
-    """Standard output where it is no pipe."""
+    """Standard output if it is not a pipe."""
 
     def write(self, data: bytes, /) -> None:
         """Write at once."""
@@ -164,7 +164,7 @@ async def _input() -> asyncio.StreamReader:
         protocol = asyncio.StreamReaderProtocol(reader)
         await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     else:
-        # Event loops do not watch files; what they hold is there at once.
+        # Event loops cannot watch regular files, which can always be read.
         reader.feed_data(sys.stdin.buffer.read())
         reader.feed_eof()
     return reader

@@ -1,4 +1,4 @@
-"""Websockets of the subresources API, and carrying bytes between them and local streams."""
+"""Websockets of the subresources API, and copying bytes between them and local streams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHUNK = 65536
 
 
 class StreamLost(Exception):
-    """The stream ended without a closing handshake: the guest is gone, or somebody else took over."""
+    """The stream ended without a closing handshake: the guest has ended, or another session took over."""
 
     def __init__(self) -> None:
         super().__init__("websocket: close 1006 (abnormal closure): unexpected EOF")
@@ -26,38 +26,40 @@ class StreamLost(Exception):
 async def open_stream(
     client: Client, path: str, query: dict[str, str] | None = None
 ) -> aiohttp.ClientWebSocketResponse:
-    """A byte stream through the API server. Raises StatusError when it is refused."""
+    """Open a byte stream through the API server. Raises StatusError if it is refused."""
     return await client.websocket(path, [SUBPROTOCOL], query=query)
 
 
 async def received(socket: aiohttp.ClientWebSocketResponse) -> AsyncIterator[bytes]:
-    """The bytes that arrive, until the other side takes its leave. Raises StreamLost where it does not."""
+    """The received bytes, until the other side closes. Raises StreamLost if it ends without a closing
+    handshake.
+    """
     while True:
         message = await socket.receive()
         if message.type in (WSMsgType.BINARY, WSMsgType.TEXT):
             yield message.data if isinstance(message.data, bytes) else message.data.encode()
         elif message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING):
-            # The other side took its leave, or this program did.
+            # The other side has closed, or this program has.
             return
         elif message.type in (WSMsgType.CLOSED, WSMsgType.ERROR):
             raise StreamLost
 
 
 class Sink(Protocol):
-    """Where bytes go: a StreamWriter or something like it."""
+    """The target of bytes: a StreamWriter or a similar object."""
 
     def write(self, data: bytes, /) -> None:
-        """Take bytes."""
+        """Write bytes."""
 
     async def drain(self) -> None:
-        """Wait until more may come."""
+        """Wait until more bytes can be written."""
 
     def close(self) -> None:
-        """No more will come."""
+        """End the output."""
 
 
 async def carry(socket: aiohttp.ClientWebSocketResponse, reader: asyncio.StreamReader, writer: Sink) -> None:
-    """Carry bytes both ways until either side ends. Raises StreamLost."""
+    """Copy bytes both ways until either side ends. Raises StreamLost."""
 
     async def upwards() -> None:
         while data := await reader.read(_CHUNK):

@@ -1,4 +1,4 @@
-"""How command lines are read and refused: as kubectl's family of programs does, not as click does."""
+"""Parsing of command lines and usage errors, as in kubectl instead of click."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _BAD_NUMBER = re.compile(r"'?(?P<value>.*?)'? is not (?:a valid integer|in the r
 
 
 def flags_behind_command(options: click.Command, args: list[str]) -> list[str]:
-    """Move the flags of every command (those of `options`) from before the command's name to behind it."""
+    """Move the global flags (those of `options`) from before the command's name to after it."""
     with_value = {name for option in _options_of(options) if not option.is_flag for name in option.opts}
     position = 0
     while position < len(args) and args[position].startswith("-"):
-        # A value stands behind the flag, unless it follows an equals sign or, as in -nNAME, the letter.
+        # The value of a flag follows it, unless it is given after an equals sign or the letter (-nNAME).
         position += 2 if args[position] in with_value else 1
     return [*args[position : position + 1], *args[:position], *args[position + 1 :]]
 
@@ -57,7 +57,7 @@ def check_count(command: click.Command, path: str, args: list[str]) -> None:
 
 
 def _positional(command: click.Command, args: list[str]) -> list[str] | None:
-    """What is neither flag nor the value of one; None where help is asked for."""
+    """Arguments that are neither flags nor values of flags; None if help is requested."""
     flags = args[: args.index("--")] if "--" in args else args
     if "-h" in flags or "--help" in flags:
         return None
@@ -68,7 +68,7 @@ def _positional(command: click.Command, args: list[str]) -> list[str] | None:
 
 
 def explain(error: click.ClickException) -> str:
-    """The message of an error, in the words of kubectl's family."""
+    """The message of an error, in kubectl's words."""
     if isinstance(error, click.NoSuchOption):
         if error.option_name.startswith("--"):
             return f"unknown flag: {error.option_name}"
@@ -94,7 +94,7 @@ def explain(error: click.ClickException) -> str:
 
 
 def _missing(error: click.MissingParameter) -> list[str]:
-    """All required flags that are not given; click names the first only."""
+    """All missing required flags; click reports only the first."""
     context = error.ctx
     if context is None:
         return []
@@ -110,16 +110,16 @@ def _options_of(command: click.Command) -> list[click.Option]:
 
 
 class Commands(click.Group):
-    """A group whose commands take the connection's flags before and behind their name."""
+    """A group whose commands accept the connection flags before and after their name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does, with flags that stand before the command's name moved behind it."""
+        """As in click, with flags before the command's name moved after it."""
         if args and args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx):
             args = flags_behind_command(self.connection_flags(ctx), args)
         return super().parse_args(ctx, args)
 
     def connection_flags(self, ctx: click.Context) -> click.Command:
-        """A command that has the flags of every command."""
+        """A command with the connection flags."""
         root = ctx.find_root().command
         found = root.get_command(ctx, "options") if isinstance(root, click.Group) else None
         assert found is not None

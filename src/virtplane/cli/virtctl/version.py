@@ -39,7 +39,7 @@ async def _server(client: Client, _connection: Connection) -> None:
 
 
 def client_version() -> dict[str, Any]:
-    """This program's version in the form of the server's."""
+    """This program's version in the format of the server's."""
     return {
         "gitVersion": KUBEVIRT_VERSION,
         "gitTreeState": "clean",

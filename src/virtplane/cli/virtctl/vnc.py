@@ -49,7 +49,7 @@ async def vnc(
     **given: str,
 ) -> None:
     """Open a vnc connection to a virtual machine instance."""
-    # A viewer is on this machine; only others' viewers may need another address.
+    # The viewer runs on this machine; only with --proxy-only another address may be needed.
     address = given["address"] if proxy_only else _OWN_ADDRESS
     path = connection.subresource("virtualmachineinstances", name, "vnc")
     query = {"preserveSession": "true" if preserve_session else "false"}
@@ -114,7 +114,7 @@ async def _warn_when_paused(client: Client, connection: Connection, name: str) -
         document = await client.get(VIRTUAL_MACHINE_INSTANCES, name, connection.namespace)
         vmi = decode(VirtualMachineInstance, document)
     except (StatusError, UnfitDocument) as error:
-        # The display is open already; a warning that cannot be had is no reason to end it.
+        # The display is open already; a failed check for the warning must not end it.
         logger.debug("Nothing known about the instance", extra={"err": str(error)})
         return
     if is_true(vmi.status.conditions, "Paused"):

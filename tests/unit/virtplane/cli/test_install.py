@@ -286,7 +286,7 @@ async def test_without_the_right_to_look_nothing_is_written(monkeypatch: pytest.
         raise StatusError(code=403, reason="Forbidden", message="you may not")
 
     api.reactions.append(refuse)
-    with pytest.raises(CommandError, match="cannot be told"):
+    with pytest.raises(CommandError, match="is unknown whether"):
         await _run(api, monkeypatch, _CONFIG_MAP, seconds=10)
     assert {request.method for request in api.requests} == {"GET"}
 
