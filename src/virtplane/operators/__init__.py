@@ -1,4 +1,3 @@
-"""The operators: a custom resource in, components and status out.
-
-`kit` is what all of them are made of; each product has one folder beside it.
+"""The operators: each turns a custom resource into components and a status. `kit` is their common library;
+each product has a package next to it.
 """

@@ -50,13 +50,13 @@ _KEPT_SPEC_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 
 
 def digest(desired: JsonObject) -> str:
-    """A short name for the wanted state of one object."""
+    """A hash of the wanted state of one object."""
     encoded = orjson.dumps(desired, option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(encoded).hexdigest()[:40]
 
 
 def contains(live: Any, desired: Any) -> bool:
-    """Whether everything in `desired` is in `live`: objects may have more fields, lists may not differ."""
+    """Whether `live` contains everything in `desired`: objects may have more fields, lists must be equal."""
     if isinstance(desired, dict):
         return isinstance(live, dict) and all(contains(live.get(key), desired[key]) for key in desired)
     if isinstance(desired, list):
@@ -73,19 +73,19 @@ def contains(live: Any, desired: Any) -> bool:
 
 
 def marked(desired: JsonObject, annotation: str) -> JsonObject:
-    """A copy of `desired` that carries its own digest in `annotation`."""
+    """A copy of `desired` with its own digest in `annotation`."""
     document = deep_copy(desired)
     document["metadata"].setdefault("annotations", {})[annotation] = digest(desired)
     return document
 
 
 def needs_write(live: JsonObject, wanted: JsonObject) -> bool:
-    """Whether `live` must be written to become `wanted` (which is marked)."""
+    """Whether `live` differs from `wanted` (which has its digest as an annotation)."""
     return not contains(live, wanted)
 
 
 def replacement(live: JsonObject, wanted: JsonObject) -> JsonObject:
-    """The object to write over `live`: its metadata with ours on top, and the wanted rest."""
+    """The object to write over `live`: the merged metadata, and the wanted other fields."""
     document = deep_copy(wanted)
     metadata = deep_copy(get_object(live, "metadata"))
     for key in ("labels", "annotations"):
@@ -116,7 +116,7 @@ class Applier:
     customize: Callable[[JsonObject], JsonObject] = lambda document: document
 
     def resource_of(self, document: JsonObject) -> ResourceType:
-        """The resource under which an object is written. Raises KeyError for unknown kinds."""
+        """The resource of an object. Raises KeyError for unknown kinds."""
         kind = document["kind"]
         for resource in (*BUILT_IN, *self.kinds):
             if resource.kind == kind:
@@ -141,7 +141,7 @@ class Applier:
         return sum(result for result in results if isinstance(result, int))
 
     async def apply(self, desired: JsonObject) -> bool:
-        """Bring one object to its wanted state; gives whether it had to be written."""
+        """Bring one object to its wanted state; returns whether it was written."""
         wanted = marked(self.customize(desired), self.product.digest_annotation)
         resource = self.resource_of(wanted)
         live = await self._live(resource, wanted)
@@ -161,7 +161,7 @@ class Applier:
         return True
 
     async def delete(self, document: JsonObject) -> bool:
-        """Delete an object where it exists; gives whether it did."""
+        """Delete an object if it exists; returns whether it did."""
         resource = self.resource_of(document)
         metadata = document["metadata"]
         try:

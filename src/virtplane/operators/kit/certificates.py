@@ -33,7 +33,7 @@ _BACKDATE = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """How long a certificate lives and how long before its end it is renewed."""
+    """The validity of a certificate, and how long before its end it is renewed."""
 
     duration: timedelta
     renew_before: timedelta
@@ -41,7 +41,7 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """Lifetimes of the authority and of what it issues."""
+    """The lifetimes of the authority and of its certificates."""
 
     authority: Lifetime
     server: Lifetime
@@ -49,7 +49,7 @@ class Lifetimes:
 
 @dataclass(frozen=True, slots=True)
 class CertificateSpec:
-    """One certificate to issue. `service` is the name of the service that it serves, if any."""
+    """A certificate to issue. `service` is the name of its service, if any."""
 
     secret: str
     common_name: str
@@ -81,7 +81,7 @@ class KeyPair:
 
     @property
     def parsed(self) -> x509.Certificate:
-        """The certificate. Raises ValueError when it is none."""
+        """The certificate. Raises ValueError if it is invalid."""
         return x509.load_pem_x509_certificate(self.certificate)
 
 
@@ -159,7 +159,7 @@ def is_issued_by(pair: KeyPair, authority: KeyPair) -> bool:
 
 
 def bundle(current: bytes, published: str, now: datetime) -> str:
-    """The authorities to trust: `current` first, then those published before that are still valid."""
+    """The trusted authorities: `current` first, then earlier published ones that are still valid."""
     certificates = [x509.load_pem_x509_certificate(current)]
     for old in _parsed_bundle(published):
         if old.not_valid_after_utc > now and old not in certificates:
@@ -170,7 +170,7 @@ def bundle(current: bytes, published: str, now: datetime) -> str:
 
 
 def pair_of(secret: JsonObject | None) -> KeyPair | None:
-    """The certificate and key in a TLS secret; None where they are missing."""
+    """The certificate and key in a TLS secret; None if they are missing."""
     data = get_object(secret, "data")
     certificate, key = get_str(data, CERTIFICATE_KEY), get_str(data, PRIVATE_KEY)
     if not certificate or not key:
@@ -179,7 +179,7 @@ def pair_of(secret: JsonObject | None) -> KeyPair | None:
 
 
 def secret_of(name: str, namespace: str, pair: KeyPair, labels: Mapping[str, str]) -> JsonObject:
-    """The TLS secret that holds a pair."""
+    """The TLS secret for a pair."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -194,7 +194,7 @@ def secret_of(name: str, namespace: str, pair: KeyPair, labels: Mapping[str, str
 
 @dataclass(frozen=True, slots=True)
 class CertificatePlan:
-    """Secrets and bundles as they should be, and when to look again."""
+    """The wanted secrets and bundles, and when to check again."""
 
     secrets: tuple[JsonObject, ...]
     bundles: tuple[JsonObject, ...]

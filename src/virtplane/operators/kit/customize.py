@@ -1,4 +1,4 @@
-"""The user's own patches of installed objects."""
+"""Customization: users' patches of installed objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubecore.schema.model import Schema
 
 
 class BadCustomization(Exception):
-    """A patch that does not fit the object it is meant for."""
+    """A patch does not apply to its object."""
 
 
 def _keyed(key: str, members: JsonObject | None = None) -> JsonObject:

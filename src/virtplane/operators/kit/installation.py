@@ -1,4 +1,4 @@
-"""An installation as a whole, in stages; each stage rests on the ones before it."""
+"""An installation in stages; each stage depends on the ones before it."""
 
 from __future__ import annotations
 

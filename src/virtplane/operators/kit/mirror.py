@@ -30,7 +30,7 @@ class CertificateMirror:
             self.complete.set()
 
     def observe(self, secret: JsonObject) -> None:
-        """Write a secret where it is one of ours and complete."""
+        """Write a secret to its directory if it is one of those to mirror and is complete."""
         name = meta.name(secret)
         directory = self._directory_of.get(name)
         pair = pair_of(secret)
@@ -43,7 +43,7 @@ class CertificateMirror:
 
 
 def write_pair(directory: Path, pair: KeyPair) -> None:
-    """Write certificate and key so that a reader never sees a half of either."""
+    """Write certificate and key atomically."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name, content, mode in (
         (PRIVATE_KEY, pair.key, 0o600),

@@ -1,4 +1,4 @@
-"""What tells the objects of one product from those of another."""
+"""The identity of a product: its names, labels and annotations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WITH_PODS = ("Deployment", "DaemonSet")
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The names by which an operator knows its objects again, and under which users find them."""
+    """The names by which an operator recognizes its objects, and by which users find them."""
 
     operator: str
     """The operator's name, which ``app.kubernetes.io/managed-by`` holds."""

@@ -1,4 +1,4 @@
-"""Taking an installation away: first what users made, then entrances, components and definitions."""
+"""Removing an installation: first users' workloads, then webhooks, components and definitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Remover:
-    """Removes step by step; each call goes as far as it can."""
+    """Removes an installation; each call does as many steps as possible."""
 
     client: Client
     applier: Applier
@@ -29,7 +29,7 @@ class Remover:
     """Kinds of the foundation that stay, because the operator's own pods need them."""
 
     async def remove(self, installed: Installation, namespace: str) -> bool:
-        """Remove what is left; True once nothing is."""
+        """Delete what is left; returns True when nothing is."""
         if not await self._workloads_gone():
             return False
         for document in (*installed.entry, *reversed(installed.components)):
@@ -51,7 +51,7 @@ class Remover:
         return True
 
     async def _workloads_gone(self) -> bool:
-        """Ask workloads to go; they need their controllers for that, so this comes first."""
+        """Delete workloads; their controllers must still run for that, so this comes first."""
         left = 0
         for resource in self.workloads:
             try:
@@ -66,7 +66,7 @@ class Remover:
                     await self._delete(resource, document)
         if left:
             kinds = ", ".join(resource.kind for resource in self.workloads)
-            logger.info("removal waits until %d objects of the kinds %s are gone", left, kinds)
+            logger.info("removal waits until %d objects of the kinds %s are deleted", left, kinds)
         return left == 0
 
     async def _definitions_gone(self, definitions: list[JsonObject]) -> bool:

@@ -30,7 +30,7 @@ def rule(groups: str, resources: str, verbs: Sequence[str], names: Sequence[str]
 
 
 def path_rule(paths: str, verbs: Sequence[str]) -> JsonObject:
-    """One rule on paths that are no objects, separated by spaces; for cluster roles only."""
+    """One rule on non-resource paths, separated by spaces; for ClusterRoles only."""
     return {"nonResourceURLs": paths.split(), "verbs": list(verbs)}
 
 
@@ -46,7 +46,7 @@ def group_subject(name: str) -> JsonObject:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Makes the accounts, roles and bindings of one product."""
+    """Creates the accounts, roles and bindings of one product."""
 
     product: Product
 
@@ -97,7 +97,7 @@ class Access:
     def component(
         self, name: str, namespace: str, cluster_rules: Sequence[JsonObject], rules: Sequence[JsonObject]
     ) -> list[JsonObject]:
-        """An account of this name with what it may do in the cluster and in its namespace."""
+        """A component's account, and its rights in the cluster and in its namespace."""
         subjects = [account_subject(name, namespace)]
         return [
             self.service_account(name, namespace),

@@ -14,9 +14,10 @@ _LIFETIME = timedelta(days=3650)
 
 
 def self_signed_tls(name: str) -> ssl.SSLContext:
-    """TLS for a port whose clients (the kubelet's probes, Prometheus) look at no certificate.
+    """TLS for a port whose clients (the kubelet's probes, Prometheus) do not verify the certificate.
 
-    It keeps tokens from those who listen; the pair lives in this process alone. `name` is what it certifies.
+    It protects tokens from eavesdropping; the key exists only in this process. `name` is the name in the
+    certificate.
     """
     pair = new_authority(name, _LIFETIME, utc_now())
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -30,7 +30,7 @@ _STATES: Mapping[Stage, tuple[str, str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class StageText:
-    """How a product words a stage in its conditions."""
+    """The texts of a stage in a product's conditions."""
 
     reason: str
     message: str
@@ -50,7 +50,7 @@ def is_deployment_ready(deployment: JsonObject | None) -> bool:
 
 
 def is_daemon_set_ready(daemon_set: JsonObject | None) -> bool:
-    """Whether the DaemonSet's pods are up to date and ready on all of its nodes."""
+    """Whether the DaemonSet's pods are updated and ready on all of its nodes."""
     if daemon_set is None:
         return False
     status = get_object(daemon_set, "status")
@@ -61,12 +61,12 @@ def is_daemon_set_ready(daemon_set: JsonObject | None) -> bool:
 
 
 def registry_of(image: str) -> str:
-    """The image's name up to its last slash; empty where there is none."""
+    """The registry of an image: its name up to the last slash; empty if there is none."""
     return image.rpartition("/")[0]
 
 
 def next_phase(current: str, stage: Stage) -> str:
-    """``status.phase``; an update leaves a product deployed."""
+    """``status.phase``; it stays Deployed during an update."""
     if stage == "deleting":
         return DELETING
     if stage == "ready" or (stage == "updating" and current == DEPLOYED):
@@ -94,7 +94,7 @@ def with_condition(
     *,
     keep_transition: bool = True,
 ) -> list[JsonObject]:
-    """The conditions with one set. Times change with the state; one without transitions has none at all."""
+    """The conditions with one set. Times change with the status; a condition without transitions has none."""
     wanted: JsonObject = {"type": type_, "status": state, "reason": reason, "message": message}
     result = [dict(condition) for condition in conditions]
     for condition in result:

@@ -18,7 +18,7 @@ DELETE = "DELETE"
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """One webhook: what it is asked about, and under which path."""
+    """One webhook: its rules and its path."""
 
     name: str
     path: str
@@ -34,7 +34,7 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A service that the API server calls, and how it verifies who answers."""
+    """A service that the API server calls, and the CA bundle for it."""
 
     product: Product
     namespace: str
@@ -45,15 +45,15 @@ class Endpoint:
     """PEM."""
 
     def validating(self, name: str, webhooks: Sequence[Webhook]) -> JsonObject:
-        """The configuration of validating webhooks that the service answers."""
+        """The configuration of the service's validating webhooks."""
         return self._configuration("ValidatingWebhookConfiguration", name, webhooks)
 
     def mutating(self, name: str, webhooks: Sequence[Webhook]) -> JsonObject:
-        """The configuration of mutating webhooks that the service answers."""
+        """The configuration of the service's mutating webhooks."""
         return self._configuration("MutatingWebhookConfiguration", name, webhooks)
 
     def aggregated(self, component: str, group: str, version: str) -> JsonObject:
-        """Registration of a group's version that the service serves."""
+        """The APIService for a group version that the service serves."""
         return {
             "apiVersion": "apiregistration.k8s.io/v1",
             "kind": "APIService",

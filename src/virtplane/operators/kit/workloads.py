@@ -1,4 +1,4 @@
-"""What runs: Deployments and DaemonSets, the services before them, and how they are placed on nodes."""
+"""Workloads: Deployments and DaemonSets, their services, and their placement on nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PLACEMENT_KEYS = ("nodeSelector", "affinity", "tolerations")
 
 @dataclass(frozen=True, slots=True)
 class Workloads:
-    """Makes what runs of one product in one namespace."""
+    """Creates the workloads of one product in one namespace."""
 
     product: Product
     namespace: str
@@ -25,7 +25,7 @@ class Workloads:
         return self._workload("Deployment", name, {"replicas": replicas}, pod)
 
     def daemon_set(self, name: str, pod: JsonObject) -> JsonObject:
-        """The DaemonSet of a component, replaced one node after the other."""
+        """The DaemonSet of a component, updated one node at a time."""
         strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
         return self._workload("DaemonSet", name, {"updateStrategy": strategy}, pod)
 
@@ -44,7 +44,7 @@ class Workloads:
         }
 
     def disruption_budget(self, name: str, replicas: int) -> JsonObject:
-        """All replicas of a component but one stay up while nodes are drained."""
+        """A PodDisruptionBudget that allows one replica of a component to be evicted at a time."""
         return {
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
@@ -82,7 +82,7 @@ class Workloads:
 
 
 def priority_class(product: Product, name: str, description: str) -> JsonObject:
-    """The class by which components go before what users run."""
+    """The PriorityClass of the components."""
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -94,7 +94,7 @@ def priority_class(product: Product, name: str, description: str) -> JsonObject:
 
 
 def probed(container: JsonObject, port: int) -> None:
-    """Give a container the probes of a process that serves its health on `port`."""
+    """Add the probes of a process with health endpoints on `port` to a container."""
 
     def probe(path: str, **times: int) -> JsonObject:
         return {"httpGet": {"path": path, "port": port, "scheme": "HTTPS"}, **times}
@@ -106,13 +106,13 @@ def probed(container: JsonObject, port: int) -> None:
 
 
 def mount_secret(container: JsonObject, volumes: list[JsonObject], secret: str, path: str) -> None:
-    """Mount a secret that need not be there yet when the pod starts."""
+    """Mount a secret that may not exist yet when the pod starts."""
     volumes.append({"name": secret, "secret": {"secretName": secret, "optional": True}})
     container["volumeMounts"].append({"name": secret, "mountPath": path, "readOnly": True})
 
 
 def place(pod: JsonObject, placement: JsonObject) -> None:
-    """Apply what the user said about nodes; his node selector and tolerations are added to ours."""
+    """Apply the user's placement; its node selector and tolerations are added to ours."""
     for key in _PLACEMENT_KEYS:
         if key not in placement:
             continue
@@ -126,6 +126,6 @@ def place(pod: JsonObject, placement: JsonObject) -> None:
 
 
 def add_pull_secrets(pod: JsonObject, secrets: Sequence[JsonObject]) -> None:
-    """Let the pod's images be pulled with these secrets."""
+    """Add the pull secrets to a pod."""
     if secrets:
         pod["imagePullSecrets"] = [dict(secret) for secret in secrets]

@@ -1,4 +1,4 @@
-"""KubeVirt's authorities and certificates, and how long they live."""
+"""KubeVirt's authorities and certificates, and their lifetimes."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "s390x": "s390x"}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the operator was started with."""
+    """The settings of the operator's process."""
 
     namespace: str
     image: str
@@ -77,7 +77,7 @@ class Settings:
 
 @dataclass(slots=True)
 class Caches:
-    """What the controller reads."""
+    """The caches that the controller reads."""
 
     kubevirts: Informer
     nodes: Informer
@@ -85,7 +85,7 @@ class Caches:
 
 
 class KubeVirtController:
-    """One key in (the KubeVirt object's), the installation brought about."""
+    """Reconciles one key (the KubeVirt object's) and with it the installation."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class KubeVirtController:
         now: Callable[[], datetime],
         is_ready: Callable[[], bool],
     ) -> None:
-        """`is_ready` says whether the components of this process are."""
+        """`is_ready` says whether the components in this process are ready."""
         self._client = client
         self._caches = caches
         self._settings = settings
@@ -107,7 +107,7 @@ class KubeVirtController:
         self._configuration = LastGood()
 
     async def reconcile(self, key: Key) -> Result:
-        """Bring the installation to what the object says, as far as the world lets us now."""
+        """Bring the installation towards the state of the object, as far as possible now."""
         namespace, name = key
         kubevirt = self._caches.kubevirts.get(namespace, name)
         if kubevirt is None:
@@ -130,7 +130,7 @@ class KubeVirtController:
     # Steps.
 
     async def _prepare(self, kubevirt: JsonObject) -> JsonObject:
-        """Finalizer, annotations and first phase."""
+        """Set finalizer, annotations and the first phase."""
         document = deep_copy(kubevirt)
         annotations = document["metadata"].setdefault("annotations", {})
         wanted = {labels.LATEST_API_VERSION: "v1", labels.STORAGE_API_VERSION: "v1"}
@@ -169,7 +169,7 @@ class KubeVirtController:
         return RequeueAfter(max(1.0, min(RESYNC_SECONDS, until_renewal)))
 
     async def _certificates(self, kubevirt: JsonObject) -> certificates.CertificatePlan:
-        """Issue and renew certificates, publish the authorities."""
+        """Issue and renew certificates, and publish the authorities."""
         namespace = self._settings.namespace
         plan = certificates.plan(
             CERTIFICATES,
@@ -208,7 +208,7 @@ class KubeVirtController:
     # Reading and reporting.
 
     def _is_ours(self, kubevirt: JsonObject) -> bool:
-        """Only the oldest object of the operator's namespace counts."""
+        """Whether the object is the oldest of the operator's namespace: others are ignored."""
         if meta.namespace(kubevirt) != self._settings.namespace:
             return False
         candidates = self._caches.kubevirts.list(self._settings.namespace)
@@ -271,7 +271,7 @@ class KubeVirtController:
         )
 
     async def _by_name(self, resource: ResourceType, namespace: str) -> dict[str, JsonObject]:
-        """What the API server has, not the cache: certificates must never be issued twice."""
+        """Read from the API server, not from the cache: a certificate must never be issued twice."""
         found = await self._client.list(resource, namespace, label_selector=KUBEVIRT.selector)
         return {meta.name(document): document for document in found.get("items") or []}
 

@@ -1,4 +1,4 @@
-"""What ``virtplane install`` applies: the operator, and the object that tells it to install the rest."""
+"""The manifests of ``virtplane install``: the operator, and the KubeVirt object."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class InstallOptions:
 
 
 def install_objects(options: InstallOptions) -> list[JsonObject]:
-    """Everything that must be there before the KubeVirt object, in the order in which it is applied."""
+    """All objects that must exist before the KubeVirt object, in order."""
     namespace = options.namespace
     definition = next(entry for entry in crds.DEFINITIONS if entry.resource is resources.KUBEVIRTS)
     return [

@@ -33,7 +33,7 @@ _NAMESPACED_KINDS = ("Secret", "ConfigMap", "Service", "ServiceAccount", "Deploy
 
 
 def installed_version() -> str:
-    """The version of this product, as status fields write it."""
+    """The version of this product in status fields."""
     return f"v{__version__}"
 
 
@@ -47,7 +47,7 @@ class VirtOperator:
     name = "virt-operator"
 
     async def run(self, context: Context) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         client = context.client(self.name)
         compact = context.settings.get("layout") == "compact"
         gate = context.settings.get("components_may_start")
@@ -101,7 +101,7 @@ class VirtOperator:
             kubelet_root=str(context.settings.get("kubelet_root") or KUBELET_ROOT),
             require_webhook_certificate=bool(context.settings.get(REQUIRE_WEBHOOK_CERTIFICATE)),
         )
-        # In the compact layout the control plane is this very process: it is ready when its parts say so.
+        # In the compact layout the control plane is this process: it is ready when its components are.
         compact = settings.layout == "compact"
         reconciler = KubeVirtController(
             client,
@@ -121,7 +121,7 @@ class VirtOperator:
 
 
 async def _open(mirror: CertificateMirror, gate: asyncio.Event) -> None:
-    """Let the other components of this process start once their certificates are there."""
+    """Start the other components of this process once their certificates exist."""
     await mirror.complete.wait()
     gate.set()
     await asyncio.Event().wait()

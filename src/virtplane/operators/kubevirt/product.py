@@ -1,4 +1,4 @@
-"""KubeVirt, as operators know a product."""
+"""KubeVirt as a product of the operator kit."""
 
 from __future__ import annotations
 

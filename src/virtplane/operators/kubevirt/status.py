@@ -1,4 +1,4 @@
-"""The KubeVirt object's status: conditions, phase and versions, from what is observed. Pure."""
+"""The KubeVirt object's status: conditions, phase and versions, from the observed state. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TEXTS: Mapping[Stage, StageText] = {
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What is installed: version and registry of the images, and a digest of all parameters."""
+    """The installed version: version and registry of the images, and a digest of all parameters."""
 
     version: str
     registry: str
@@ -58,7 +58,7 @@ def next_status(current: JsonObject, stage: Stage, version: Version, generation:
 
 
 def failed_status(current: JsonObject, reason: str, message: str, now: str) -> JsonObject:
-    """The status after something could not be brought about."""
+    """The status after a failed reconcile."""
     status = deep_copy(current)
     conditions = get_list(current, "conditions")
     status["conditions"] = with_condition(conditions, reasons.SYNCHRONIZED, "False", reason, message, now)

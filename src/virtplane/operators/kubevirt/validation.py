@@ -1,4 +1,4 @@
-"""What the KubeVirt object may say: pure functions behind the operator's webhooks."""
+"""Validation of the KubeVirt object: pure functions for the operator's webhooks."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def review_delete(kubevirt: JsonObject, present: Sequence[str]) -> Response:
 
 
 def unreadable(new: JsonObject) -> Response | None:
-    """The refusal of an object that is none of KubeVirt's kind; None where it can be read."""
+    """The refusal of an object that does not decode as a KubeVirt; None if it does."""
     found = schema_causes(_KIND, new)
     if found:
         return Response.refuse(found)
@@ -116,7 +116,7 @@ def _lengths_of_time(spec: JsonObject) -> Iterator[str]:
 
 
 def placement_probes(new: JsonObject, old: JsonObject) -> Iterator[tuple[ResourceType, JsonObject]]:
-    """Workloads to create by dry run: what the API server says of them, it says of the changed placements."""
+    """Workloads to create by dry run: the API server's errors about them are about the changed placements."""
     for part, resource in (("infra", resources.DEPLOYMENTS), ("workloads", resources.DAEMON_SETS)):
         wanted = get_object(new, "spec", part)
         placement = wanted.get("nodePlacement")

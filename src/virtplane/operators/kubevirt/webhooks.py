@@ -77,16 +77,23 @@ class OperatorWebhooks:
             await runner.cleanup()
 
     async def _wait_for_proxy(self) -> ProxySettings:
-        """How the API server vouches for itself; asked for until it says so."""
+        """Wait until the API server has published the CA of its front proxy."""
         while True:
             try:
                 found = await self._client.get(resources.CONFIG_MAPS, PROXY_CONFIG, "kube-system")
                 proxy = ProxySettings.of(found)
                 if proxy.authorities:
                     return proxy
-                logger.warning("ConfigMap kube-system/%s names no front proxy authority", PROXY_CONFIG)
+                logger.warning(
+                    "no webhook is served yet: ConfigMap kube-system/%s has no front proxy CA; trying again",
+                    PROXY_CONFIG,
+                )
             except (errors.StatusError, ConnectionFailed) as error:
-                logger.warning("ConfigMap kube-system/%s cannot be read: %s", PROXY_CONFIG, error)
+                logger.warning(
+                    "no webhook is served yet: ConfigMap kube-system/%s cannot be read, trying again: %s",
+                    PROXY_CONFIG,
+                    error,
+                )
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _handle(self, request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""What a component of KubeVirt is made of, apart from its code."""
+"""A component of KubeVirt, except for its code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from virtplane.operators.kubevirt.product import ACCESS
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One component: the least that it may do, and what its pods need."""
+    """One component: its minimal rights, and the settings of its pods."""
 
     name: str
     account: str

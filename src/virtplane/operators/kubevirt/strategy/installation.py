@@ -1,4 +1,4 @@
-"""KubeVirt's installation as a whole."""
+"""All objects of KubeVirt's installation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def installation(parameters: Parameters) -> Installation:
 
 
 def user_patches(spec: JsonObject) -> Callable[[JsonObject], JsonObject]:
-    """Applies ``spec.customizeComponents.patches`` to what they name; it raises BadCustomization."""
+    """Returns a function that applies ``spec.customizeComponents.patches``; it raises BadCustomization."""
     return customizer(get_list(spec, "customizeComponents", "patches"), KUBEVIRT.customizer_annotation)
 
 

@@ -1,4 +1,4 @@
-"""Who reads the components' metrics: the account of the cluster's Prometheus."""
+"""The rights of the cluster's Prometheus to read the components' metrics."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def monitoring(parameters: Parameters) -> list[JsonObject]:
 
 
 def metrics_rule() -> JsonObject:
-    """The right to read the metrics of components."""
+    """The rule that allows reading metrics of components."""
     return path_rule(METRICS_PATH, ("get",))

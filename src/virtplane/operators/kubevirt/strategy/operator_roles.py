@@ -1,4 +1,4 @@
-"""What virt-operator itself may do."""
+"""The rights of virt-operator itself."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def operator_rules(namespace: str) -> list[JsonObject]:
         rule("authorization.k8s.io", "subjectaccessreviews", ("create",)),
         metrics_rule(),
         rule("core", "serviceaccounts", ("impersonate",), [component.account for component in INSTALLED]),
-        # The compact layout tells the server which node its components run on.
+        # In the compact layout, impersonating requests state the node that the components run on.
         rule("authentication.k8s.io", "userextras/authentication.kubernetes.io/node-name", ("impersonate",)),
         *_without_duplicates(granted),
         *_user_rights(),
@@ -61,7 +61,7 @@ def operator_rules(namespace: str) -> list[JsonObject]:
 
 
 def _user_rights() -> list[JsonObject]:
-    """Rights that the user roles grant; nobody may grant what he does not have."""
+    """The rights of the user roles: the operator can grant only rights that it has itself."""
     groups = (
         "kubevirt.io subresources.kubevirt.io snapshot.kubevirt.io backup.kubevirt.io export.kubevirt.io"
         " clone.kubevirt.io instancetype.kubevirt.io pool.kubevirt.io migrations.kubevirt.io"

@@ -1,4 +1,4 @@
-"""What an installation's objects depend on."""
+"""The parameters of an installation's objects."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class Parameters:
 
     @property
     def component_selector(self) -> Mapping[str, str]:
-        """Labels of the pods behind virt-api's service."""
+        """The labels of the pods of virt-api's service."""
         return {"kubevirt.io": "virt-operator" if self.layout == "compact" else "virt-api"}

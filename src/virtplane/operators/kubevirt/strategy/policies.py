@@ -1,4 +1,4 @@
-"""Validating admission policies: who may change what of nodes and of launchers."""
+"""ValidatingAdmissionPolicies: who may change what on nodes and launcher pods."""
 
 from __future__ import annotations
 
@@ -96,14 +96,14 @@ _KINDS = "['virt-launcher', 'hotplug-disk']"
 
 
 def _label(of: str) -> str:
-    """The kind of component that a pod says it is, where only virt-controller may say so."""
+    """The label of a pod's kind of component, if only virt-controller may set that value."""
     metadata = f"{of}.metadata"
     has = f"has({metadata}.labels) && '{labels.APP}' in {metadata}.labels"
     return f"{has} && {metadata}.labels['{labels.APP}'] in {_KINDS} ? {metadata}.labels['{labels.APP}'] : ''"
 
 
 def _owners(of: str) -> str:
-    """The UIDs of the instances by which a pod says it is controlled."""
+    """The UIDs of the instances in a pod's controller references."""
     mine = (
         "o.kind == 'VirtualMachineInstance' && o.apiVersion.startsWith('kubevirt.io/')"
         " && has(o.controller) && o.controller"
@@ -131,9 +131,8 @@ _LAUNCHER_VALIDATIONS: tuple[tuple[str, str], ...] = (
 
 
 def launcher_restriction(namespace: str) -> list[JsonObject]:
-    """The policy and its binding: nobody but virt-controller makes a pod pass for a launcher.
-
-    See docs/decisions/014.
+    """The policy and its binding: only virt-controller may create pods that count as launchers. See
+    docs/decisions/014.
     """
     user = f"system:serviceaccount:{namespace}:{virt_controller.COMPONENT.account}"
     policy = {

@@ -1,4 +1,4 @@
-"""How components are reached, and what goes before what users run."""
+"""The services of the components, and their PriorityClass."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _PRIORITY_TEXT = "This priority class should be used for core kubevirt component
 
 
 def made_for(namespace: str) -> Workloads:
-    """Makes KubeVirt's workloads and services in a namespace."""
+    """The `Workloads` that create KubeVirt's workloads and services in a namespace."""
     return Workloads(KUBEVIRT, namespace, {PROMETHEUS: "true", ALLOW_CLUSTER_SERVICES: "true"})
 
 
 def priority_class() -> JsonObject:
-    """Components go before what users run."""
+    """The PriorityClass of the components."""
     return workloads.priority_class(KUBEVIRT, PRIORITY_CLASS, _PRIORITY_TEXT)
 
 
 def services(parameters: Parameters) -> list[JsonObject]:
-    """How components are reached: virt-api, the operator's webhooks and everybody's metrics."""
+    """The services of virt-api, of the operator's webhooks, and of metrics."""
     made = made_for(parameters.namespace)
     metrics = made.service("kubevirt-prometheus-metrics", {PROMETHEUS: "true"}, "metrics", "metrics")
     metrics["metadata"]["labels"][PROMETHEUS] = "true"

@@ -1,4 +1,4 @@
-"""Roles for users: admin, edit, view, migrate and what everybody may do."""
+"""Roles for users: admin, edit, view, migrate and the default role."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ _EXPAND = rule(_SUB, "expand-vm-spec", ("update",))
 
 
 def user_roles(*, aggregate: bool) -> list[JsonObject]:
-    """Roles and their bindings. With `aggregate` they become part of the cluster's admin, edit and view."""
+    """The roles and their bindings. With `aggregate` they are aggregated to the cluster's admin, edit and
+    view.
+    """
     return [
         default_role(),
         ACCESS.bind_cluster_role("kubevirt.io:default", [_AUTHENTICATED], labels=_BOOTSTRAP)
@@ -91,7 +93,7 @@ def user_roles(*, aggregate: bool) -> list[JsonObject]:
 
 
 def default_role() -> JsonObject:
-    """What every authenticated user may do."""
+    """The rights of every authenticated user."""
     document = ACCESS.cluster_role(
         "kubevirt.io:default",
         [_READ_INSTALLATION, rule(_SUB, "version guestfs", ("get", "list"))],

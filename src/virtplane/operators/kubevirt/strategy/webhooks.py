@@ -225,13 +225,13 @@ OPERATOR_VALIDATORS: tuple[Webhook, ...] = (
 
 
 def operator_webhooks(parameters: Parameters) -> list[JsonObject]:
-    """The configuration that guards the KubeVirt object."""
+    """The webhook configuration for the KubeVirt object."""
     operator = _endpoint(OPERATOR_SERVICE, OPERATOR_SECRET, parameters)
     return [operator.validating("virt-operator-validator", OPERATOR_VALIDATORS)]
 
 
 def api_webhooks(parameters: Parameters) -> list[JsonObject]:
-    """The configurations of virt-api's webhooks; applied once it answers."""
+    """The configurations of virt-api's webhooks, which are applied when virt-api is ready."""
     validators = VALIDATORS
     if parameters.layout == "compact":
         validators += (_control_plane_eviction(parameters.namespace),)
@@ -240,7 +240,7 @@ def api_webhooks(parameters: Parameters) -> list[JsonObject]:
 
 
 def api_services(parameters: Parameters) -> list[JsonObject]:
-    """Registration of the aggregated group of subresources."""
+    """The APIServices of the aggregated group of subresources."""
     api = _endpoint(API_SERVICE, API_SECRET, parameters)
     return [
         api.aggregated("virt-api-aggregator", SUBRESOURCES_GROUP, version)

@@ -1,4 +1,4 @@
-"""Deployments of the control plane and the DaemonSet of the node component."""
+"""The Deployments of the control plane and the DaemonSet of virt-handler."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REQUIRE_CERTIFICATE = "--require-webhook-certificate"
 
 
 def workloads(parameters: Parameters) -> list[JsonObject]:
-    """Everything that runs, apart from the operator itself."""
+    """All workloads except the operator itself."""
     objects: list[JsonObject] = []
     if parameters.layout == "distributed":
         for component in INSTALLED:
@@ -42,7 +42,7 @@ def workloads(parameters: Parameters) -> list[JsonObject]:
 
 
 def replica_count(name: str, parameters: Parameters) -> int:
-    """How many pods a Deployment has: what the user set, or by the number of nodes."""
+    """The replicas of a Deployment: the user's setting, or depending on the number of nodes."""
     wanted = get_int(parameters.spec, "infra", "replicas")
     if wanted:
         return wanted
@@ -132,7 +132,8 @@ def _handler(parameters: Parameters) -> JsonObject:
         volumes.append({"name": name, "hostPath": {"path": path, "type": kind}})
         mount = {"name": name, "mountPath": path, "mountPropagation": propagation}
         if name == "kubelet":
-            mount["mountPath"] = KUBELET_ROOT  # virt-handler finds it there, wherever the node has it
+            # the path at which virt-handler finds it, wherever it is on the node
+            mount["mountPath"] = KUBELET_ROOT
         container["volumeMounts"].append(mount)
     spec = _pod_spec("virt-handler", container, volumes)
     spec["hostPID"] = True

@@ -1,4 +1,4 @@
-"""virt-api: what it may do and what its pods need."""
+"""virt-api: its rights and the settings of its pods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from virtplane.operators.kubevirt.strategy.components import rights
 
 
 def _cluster_rules() -> list[JsonObject]:
-    """virt-api: reads what webhooks and subresources look up; changes machines and instances."""
+    """virt-api: reads objects for webhooks and subresources; changes VMs and instances."""
     return [
         rule("core", "pods", ("get", "list", "delete", "patch")),
         rule(

@@ -1,4 +1,4 @@
-"""virt-controller: what it may do and what its pods need."""
+"""virt-controller: its rights and the settings of its pods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from virtplane.operators.kubevirt.strategy.components import rights
 
 
 def _cluster_rules() -> list[JsonObject]:
-    """virt-controller: everything that becomes of machines."""
+    """virt-controller: all objects that it makes for VMs."""
     return [
         rule("core", "namespaces", ("get", "list", "watch", "patch")),
         rule("policy", "poddisruptionbudgets", ("get", "list", "watch", "delete", "create", "patch")),
@@ -90,7 +90,9 @@ def _cluster_rules() -> list[JsonObject]:
 
 
 def namespace_rules() -> list[JsonObject]:
-    """virt-controller in the namespace of the installation: how exports are reached from outside."""
+    """virt-controller in the namespace of the installation: the objects through which exports are reached
+    from outside.
+    """
     return [
         rule("core", "secrets", READ),
         rule("networking.k8s.io", "ingresses", READ),

@@ -1,4 +1,4 @@
-"""virt-exportproxy: what it may do. Nothing runs under its account yet."""
+"""virt-exportproxy: its rights. No pods run under its account yet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from virtplane.operators.kubevirt.strategy.components import rights
 
 
 def _cluster_rules() -> list[JsonObject]:
-    """virt-exportproxy: finds exports."""
+    """virt-exportproxy: reads exports."""
     return [
         rule("export.kubevirt.io", "virtualmachineexports", READ),
         rule("kubevirt.io", "kubevirts", ("list", "watch")),

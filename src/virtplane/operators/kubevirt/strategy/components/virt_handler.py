@@ -1,4 +1,4 @@
-"""virt-handler: what it may do and what its pods need."""
+"""virt-handler: its rights and the settings of its pods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from virtplane.operators.kubevirt.strategy.components import rights
 
 
 def _cluster_rules() -> list[JsonObject]:
-    """virt-handler: reports its guests and its node."""
+    """virt-handler: reports on its guests and its node."""
     return [
         rule("kubevirt.io", "virtualmachineinstances", ("update", "patch", "list", "watch")),
         rule("core", "nodes", ("patch", "list", "watch", "get")),
