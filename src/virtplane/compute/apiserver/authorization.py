@@ -111,7 +111,7 @@ def peer_common_name(certificate: object) -> str:
 
 
 def is_open(path: str) -> bool:
-    """Whether a path may be read by anybody."""
+    """Whether every user may read the path."""
     if path in _OPEN_PATHS or path.startswith("/openapi/v3/"):
         return True
     bases = [f"/apis/{SUBRESOURCES_GROUP}/{version}" for version in SUBRESOURCES_VERSIONS]
@@ -147,7 +147,9 @@ class Authorizer:
         self._client = client
 
     async def refusal(self, user: User, wanted: JsonObject) -> str:
-        """Why the user may not; empty when he may. Raises StatusError when nobody can tell."""
+        """Why the user is not authorized; empty if he is. Raises StatusError if the API server cannot
+        tell.
+        """
         spec: JsonObject = {"user": user.name, "groups": list(user.groups), "resourceAttributes": wanted}
         if user.extra:
             spec["extra"] = {key: list(values) for key, values in user.extra.items()}

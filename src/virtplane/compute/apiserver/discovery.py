@@ -1,4 +1,4 @@
-"""What virt-api says about itself: groups, resources, version, health."""
+"""Discovery of virt-api: groups, resources, version, health."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The webhook that guards launcher and attachment pods from being evicted under a running guest.
+"""The webhook that prevents the eviction of launcher and attachment pods of running guests.
 
-In the compact layout it guards the control plane, too: the one pod that answers this webhook leaves a drained
-node last, because without it no launcher could be evicted there.
+In the compact layout it protects the control plane's pod as well: as the only pod that serves this webhook,
+it must be evicted last from a drained node.
 
-Every refusal has status 429, so that whoever drains a node tries again. A guest that should move is marked
-with the node it is to leave; the controllers (or somebody else, for strategy External) then move it.
+Every refusal has status 429, so that `kubectl drain` retries. A guest to migrate is marked with the node that
+it must leave; the controllers then migrate it (for strategy External, an external controller does).
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class EvictionWebhook:
         try:
             instance = decode(VirtualMachineInstance, vmi)
         except UnfitDocument as error:
-            # Its guest may be lost by an eviction; whoever drains the node sees what holds it up.
+            # The eviction could end the guest; the refusal shows the administrator what blocks the drain.
             return f"the instance has to be corrected first: {error}"
         verdict = evaluate(instance, pod, config.eviction_strategy)
         if verdict.mark:
@@ -131,7 +131,7 @@ class EvictionWebhook:
         return verdict.refusal
 
     async def _control_plane_refusal(self, pod: JsonObject) -> str:
-        # The instances tell, not pods: anybody may label a pod as a launcher.
+        # Check the instances, not the pods: every user may label a pod as a launcher.
         instances = await self._client.list(kinds.VIRTUAL_MACHINE_INSTANCES)
         return control_plane_refusal(pod, get_list(instances, "items"))
 

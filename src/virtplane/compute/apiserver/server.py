@@ -79,7 +79,7 @@ async def _serve(
             site = web.TCPSite(runner, None, port, ssl_context=tls, reuse_port=True)
             await site.start()
             serving.set()
-            logger.info("Serving on port %d", port)
+            logger.info("virt-api serves on port %d", port)
             await _until_changed(client, certificates, files)
             await site.stop()
     finally:
@@ -103,7 +103,7 @@ async def _files(client: Client, certificates: Path) -> _Files | None:
         stat = await asyncio.to_thread((certificates / "tls.crt").stat)
         await asyncio.to_thread((certificates / "tls.key").stat)
     except (StatusError, ConnectionFailed, OSError) as error:
-        logger.info("Not ready to serve: %s", error)
+        logger.info("virt-api does not serve yet, trying again: %s", error)
         return None
     return _Files(stat.st_mtime_ns, ProxySettings.of(config))
 
@@ -125,10 +125,10 @@ async def _until_changed(client: Client, certificates: Path, files: _Files) -> N
 
 
 class Served:
-    """Everything that the server answers with. `proxy` changes when the API server's settings do.
+    """The state of the server. `proxy` changes with the API server's settings.
 
-    With `webhooks_need_certificate`, webhooks answer the API server alone: it must show them the certificate
-    of its front proxy, which it does only where it was configured to (KubeVirt's webhooks answer anybody).
+    With `webhooks_need_certificate`, webhooks accept only the API server, which must send the certificate of
+    its front proxy; it does so only if configured to (KubeVirt's webhooks accept every client).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The paths under which the API server asks for admission."""
+"""The paths of virt-api's admission webhooks."""
 
 from __future__ import annotations
 

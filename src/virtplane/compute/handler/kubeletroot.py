@@ -21,7 +21,7 @@ def require(pods: Path, pod_uid: str, node: str, mountinfo: str) -> None:
     found = root_in(mountinfo, pod_uid)
     where = f"its file systems say {found}" if found else "where could not be found out"
     raise CannotRun(
-        f"The kubelet of node {node} keeps its pods elsewhere than virtplane was told: {where}."
+        f"The kubelet of node {node} keeps its pods in another directory than configured: {where}."
         f" Look at the kubelet's --root-dir, then: virtplane install --kubelet-root {found or 'DIR'}"
     )
 

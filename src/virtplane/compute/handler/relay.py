@@ -22,7 +22,8 @@ _CHUNK = 65536
 class Relay:
     """A connection to the socket `path` of a launcher for one client, who finds it at `address`.
 
-    Making one raises OSError where nobody listens on `path`. It lasts until either side ends it or ``cut``.
+    The constructor raises OSError if no process listens on `path`. It lasts until either side ends it or
+    ``cut``.
     """
 
     def __init__(self, path: Path) -> None:

@@ -23,8 +23,8 @@ async def carry(request: web.Request, folder: Path, name: str, ending: asyncio.E
     """Carry bytes between a websocket and QEMU's socket `name` below the pod's folder `folder`.
 
     It lasts until either side ends or `ending` is set. The websocket ends without a closing handshake, as
-    KubeVirt's do: clients tell by that (their code 1006) that the guest is gone or that somebody else took
-    over, and say so.
+    KubeVirt's do: by that (close code 1006) clients recognize that the guest has ended or another session
+    took over, and report it.
     """
     try:
         with reachable(folder / name, folder) as address:

@@ -17,7 +17,7 @@ _EXIT_USAGE = 2
 
 
 def hold(path: str) -> None:
-    """Listen at `path` until SIGTERM or SIGINT. Raises OSError."""
+    """Listen on a socket at `path` until SIGTERM or SIGINT. Raises OSError."""
     stop = (signal.SIGTERM, signal.SIGINT)
     signal.pthread_sigmask(signal.SIG_BLOCK, stop)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:

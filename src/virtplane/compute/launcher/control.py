@@ -38,7 +38,7 @@ _CHUNK = 65536
 
 
 class _Connection:
-    """One connection, with what was received of an incomplete line and what could not be sent yet."""
+    """One connection, with received bytes of an incomplete line and bytes that are not sent yet."""
 
     def __init__(self, peer: socket.socket) -> None:
         self.socket = peer
@@ -47,7 +47,7 @@ class _Connection:
 
 
 class ControlServer:
-    """Accepts connections and hands each request to `handle`, which returns the answer.
+    """Accepts connections and passes each request to `handle`, which returns the answer.
 
     `on_disconnect` is called when the last connection has ended.
     """
@@ -68,11 +68,11 @@ class ControlServer:
 
     @property
     def connected(self) -> bool:
-        """True while a client is connected."""
+        """Whether a client is connected."""
         return bool(self._connections)
 
     def open(self) -> None:
-        """Listen; the socket gets its final name only now that requests can be served."""
+        """Listen; the socket gets its final name only when requests can be served."""
         first, final = self._settings.initial_socket, self._settings.control_socket
         os.makedirs(os.path.dirname(first), exist_ok=True)
         if os.path.lexists(first):
@@ -94,7 +94,7 @@ class ControlServer:
         except OSError:
             return  # the client has disconnected already
         if len(self._connections) >= CONNECTIONS:
-            # The oldest goes: virt-handler, which always comes last after its restart, must get through.
+            # Close the oldest connection: virt-handler connects last after its restart, and must get through.
             self._drop(self._connections[0])
         peer.setblocking(False)
         connection = _Connection(peer)
@@ -102,7 +102,7 @@ class ControlServer:
         self._selector.register(peer, selectors.EVENT_READ, lambda: self._serve(connection))
 
     def _serve(self, connection: _Connection) -> None:
-        """It can be read from or written to."""
+        """Handle a connection that is readable or writable."""
         self._flush(connection)
         try:
             data = connection.socket.recv(_CHUNK)

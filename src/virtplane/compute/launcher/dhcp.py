@@ -32,7 +32,7 @@ _SO_BINDTODEVICE = 25
 
 
 def open_socket(interface: str) -> socket.socket:
-    """A socket that hears the DHCP requests on `interface` and nothing else."""
+    """A socket that receives only DHCP requests on `interface`."""
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
@@ -42,7 +42,7 @@ def open_socket(interface: str) -> socket.socket:
 
 
 def answer(request: bytes, lease: dict[str, Any]) -> bytes | None:
-    """The reply to one datagram, or None where there is none to send.
+    """The reply to one datagram; None if it is to be ignored.
 
     `lease` has ``mac``, ``address``, ``prefix``, ``server`` and optionally ``routers``, ``routes``
     (destination and gateway), ``dns``, ``search``, ``mtu``, ``hostname``, ``ntp``, ``tftp``, ``bootfile`` and
@@ -69,7 +69,7 @@ def answer(request: bytes, lease: dict[str, Any]) -> bytes | None:
 
 
 def _parse(request: bytes) -> tuple[tuple[Any, ...], dict[int, bytes]] | None:
-    """Fixed fields and options of a well-formed request, else None."""
+    """Fixed fields and options of a request; None if it is malformed."""
     if len(request) < _FIXED.size + 4 or request[0] != 1 or request[_FIXED.size : _FIXED.size + 4] != _MAGIC:
         return None
     options: dict[int, bytes] = {}
@@ -106,7 +106,7 @@ def _reply(fields: tuple[Any, ...], address: bytes, kind: int, lease: dict[str, 
 
 
 def _encoded(code: int, value: bytes) -> bytes:
-    """One option; a long one is continued in another of its code (RFC 3396)."""
+    """One option; a long value is continued in further options of the same code (RFC 3396)."""
     parts = [value[start : start + 255] for start in range(0, len(value), 255)]
     return b"".join(bytes([code, len(part)]) + part for part in parts)
 
@@ -146,7 +146,7 @@ def _netmask(prefix: int) -> bytes:
 
 
 def _classless_routes(lease: dict[str, Any]) -> bytes:
-    """All routes, the default route among them: clients that read option 121 ignore option 3."""
+    """All routes including the default route: clients that read option 121 ignore option 3."""
     everywhere = [("0.0.0.0/0", router) for router in lease.get("routers", ())[:1]]
     encoded = b""
     for destination, gateway in lease.get("routes", everywhere):

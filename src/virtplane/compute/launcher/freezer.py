@@ -1,8 +1,10 @@
-"""virt-freezer: what backup tools run in the launcher's container around a backup (Velero's hooks).
+"""virt-freezer: the program that backup tools run in the launcher's container before and after a backup
+(Velero's hooks).
 
-Its command line is KubeVirt's. A guest without a connected agent, or one that is paused, is left as it is:
-there is nobody to quiesce it, or nothing to quiesce, and the backup goes on. A freeze ends by itself after
-``--unfreezeTimeoutSeconds`` (300 where absent, 0 never). Exit codes: 0 done, 1 failed, 2 wrong arguments.
+Its command line is KubeVirt's. A guest without a connected agent, or one that is paused, is not frozen,
+because its file systems cannot be quiesced or do not change, and the backup continues. A freeze ends by
+itself after ``--unfreezeTimeoutSeconds`` (300 where absent, 0 never). Exit codes: 0 done, 1 failed, 2 wrong
+arguments.
 """
 
 from __future__ import annotations
@@ -26,17 +28,17 @@ _TIMER = 'sleep "$1"; [ "$(cat "$2")" = "$3" ] || exit 0; rm -f "$2"; shift 3; e
 
 
 class Usage(Exception):
-    """The command line makes no sense."""
+    """The command line is invalid."""
 
 
 def freeze(guest: Guest, seconds: int, state: str = _STATE) -> None:
-    """Freeze the guest's file systems, and thaw them in `seconds` at the latest (0: no limit)."""
+    """Freeze the guest's file systems; they are thawed after `seconds` at the latest (0: no limit)."""
     if guest.is_still():
         sys.stderr.write("virt-freezer: the guest is paused: nothing to freeze\n")
         return
     _forget(state)
     if seconds:
-        # Before the freeze: whatever happens to this process, the guest does not stay frozen.
+        # Started before the freeze, so that the guest is thawed even if this process is killed.
         _thaw_later(guest, seconds, state)
     if guest.ask("guest-fsfreeze-status") != "frozen":
         guest.freeze()
@@ -54,7 +56,7 @@ def _forget(state: str) -> None:
 
 
 def _thaw_later(guest: Guest, seconds: int, state: str) -> None:
-    """Leave a process behind that thaws, unless somebody froze or thawed in between."""
+    """Start a process that thaws later, unless the guest was frozen or thawed again in between."""
     token = os.urandom(8).hex()
     descriptor = os.open(state, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with open(descriptor, "w", encoding="ascii") as target:
@@ -65,7 +67,7 @@ def _thaw_later(guest: Guest, seconds: int, state: str) -> None:
 
 
 def run(arguments: list[str], virsh: str | None = None, state: str = _STATE) -> None:
-    """Freeze or thaw. Raises GuestError, and Usage where the arguments are wrong."""
+    """Freeze or thaw. Raises GuestError, and Usage for invalid arguments."""
     found = options(arguments)
     wanted = [name for name in ("freeze", "unfreeze") if found.get(name, "false") in ("", "true")]
     if len(wanted) != 1 or not found.get("name") or not found.get("namespace"):

@@ -1,4 +1,4 @@
-"""The libvirt session daemon: its configuration and its life."""
+"""The libvirt session daemon: configuration, start and end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ max_client_requests = 20
 min_workers = 1
 prio_workers = 2
 """
-# It serves one guest and few callers.
+# Few threads suffice: the daemon serves one guest and few clients.
 
 _DRIVER = "libvirt_driver_qemu.so"
 _DRIVERS = "libvirt/connection-driver"
@@ -43,7 +43,7 @@ _RANDOM_UUID = "/proc/sys/kernel/random/uuid"
 
 
 class LibvirtDaemon:
-    """Starts the daemon with a socket that the launcher made, so that clients may connect at once."""
+    """Starts the daemon with a socket that the launcher has opened, so that clients can connect at once."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -52,12 +52,12 @@ class LibvirtDaemon:
 
     @property
     def pid(self) -> int | None:
-        """The daemon's process, or None when it does not run."""
+        """The daemon's process ID; None if it does not run."""
         return self._pid
 
     @property
     def was_started(self) -> bool:
-        """Whether it runs or did once: a guest may be there even while it is started again."""
+        """Whether the daemon runs or has run: then there may be a guest, even while the daemon restarts."""
         return self._socket is not None
 
     def configure(self) -> None:
@@ -76,7 +76,7 @@ class LibvirtDaemon:
         os.makedirs(os.path.dirname(self._settings.libvirt_socket), exist_ok=True)
 
     def start(self) -> None:
-        """Start the daemon; nothing happens when it runs already."""
+        """Start the daemon unless it runs."""
         if self._pid is not None:
             return
         daemon = libvirt_daemon()
@@ -95,27 +95,27 @@ class LibvirtDaemon:
         )
 
     def reaped(self) -> None:
-        """The process was waited for elsewhere (the launcher reaps all children)."""
+        """Record that the daemon has ended (the launcher reaps all children)."""
         self._pid = None
 
     def terminate(self) -> None:
-        """Ask the daemon to end."""
+        """Send SIGTERM to the daemon."""
         if self._pid is not None:
             os.kill(self._pid, signal.SIGTERM)
 
     def guest_pid(self) -> int | None:
-        """The guest's QEMU, which libvirt left to the launcher; None where no guest runs."""
+        """The process ID of QEMU, whose parent is the launcher; None if no guest runs."""
         for folder in _PID_FILES:
             path = f"{self._settings.runtime_directory}/{folder}/{self._settings.domain}.pid"
             try:
-                # Whatever lies there, the launcher does not wait for it.
+                # Do not block, whatever kind of file is there.
                 descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
                 try:
                     return int(os.read(descriptor, _PID_BYTES))
                 finally:
                     os.close(descriptor)
             except (OSError, ValueError):
-                continue  # libvirt has not written it yet, or has removed it with the guest
+                continue  # libvirt has not written the file yet, or has removed it when the guest ended
         return None
 
     def shut_domain_down(self) -> int | None:
@@ -135,7 +135,7 @@ class LibvirtDaemon:
         return f"{self._settings.home_directory}/libvirt/drivers"
 
     def _offer_one_driver(self) -> None:
-        """The monolithic daemon loads every driver that it finds, and a launcher needs that of QEMU alone."""
+        """Provide only QEMU's driver: the monolithic daemon loads every driver that it finds."""
         driver = next(filter(os.path.exists, _driver_places()), None)
         link = f"{self._drivers}/{_DRIVER}"
         if driver is not None and not os.path.islink(link):
@@ -164,14 +164,14 @@ class LibvirtDaemon:
             "XDG_CACHE_HOME": self._settings.cache_directory,
             "XDG_RUNTIME_DIR": self._settings.runtime_directory,
             "LC_ALL": "C.UTF-8",
-            # A heap for each of its threads would be memory that lies idle; QEMU does not inherit this.
+            # Limit malloc to few arenas: one for each thread wastes memory. QEMU does not inherit this.
             "MALLOC_ARENA_MAX": "1",
             **drivers,
         }
 
 
 def _driver_places() -> list[str]:
-    """Where distributions keep libvirt's drivers: below the libraries, or those of one architecture."""
+    """The directories in which distributions install libvirt's drivers, with or without an architecture."""
     places = []
     for folder in filter(os.path.isdir, _LIBRARIES):
         inside = [folder, *(f"{folder}/{name}" for name in sorted(os.listdir(folder)) if "-linux-" in name)]

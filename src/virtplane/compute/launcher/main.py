@@ -31,7 +31,7 @@ _REPORT_SECONDS = 5.0
 
 
 class Launcher:
-    """One pod's supervisor; ``run`` returns the exit code."""
+    """The supervisor of one launcher pod; ``run`` returns the exit code."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -49,7 +49,7 @@ class Launcher:
         """The guest's QEMU. Read before it ends, when libvirt removes its pid file."""
 
     def run(self) -> int:
-        """Serve until told to exit, or until the guest is gone after a termination signal."""
+        """Run until virt-handler sends `exit`, or until the guest has ended after a termination signal."""
         self._prepare()
         self._control.open()
         while self._exit_code is None:
@@ -100,14 +100,14 @@ class Launcher:
         self._selector.register(server, selectors.EVENT_READ, lambda: self._on_lease_request(interface))
 
     def _on_lease_request(self, interface: str) -> None:
-        """Answer one datagram. Neither what a guest sends nor a failure to answer may end the launcher."""
+        """Answer one datagram. Neither malformed requests nor failed answers may end the launcher."""
         server, lease = self._leases[interface]
         try:
             reply = dhcp.answer(server.recv(dhcp.MAX_DATAGRAM), lease)
             if reply is not None:
                 server.sendto(reply, ("255.255.255.255", dhcp.CLIENT_PORT))
         except OSError as error:
-            # The guest asks again: a link that is down or a full queue pass.
+            # The guest repeats its request: a link that is down or a full queue is temporary.
             sys.stderr.write(
                 f"virt-launcher: a DHCP request on {interface} could not be answered: {error.strerror};"
                 " the guest will repeat it\n"
@@ -160,7 +160,7 @@ class Launcher:
                 self._shutdown_pid = None
                 self._shutdown_at = time.monotonic() + _SHUTDOWN_REPEAT_SECONDS
             elif pid != self._guest_pid or self._kill_at is None:
-                continue  # an orphan of something that ran beside the guest: virt-freezer, kubectl exec
+                continue  # an orphaned child of a program next to the guest: virt-freezer, kubectl exec
             elif self._control.connected:
                 self._kill_at = min(self._kill_at, time.monotonic() + _REPORT_SECONDS)
             else:

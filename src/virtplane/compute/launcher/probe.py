@@ -24,11 +24,11 @@ _SHOWN_BYTES = 4096
 
 
 class Usage(Exception):
-    """The command line makes no sense."""
+    """The command line is invalid."""
 
 
 def split(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Options by name, and the words behind ``--``, which belong to the command in the guest."""
+    """The options by name, and the words after ``--``, which are the command in the guest."""
     if "--" not in arguments:
         return options(arguments), []
     end = arguments.index("--")
@@ -36,7 +36,7 @@ def split(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def ping(guest: Guest) -> int:
-    """Whether the agent answers. A guest that somebody paused counts as healthy: it cannot answer."""
+    """Whether the agent answers. A paused guest counts as healthy, since it cannot answer."""
     if not guest.is_still():
         guest.ask("guest-ping")
     return 0
@@ -66,7 +66,7 @@ def _ended(state: dict[str, object]) -> int:
     for name, stream in (("out-data", sys.stdout), ("err-data", sys.stderr)):
         stream.write(_text(state.get(name)))
     code = state.get("exitcode")
-    # A command that a signal ended has no code.
+    # A command that was ended by a signal has no exit code.
     return code & 0xFF or (1 if code else 0) if isinstance(code, int) else _EXIT_FAILED
 
 
@@ -80,7 +80,7 @@ def _text(data: object) -> str:
 
 
 def run(arguments: list[str], virsh: str | None = None) -> int:
-    """One probe. Raises GuestError, and Usage where the arguments are wrong."""
+    """Run one probe. Raises GuestError, and Usage for invalid arguments."""
     found, rest = split(arguments)
     try:
         domain, seconds = found["domainName"], float(found.get("timeoutSeconds") or 1)

@@ -19,7 +19,7 @@ _READ_BYTES = 64 * 1024
 
 
 class SerialLog:
-    """Reads the pipe in `folder` and writes the files beside it."""
+    """Reads the pipe in `folder` and writes the log files next to it."""
 
     def __init__(self, folder: str, max_bytes: int = MAX_BYTES) -> None:
         self._pipe = f"{folder}/{PIPE}"
@@ -31,16 +31,18 @@ class SerialLog:
         self._is_failing = False
 
     def open(self) -> int:
-        """Make the pipe, before QEMU would make a file of its name. Gives the descriptor to wait for."""
+        """Create the pipe before QEMU creates a file of that name. Returns the descriptor to poll."""
         if os.path.lexists(self._pipe):
             os.unlink(self._pipe)
         os.mkfifo(self._pipe, 0o600)
-        # Open for writing, too: the pipe never ends, and QEMU never finds it without a reader.
+        # Opened for writing, too, so that the pipe always has a reader and a writer.
         self._descriptor = os.open(self._pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         return self._descriptor
 
     def collect(self) -> None:
-        """Move what is in the pipe to the file. What cannot be written is dropped: the guest must go on."""
+        """Copy the content of the pipe to the file. Bytes that cannot be written are dropped: the guest must
+        not block.
+        """
         try:
             data = os.read(self._descriptor, _READ_BYTES)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Paths and options of one launcher."""
+"""The paths and options of one launcher."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EXIT_USAGE = 2
 
 
 class Settings:
-    """What the pod's command line says. Directories are the mount points of the pod's volumes."""
+    """The options of the pod's command line. Directories are mount points of the pod's volumes."""
 
     def __init__(self, options: dict[str, str]) -> None:
         """Take options by name, without their dashes. Raises KeyError, ValueError."""
@@ -29,12 +29,12 @@ class Settings:
 
     @property
     def domain(self) -> str:
-        """libvirt's name of the guest."""
+        """The name of the guest's libvirt domain."""
         return f"{self.namespace}_{self.name}"
 
     @property
     def control_socket(self) -> str:
-        """Where virt-handler connects once the launcher is ready."""
+        """The path of the control socket once the launcher is ready."""
         return f"{self.share_directory}/sockets/launcher-sock"
 
     @property
@@ -44,7 +44,7 @@ class Settings:
 
     @property
     def libvirt_socket(self) -> str:
-        """Where the libvirt daemon answers."""
+        """The path of the libvirt daemon's socket."""
         return f"{self.runtime_directory}/{LIBVIRT_SOCKET}"
 
     @property
@@ -87,7 +87,7 @@ def parse(arguments: list[str]) -> Settings:
 
 
 def program(name: str, folders: str = _PROGRAM_FOLDERS) -> str | None:
-    """The path of an executable in one of `folders`, which colons separate."""
+    """The path of an executable in one of `folders`, which are separated by colons."""
     paths = (os.path.join(folder, name) for folder in folders.split(":") if folder)
     return next((path for path in paths if os.access(path, os.X_OK)), None)
 

@@ -32,11 +32,13 @@ _STILL = ("paused (user)", "paused (migrating)", "paused (starting up)")
 
 
 class GuestError(Exception):
-    """The guest or its agent could not be asked, or did not do what it was asked."""
+    """The guest or its agent did not answer, or has refused a command."""
 
 
 class Guest:
-    """The guest of this container. Every question ends within `seconds` after this object was made."""
+    """The guest of this container. All calls together must end within `seconds` after this object was
+    made.
+    """
 
     def __init__(
         self, domain: str, seconds: float, socket: str = DEFAULT_SOCKET, virsh: str | None = None
@@ -50,27 +52,27 @@ class Guest:
         self._deadline = time.monotonic() + seconds
 
     def is_still(self) -> bool:
-        """Whether the guest is paused although nothing is wrong with it."""
+        """Whether the guest is paused without an error."""
         return self.run("domstate", self._domain, "--reason").strip() in _STILL
 
     def has_agent(self) -> bool:
-        """Whether the guest's agent is connected."""
+        """Whether the guest agent is connected."""
         return _CONNECTED in self.run("dumpxml", self._domain)
 
     def freeze(self) -> None:
-        """Quiesce the guest's file systems."""
+        """Freeze the guest's file systems."""
         self.run("domfsfreeze", self._domain)
 
     def thaw(self) -> None:
-        """End a freeze; nothing happens where there is none."""
+        """Thaw the guest's file systems; no error if they are not frozen."""
         self.run("domfsthaw", self._domain)
 
     def thaw_command(self) -> list[str]:
-        """The command that ends a freeze, for a process that does so later."""
+        """The command line that thaws the guest, for a process that runs it later."""
         return [*self._command, "domfsthaw", self._domain]
 
     def ask(self, command: str, **arguments: Any) -> Any:
-        """What the guest's agent returns for one of its commands. Raises GuestError."""
+        """The answer of the guest agent to one of its commands. Raises GuestError."""
         request: dict[str, Any] = {"execute": command}
         if arguments:
             request["arguments"] = arguments
@@ -82,11 +84,11 @@ class Guest:
             raise GuestError(f"the guest's agent gave no answer to {command}: {error}") from error
 
     def remaining_seconds(self) -> float:
-        """How much of the time is left."""
+        """The seconds that are left."""
         return self._deadline - time.monotonic()
 
     def run(self, *words: str) -> str:
-        """What virsh prints; its errors go to standard error. Raises GuestError."""
+        """The output of virsh; its errors go to standard error. Raises GuestError."""
         environment = {**os.environ, "LC_ALL": "C.UTF-8"}
         with subprocess.Popen(
             [*self._command, *words], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE

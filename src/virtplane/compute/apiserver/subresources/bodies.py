@@ -28,14 +28,14 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
 
 
 async def read_options(request: web.Request, struct: type[ApiStruct] | None = None) -> JsonObject:
-    """The options of a request, with the types of `struct`. Raises StatusError for what is none of them."""
+    """The options of a request, with the types of `struct`. Raises StatusError for invalid ones."""
     return parse_options(await request.read(), struct)
 
 
 def parse_options(body: bytes, struct: type[ApiStruct] | None = None) -> JsonObject:
-    """The options that a body holds; none for an empty one. Raises StatusError for what is no object.
+    """The options in a request body; none if it is empty. Raises StatusError if it is not an object.
 
-    Values are of the types that `struct` declares, or the body is refused; strange names are passed over.
+    Values must have the types of `struct`; unknown fields are ignored.
     """
     if not body.strip():
         return {}

@@ -197,7 +197,7 @@ class Instances:
         return web.Response(status=202)
 
     async def sev_inject(self, request: web.Request) -> web.Response:
-        """Gives a measured guest its secret."""
+        """Set the launch secret of a SEV guest after its measurement."""
         body = await request.read()
         vmi = await self._instance(request)
         refusals.require_running(vmi, "VMI is not running")
@@ -285,7 +285,7 @@ class Instances:
         return await self.cancel(request, await self._instance(request))
 
     async def cancel(self, request: web.Request, vmi: VirtualMachineInstance) -> web.Response:
-        """Takes back the mark of `vmi`. Nodes that are being drained keep it."""
+        """Remove the evacuation mark of `vmi`. Nodes that are being drained keep it."""
         node = vmi.status.evacuation_node_name or vmi.status.node_name
         if not node:
             raise refusals.internal("resource name may not be empty")

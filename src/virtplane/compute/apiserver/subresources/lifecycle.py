@@ -32,7 +32,7 @@ def run_strategy(vm: JsonObject) -> str:
 
 
 def start(vm: JsonObject, vmi: VirtualMachineInstance | None, *, paused: bool) -> Patch | None:
-    """What a start request changes; None when nothing."""
+    """The patch for a start request; None if nothing changes."""
     name = meta.name(vm)
     if refusals.is_live(vmi) and refusals.phase(vmi) not in ("", "Unknown"):
         raise machine_conflict(name, "VM is already running")
@@ -64,7 +64,7 @@ def _requested_start(
 
 
 def stop(vm: JsonObject, vmi: VirtualMachineInstance | None, *, grace_seconds: int | None) -> Patch | None:
-    """What a stop request changes; None when nothing."""
+    """The patch for a stop request; None if nothing changes."""
     name, strategy = meta.name(vm), run_strategy(vm)
     is_live = refusals.is_live(vmi)
     if strategy in ("Always", "Once"):
@@ -87,7 +87,7 @@ def _is_shorter(vmi: VirtualMachineInstance, grace_seconds: int | None) -> bool:
 
 
 def restart(vm: JsonObject, vmi: VirtualMachineInstance | None) -> Patch:
-    """What a restart request changes."""
+    """The patch for a restart request."""
     name, strategy = meta.name(vm), run_strategy(vm)
     if meta.is_condition_true(vm, "VolumesChange"):
         text = "VM recovery required: volumes are being migrated"

@@ -187,7 +187,7 @@ class Machines:
         return web.Response(status=202)
 
     async def memory_dump(self, request: web.Request) -> web.Response:
-        """Asks for a dump of the guest's memory into a claim."""
+        """Handle a request to dump the guest's memory into a claim."""
         options = await read_options(request, vm_status.VirtualMachineMemoryDumpRequest)
         _require_hotplug(await self._instances.settings())
         vm = await self._machine(request)

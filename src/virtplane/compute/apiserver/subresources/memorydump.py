@@ -18,7 +18,7 @@ IN_VAIN = "memory dumps: accepted, but no memory is dumped yet"
 
 
 def claim_to_use(vm: JsonObject, options: JsonObject) -> str:
-    """The claim that the dump goes to: named now, or by an earlier request."""
+    """The claim for the dump: named in this request, or in an earlier one."""
     present = get_object(vm, "status", "memoryDumpRequest")
     associated = get_str(present, "claimName")
     asked = get_str(options, "claimName")
@@ -58,7 +58,7 @@ def request_operations(vm: JsonObject, claim: str) -> list[JsonObject]:
 
 
 def removal_operations(vm: JsonObject) -> list[JsonObject]:
-    """Operations that note that the claim is to be detached."""
+    """The operations that record the removal of the claim."""
     present = get_object(vm, "status", "memoryDumpRequest")
     claim = get_str(present, "claimName")
     if not claim:

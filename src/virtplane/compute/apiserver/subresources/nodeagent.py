@@ -77,7 +77,9 @@ class NodeAgents:
     async def request(
         self, vmi: VirtualMachineInstance, method: str, action: str, body: bytes = b""
     ) -> Reply:
-        """Asks the agent for an action. Raises StatusError where there is none, NodeAgentError otherwise."""
+        """Send a request to virt-handler. Raises StatusError if the node has none, NodeAgentError
+        otherwise.
+        """
         url = f"{await self.base_url(vmi)}/{action}"
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
         try:
@@ -129,7 +131,7 @@ class NodeAgents:
 
 
 def _noting_refusals(texts: list[str]) -> aiohttp.TraceConfig:
-    """What the server says when it refuses a websocket, put into `texts`: aiohttp's errors lack it."""
+    """Adds the server's message to `texts` when it refuses a websocket: aiohttp's errors lack it."""
 
     async def note(
         _session: aiohttp.ClientSession, _context: object, answered: aiohttp.TraceRequestEndParams

@@ -1,4 +1,4 @@
-"""What a VM or an instance depends on, as a tree of object references."""
+"""The objects that a VM or an instance depends on, as a tree of references."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def port_number(text: str) -> int:
 
 
 def guest_address(vmi: VirtualMachineInstance, pods: Iterable[JsonObject], claimed: str) -> str:
-    """Where the guest is reached: at one of its pod's addresses, or else nowhere (empty).
+    """The guest's address: one of its pod's, or empty if there is none.
 
     `claimed` is what the instance's status says. The guest's agent has a part in that, so that it only
     chooses among the pod's addresses, which the node gave out; never one that the node has itself.

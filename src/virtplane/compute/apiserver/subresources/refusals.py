@@ -80,7 +80,7 @@ def check_unpause(vmi: VirtualMachineInstance, machine: VirtualMachineStatus | N
 
 
 def check_softreboot(vmi: VirtualMachineInstance) -> None:
-    """Whether the guest can be asked to restart."""
+    """Refuse unless the guest can be asked to reboot."""
     require_running(vmi)
     if is_paused(vmi):
         raise instance_conflict(vmi, "VMI is paused")
@@ -90,7 +90,7 @@ def check_softreboot(vmi: VirtualMachineInstance) -> None:
 
 
 def check_guest_agent(vmi: VirtualMachineInstance) -> None:
-    """Whether the guest's agent can be asked."""
+    """Refuse unless the guest agent is connected."""
     require_running(vmi, "VMI is not running")
     if not is_true(vmi.status.conditions, "AgentConnected"):
         raise instance_conflict(vmi, "VMI does not have guest agent connected")

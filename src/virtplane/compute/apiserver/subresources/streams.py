@@ -31,8 +31,8 @@ async def splice(
 ) -> None:
     """Copies both ways until one side ends.
 
-    virt-handler ends its side without a closing handshake, and so the client's side ends: clients tell by
-    that that the guest is gone or that somebody else took over.
+    Like virt-handler's side, the client's side ends without a closing handshake: this tells clients that the
+    guest has ended or that another session took over.
     """
     await _first_of(_copy(client, upstream), _copy(upstream, client))
     if request.transport is not None:

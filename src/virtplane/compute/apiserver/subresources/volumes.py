@@ -13,7 +13,7 @@ _SOURCES = (("persistentVolumeClaim", "claimName"), ("dataVolume", "name"))
 
 
 def checked_add(options: JsonObject) -> JsonObject:
-    """The options of an add request as they are carried out. Raises StatusError for missing ones."""
+    """The options of an add request, with defaults. Raises StatusError if some are missing."""
     if not get_str(options, "name"):
         raise errors.bad_request("AddVolumeOptions requires name to be set")
     if not isinstance(options.get("disk"), dict):
@@ -29,7 +29,7 @@ def checked_add(options: JsonObject) -> JsonObject:
 
 
 def source_name(volume: JsonObject) -> str:
-    """The claim or DataVolume behind a volume."""
+    """The name of the claim or DataVolume of a volume."""
     for source, key in _SOURCES:
         if source in volume:
             return get_str(volume, source, key)
@@ -60,7 +60,9 @@ def add_operations(
 
 
 def remove_operations(spec: JsonObject, name: str, prefix: str, conflict: Conflict) -> list[JsonObject]:
-    """Operations that take the volume `name` (or the one of that claim) and its disk out of `spec`."""
+    """The operations that remove the volume `name` (or the volume with that claim) and its disk from
+    `spec`.
+    """
     volumes = get_list(spec, "volumes")
     found = next((item for item in volumes if name in (item.get("name"), source_name(item))), None)
     if found is None:

@@ -115,7 +115,7 @@ class VmController:
             except UnfitDocument as failure:
                 error = SyncError(INVALID, str(failure))
         if error is not None:
-            logger.info("VM %s/%s: %s", *key, error.message)
+            logger.info("syncing VM %s/%s failed: %s", *key, error.message)
         await self._update_status(key, work, vmi, error)
         if vmi is not None:
             await self._release_instance(vmi)
@@ -124,7 +124,7 @@ class VmController:
         return RequeueAfter(wait) if wait > 0 else DONE
 
     async def _own_instance(self, vm: VirtualMachine) -> VirtualMachineInstance | None:
-        """The VM's instance; one without an owner is adopted, somebody else's is not touched.
+        """The VM's instance; one without an owner is adopted, one of another owner is left alone.
 
         Raises UnfitDocument, StatusError.
         """

@@ -91,7 +91,7 @@ class VmiController:
                     raise
                 error = SyncError("FailedCreate", failure.message)
                 if not is_forbidden(failure):
-                    logger.warning("instance %s/%s: %s", *key, failure.message)
+                    logger.warning("syncing instance %s/%s failed, trying again: %s", *key, failure.message)
         await self._update_status(vmi, self._surroundings(vmi, own, storage, error))
         if error is not None and error.retries:
             return RequeueAfter(_RETRY_SECONDS)

@@ -1,7 +1,8 @@
 """Device plugins: ``devices.kubevirt.io/kvm``, ``…/tun`` and ``…/vhost-net`` as schedulable resources.
 
 Each plugin serves the kubelet's DevicePlugin interface on a socket of its own and registers it. When the
-kubelet restarts it empties the folder and makes its socket anew; the plugin notices and registers again.
+kubelet restarts it deletes the sockets in the directory and creates its own again; the plugin detects that
+and registers again.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class VolumePreparer:
     """Prepares the volumes of one pod.
 
     `root` is the launcher's file system, `scratch` the folder for what is lost with the pod, `pod` the pod's
-    folders on the node. `on_volume` is told the name of each volume before it is prepared.
+    folders on the node. `on_volume` is called with the name of each volume before it is prepared.
     """
 
     vmi: VirtualMachineInstance
