@@ -1,4 +1,4 @@
-"""The components that ``virtplane run`` knows: an explicit, sorted table."""
+"""The table of components that ``virtplane run`` can start."""
 
 from __future__ import annotations
 

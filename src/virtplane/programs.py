@@ -1,4 +1,4 @@
-"""Where the project's own programs are: beside this Python in an environment, else on the search path."""
+"""Finds the project's own programs: next to this Python in its environment, else in PATH."""
 
 from __future__ import annotations
 

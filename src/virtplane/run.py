@@ -45,7 +45,7 @@ DEFAULT_HEALTH_PORT = ports.HEALTH
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a process was asked to run, and how."""
+    """The components to run in this process, and their options."""
 
     components: tuple[str, ...]
     namespace: str
@@ -131,7 +131,7 @@ def client_factory(options: Options, base: ClientConfig) -> Callable[[str], Clie
 
 
 def base_config(options: Options) -> ClientConfig:
-    """The credentials of this process. Raises ConfigError when there are none."""
+    """The credentials of this process. Raises ConfigError if there are none."""
     if options.kubeconfig or not is_in_cluster():
         return load_kubeconfig(options.kubeconfig or None)
     return in_cluster()
@@ -199,10 +199,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         for refusal in _single_errors(reported) if reported else ():
             logger.error("%s", refusal)
         if others:
-            logger.error("a component failed", exc_info=others)
+            logger.error("a component failed, so this process ends", exc_info=others)
         return EXIT_FAILED
     except Exception:
-        logger.exception("a component failed")
+        logger.exception("a component failed, so this process ends")
         return EXIT_FAILED
     return 0
 

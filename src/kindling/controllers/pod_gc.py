@@ -99,7 +99,7 @@ class PodGarbageCollector:
         return False
 
     async def _remove(self, pod: JsonObject, disruption: str = "") -> None:
-        logger.info("force deleting pod %s/%s", meta.namespace(pod), meta.name(pod))
+        logger.info("deleting pod %s/%s without waiting for its node", meta.namespace(pod), meta.name(pod))
         with ignoring(404, 409):
             if not pod_facts.is_finished(pod):
                 updated = deep_copy(pod)

@@ -223,7 +223,9 @@ class Scheduler:
                 )
                 await self._client.delete(PODS, name, namespace, uid=meta.uid(victim))
             except (StatusError, ConnectionFailed) as error:
-                logger.warning("cannot preempt %s/%s: %s", namespace, name, error)
+                logger.warning(
+                    "deleting pod %s/%s for a pod of higher priority failed: %s", namespace, name, error
+                )
 
     async def _report_failure(self, pod: JsonObject, message: str) -> None:
         current = meta.get_condition(pod, "PodScheduled")

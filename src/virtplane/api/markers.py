@@ -68,7 +68,7 @@ def describe(text: str) -> Meta:
 
 
 def list_map(*keys: str) -> Meta:
-    """A list whose items are told apart by these fields."""
+    """A list whose items are identified by these fields (list type ``map``)."""
     return mark(x_kubernetes_list_type="map", x_kubernetes_list_map_keys=list(keys))
 
 

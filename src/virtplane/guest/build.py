@@ -40,7 +40,7 @@ def build(archive: Path, *, keep_disk: Path | None = None) -> str:
 
 
 def _pack(image: Path, packed: Path) -> None:
-    """qcow2 leaves out the empty parts, and qemu-img's output depends on nothing but its input."""
+    """Convert to qcow2, which omits empty blocks; qemu-img's output is reproducible."""
     subprocess.run(
         ["qemu-img", "convert", "-f", "raw", "-O", "qcow2", str(image), str(packed)],
         check=True,

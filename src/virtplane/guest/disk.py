@@ -25,7 +25,7 @@ LABEL guest
 
 
 class BootLoaderError(Exception):
-    """A tool that writes the disk failed; the message carries its words."""
+    """A tool that writes the disk has failed; the text has its output."""
 
 
 def build(tree: Path, kernel: Path, initramfs: bytes, image: Path) -> None:

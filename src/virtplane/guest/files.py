@@ -1,4 +1,4 @@
-"""Telling what a file is that is to become an image: an archive of images, or a whole disk."""
+"""Detects whether a file to load is an archive of images or a complete disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ISO_DESCRIPTOR = 32769
 
 
 class FileKind(Enum):
-    """What can be loaded."""
+    """The kinds of loadable files."""
 
     ARCHIVE = auto()
     """Images in an OCI or Docker archive."""
@@ -38,11 +38,11 @@ class FileKind(Enum):
 
 
 class NotLoadable(Exception):
-    """A file is neither, or only a part of a disk. The message says what it is and what to do."""
+    """The file is not loadable, or only a part of a disk. The text says why and what to do."""
 
 
 def kind_of(path: Path) -> FileKind:
-    """What the file at `path` is. Raises NotLoadable, OSError."""
+    """Detect the kind of the file at `path`. Raises NotLoadable, OSError."""
     if not path.is_file() and path.exists():
         raise NotLoadable("it is not a file")
     with path.open("rb") as stream:
@@ -78,9 +78,9 @@ def disk_reference(path: Path) -> str:
 
 
 def _check_qcow2(head: bytes) -> None:
-    """Raises NotLoadable for a disk that is not whole without other files, which an image does not hold."""
+    """Raise NotLoadable for a disk that depends on other files, which an image does not contain."""
     if len(head) < 104:
-        raise NotLoadable("it begins like a qcow2 disk, but is cut off")
+        raise NotLoadable("it is a truncated qcow2 disk")
     version, backing = struct.unpack(">IQ", head[4:16])
     (incompatible,) = struct.unpack(">Q", head[72:80])
     if backing:

@@ -122,7 +122,7 @@ def _needed(tree: Path, program: Path) -> dict[str, Path]:
 
 
 def _copy_modules(tree: Path, root: Path) -> None:
-    """Copy `_MODULES` and what they depend on; ``/etc/modules`` lists them in loading order."""
+    """Copy `_MODULES` and their dependencies; ``/etc/modules`` lists them in loading order."""
     releases = sorted((tree / "lib/modules").glob("*")) or sorted((tree / "usr/lib/modules").glob("*"))
     if not releases:
         raise MissingPart("the kernel package has no modules")

@@ -13,7 +13,7 @@ _UBUNTU_KERNEL = "linux-image-virtual"
 
 
 class PackageError(Exception):
-    """A package could not be fetched or unpacked; the message names it and carries apt's words."""
+    """A package could not be fetched or unpacked; the text names it and has apt's output."""
 
 
 def fetch(folder: Path) -> Path:
@@ -28,7 +28,7 @@ def fetch(folder: Path) -> Path:
     try:
         _download(debs)
     except PackageError:
-        # The package lists may be missing or older than what the mirror still holds.
+        # The package lists may be missing, or older than the packages on the mirror.
         _run(["apt-get", "update", "-q"], what="the package lists")
         _download(debs)
     tree = folder / "tree"

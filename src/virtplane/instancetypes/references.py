@@ -33,7 +33,7 @@ _DROPPED_METADATA = ("labels", "annotations", "ownerReferences", "managedFields"
 
 
 class UnexpectedKind(ValueError):
-    """A matcher names a kind that is none of instance types or preferences."""
+    """A matcher names a kind other than instance types or preferences."""
 
 
 class Matchers(ApiStruct, kw_only=True):

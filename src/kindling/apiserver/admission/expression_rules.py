@@ -99,7 +99,7 @@ def _expression(
     *,
     types: Mapping[str, str] | None = None,
 ) -> Iterator[FieldError]:
-    """Errors of one expression; an absent one is somebody else's to report.
+    """Errors of one expression; a missing one is reported by the caller.
 
     `types` are those of the policy's variables, as far as the expression may use them.
     """

@@ -1,4 +1,4 @@
-"""Images that stand for more than their layers are for the service accounts that the administrator names.
+"""Reserved images: only the service accounts that the administrator names may use them.
 
 The host image shows a container files of the machine. A pod may use a reserved image when a named account
 asks for it, or when the pod itself runs as one: pods of a Deployment or DaemonSet are created by controllers.

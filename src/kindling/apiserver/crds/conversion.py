@@ -127,6 +127,6 @@ class WebhookConverter:
 
 
 def _without_revision(obj: JsonObject) -> JsonObject:
-    """An object as webhooks see it: they are told nothing of where it is stored."""
+    """An object as webhooks get it: without its resourceVersion and other data about its storage."""
     metadata = {key: value for key, value in meta.metadata(obj).items() if key != "resourceVersion"}
     return {**obj, "metadata": metadata}

@@ -212,7 +212,7 @@ def resource_definitions(
 ) -> list[ResourceDefinition]:
     """What the server offers for an established definition.
 
-    Objects stored before revision `fresh_since` may not have the form that the schemas ask for.
+    Objects stored before revision `fresh_since` may not fit the schemas.
     """
     group = get_str(crd, "spec", "group")
     stored_in = storage_version(crd)

@@ -82,7 +82,7 @@ class Http2Connection(asyncio.Protocol):
             for event in self.h2.receive_data(data):
                 self._on_event(event)
         except ProtocolError as error:
-            _LOG.debug("an HTTP/2 connection is closed: %s", error)
+            _LOG.debug("an HTTP/2 connection is closed, because the client violates the protocol: %s", error)
             self._end(error.error_code)
         self.flush()
 

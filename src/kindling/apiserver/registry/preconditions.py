@@ -60,7 +60,7 @@ def _unsigned_problem(text: str) -> str:
 
 
 def parse_read_version(text: str, *, is_list: bool = False) -> int:
-    """The number of the resourceVersion of a get, list or watch; StatusError when it is none: 400 for a
+    """The number of the resourceVersion of a get, list or watch; StatusError if it is invalid: 400 for a
     list, 500 for the others, as Kubernetes answers.
     """
     complaint = _unsigned_problem(text)

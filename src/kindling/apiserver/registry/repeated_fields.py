@@ -18,8 +18,8 @@ class _Pairs(list[tuple[str, Any]]):
 def may_repeat_fields(raw: bytes, encoded: bytes) -> bool:
     """Whether the text of a document, which is `encoded` when written anew, may name a field twice.
 
-    A repeated field is gone from `encoded`, with its quotes. Every other quote of the text is there again,
-    but for those that were written as an escape.
+    A repeated field is missing in `encoded`, together with its quotes, and all other quotes are in it, except
+    those written as escape sequences: so the number of quotes differs.
     """
     if len(encoded) == len(raw.rstrip()):
         return False

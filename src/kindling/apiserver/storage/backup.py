@@ -112,12 +112,12 @@ def _read(path: Path, called: Path) -> Backup:
 
 
 def restore(source: Path, path: Path, place: Callable[[str], None]) -> Restored:
-    """Put the backup `source` in the place of the database `path`, which is kept aside.
+    """Replace the database `path`, which is renamed, by the backup `source`.
 
     `place` then puts other files where they belong; it gets a stamp for the names of what it replaces. A
     restore that is interrupted leaves a mark that keeps the server from starting until it is repeated.
-    Revisions go on after every one that clients may have seen, and all history is gone, so that whoever
-    watches is told to list again. Raises StorageError, also when the database is in use.
+    Revisions continue after the highest that clients may have seen, and the history is dropped, so that
+    watches must list again. Raises StorageError, also when the database is in use.
     """
     backup = read(source)
     guard = files.Guard(path)

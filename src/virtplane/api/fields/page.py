@@ -1,4 +1,4 @@
-"""The page that lists every field. ``python -m virtplane.api.fields.page docs/fields.md`` writes it anew."""
+"""The page that lists every field. ``python -m virtplane.api.fields.page docs/fields.md`` regenerates it."""
 
 from __future__ import annotations
 

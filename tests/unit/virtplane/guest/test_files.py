@@ -59,7 +59,7 @@ def test_archives_and_disks_are_told_apart(tmp_path: Path, content: bytes, kind:
     [
         (qcow2(backing=512), "overlay of another file"),
         (qcow2(incompatible=4), "its data is in another file"),
-        (qcow2()[:40], "cut off"),
+        (qcow2()[:40], "truncated"),
         (b"KDMV" + b"\0" * 1000, "a VMDK disk; make qcow2 or raw of it first: qemu-img convert"),
         (b"vhdxfile", "a VHDX disk"),
         (b"\xfd7zXZ\0" + b"\0" * 1000, "compressed by xz"),

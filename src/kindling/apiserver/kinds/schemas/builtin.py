@@ -38,7 +38,7 @@ class _LazyDefinitions(dict[str, JsonObject]):
 class PublishedDefinitions(Mapping[str, JsonObject]):
     """Described definitions for OpenAPI documents: some root definitions and all they refer to.
 
-    Nothing is kept: each look-up parses anew; documents are made once and cached by whoever makes them.
+    Nothing is kept: each look-up parses anew; callers cache the documents that they make.
     """
 
     def __init__(self, schemas: BuiltinSchemas, roots: tuple[str, ...]) -> None:

@@ -1,8 +1,8 @@
 """Reading the file of definitions (see ``definitions``, which makes it).
 
 Its first line is a JSON header with the places of all definitions; they follow as JSON, first without
-descriptions (for use), then with them (for publishing). The file is mapped into memory: a server holds no
-more of it than somebody asked for, and several servers share that.
+descriptions (for use), then with them (for publishing). The file is mapped into memory: a server's memory
+holds only the parts in use, and several servers share them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SchemasMissing(Exception):
 
 
 class DataFile:
-    """Definitions by name, parsed anew at each look-up."""
+    """The definitions by name; each look-up parses the definition again."""
 
     def __init__(self, content: bytes | mmap.mmap) -> None:
         """Raises SchemasMissing when `content` is not of this release and format."""
