@@ -74,7 +74,10 @@ def wants_upgrade(request: BaseRequest) -> bool:
 
 
 def offers_only_v5(request: BaseRequest) -> bool:
-    """Whether a websocket client offers only protocols that the runtime does not support."""
+    """Whether a websocket client offers only protocols that the runtime does not support.
+
+    Refusing it makes kubectl repeat the request over SPDY, which can close stdin, too.
+    """
     offered = [item.strip() for item in _header(request, "Sec-WebSocket-Protocol").split(",")]
     spoken = {"v4.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io", "v4.base64.channel.k8s.io"}
     return any(offered) and not spoken & set(offered)

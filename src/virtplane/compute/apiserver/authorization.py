@@ -88,9 +88,9 @@ def user_of(headers: Iterable[tuple[str, str]], settings: ProxySettings) -> User
 
 
 def is_front_proxy(transport: object, settings: ProxySettings) -> bool:
-    """Whether the connection was opened with a certificate of the API server's front proxy.
+    """Whether the client certificate is one of the API server's front proxy.
 
-    The TLS context has verified a certificate that is there; no names allowed means all of that authority.
+    The TLS context has verified the certificate. Without allowed names, every name of that CA is accepted.
     """
     found = getattr(transport, "get_extra_info", None)
     certificate = found("peercert") if found is not None else None

@@ -44,7 +44,7 @@ _MACHINE_SUBRESOURCES = (
 
 
 def group() -> JsonObject:
-    """The group that is served. Its name lacks a letter, as clients know it."""
+    """The served group. Its name lacks a letter, as in KubeVirt."""
     versions = [
         {"groupVersion": f"{SUBRESOURCES_GROUP}/{version}", "version": version}
         for version in SUBRESOURCES_VERSIONS
@@ -65,7 +65,7 @@ def groups() -> JsonObject:
 
 
 def resource_list(version: str) -> JsonObject:
-    """The subresources of a version, each as a resource of its own."""
+    """The subresources of a version, each as a resource."""
     names = ["expand-vm-spec"]
     names += [f"virtualmachineinstances/{name}" for name in _INSTANCE_SUBRESOURCES]
     names += [f"virtualmachines/{name}" for name in _MACHINE_SUBRESOURCES]

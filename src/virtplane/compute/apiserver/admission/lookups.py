@@ -1,4 +1,4 @@
-"""What webhooks look up in the cluster."""
+"""The objects that webhooks read from the cluster."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kubecore.resources import ResourceType
 
 
 class Lookups(Protocol):
-    """Reads objects; nothing that a webhook does changes any."""
+    """Reads objects; webhooks never change any."""
 
     async def get(self, resource: ResourceType, name: str, namespace: str | None = None) -> JsonObject | None:
-        """An object, or None where there is none (or no such resource)."""
+        """An object; None if it (or its resource) does not exist."""
         ...
 
     async def list(self, resource: ResourceType, namespace: str | None = None) -> list[JsonObject]:

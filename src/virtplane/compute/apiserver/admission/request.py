@@ -1,4 +1,4 @@
-"""One admission request, as webhooks look at it."""
+"""One admission request, decoded for webhooks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Request:
 
     @classmethod
     def of(cls, raw: JsonObject, config: ClusterConfig, lookups: Lookups) -> Request:
-        """A request as the API server sent it."""
+        """The request in the AdmissionReview of the API server."""
         new = get_object(raw, "object")
         return cls(raw, config, lookups, deep_copy(new), deep_copy(get_object(raw, "oldObject")))
 
@@ -91,7 +91,7 @@ class Request:
 
     @property
     def user_extra(self) -> JsonObject:
-        """What the authenticator added about him."""
+        """The user's extra fields from authentication."""
         return get_object(self.raw, "userInfo", "extra")
 
     @property
@@ -121,5 +121,5 @@ class Request:
 
 
 def replace(path: str, value: Any) -> JsonObject:
-    """A patch operation that sets a member, whether it was there or not."""
+    """A JSON patch operation that adds or replaces a member."""
     return {"op": "add", "path": path, "value": value}

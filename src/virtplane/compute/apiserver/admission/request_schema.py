@@ -67,7 +67,9 @@ def _schema(kind: str) -> JsonObject | None:
 
 
 def _check(schema: JsonObject, value: Any, path: str, *, strict: bool) -> Iterator[str]:
-    """The complaints about one value. A list goes without indices in paths, and a number is a float."""
+    """The errors of one value. Paths have no list indices, and numbers are float64, as in KubeVirt's
+    messages.
+    """
     if value is None and schema.get("nullable"):
         return
     expected, given = _types(schema), _name(value)
@@ -124,7 +126,7 @@ def _name(value: Any) -> str:
 
 
 class Unreadable(ValueError):
-    """A value is of the right type, but KubeVirt's own types cannot hold it."""
+    """A value has the right type, but is out of the range of KubeVirt's Go types."""
 
 
 def write_typed(kind: str, document: JsonObject) -> None:

@@ -1,4 +1,4 @@
-"""Answers of webhooks, in the forms that KubeVirt's clients know."""
+"""Answers of webhooks, in the form of KubeVirt's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNEXPECTED = "UnexpectedServerResponse"
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One thing wrong with a request. `type` and `field` are empty where only a message is given."""
+    """One error of a request. `type` and `field` are empty if there is only a message."""
 
     message: str
     field: str = ""
@@ -58,7 +58,7 @@ class Response:
 
     @classmethod
     def refuse(cls, causes: Sequence[Cause], limit: int = MAX_CAUSES) -> Response:
-        """Refuse for what is wrong with the object; `limit` 0 names every cause."""
+        """Refuse the object with its causes; with `limit` 0, the message names all of them."""
         named = list(causes[:limit] if limit else causes)
         message = ", ".join(cause.message for cause in named)
         if len(causes) > len(named):

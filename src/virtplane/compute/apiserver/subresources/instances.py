@@ -84,7 +84,7 @@ class Instances:
             raise refusals.internal(error.message) from error
 
     async def _tell(self, vmi: VirtualMachineInstance, action: str, body: bytes = b"") -> web.Response:
-        """Has the node agent do something."""
+        """Send a request to virt-handler."""
         try:
             reply = await self._agents.request(vmi, "PUT", action, body)
         except NodeAgentError as error:
@@ -233,7 +233,7 @@ class Instances:
         return await self._forwards.serve(request, vmi)
 
     async def add_volume(self, request: web.Request) -> web.Response:
-        """Adds a volume to a running instance that no VM owns."""
+        """Add a volume to a running instance that has no VM."""
         return await self._change_volumes(request, adds=True)
 
     async def remove_volume(self, request: web.Request) -> web.Response:

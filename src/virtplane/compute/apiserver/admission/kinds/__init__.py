@@ -1,1 +1,1 @@
-"""The webhooks of each kind: what is asked about it, put together from rules and defaults."""
+"""The webhooks of each kind, composed of rules and defaults."""

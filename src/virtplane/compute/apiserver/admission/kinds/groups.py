@@ -29,7 +29,7 @@ from virtplane.compute.apiserver.admission.rules.spec import (
 
 
 async def validate_replica_set(request: Request) -> Response:
-    """The template keeps the rules of instances and the selector finds it."""
+    """Validate the template as an instance, and that the selector matches it."""
     request.expect("virtualmachineinstancereplicasets")
     spec = request.read(VirtualMachineInstanceReplicaSet).spec
     inner = spec.template.spec or VirtualMachineInstanceSpec()
@@ -52,7 +52,7 @@ def _selector(wanted: LabelSelector, metadata: Mapping[str, Any] | None) -> Iter
 
 
 async def validate_pool(request: Request) -> Response:
-    """The template keeps the rules of machines, and one strategy of each sort is chosen."""
+    """Validate the template as a VM, and that at most one strategy of each sort is set."""
     request.expect("virtualmachinepools")
     found = list(_pool_causes(request, request.read(VirtualMachinePool).spec))
     return Response.refuse(found) if found else Response.allow()
@@ -116,7 +116,7 @@ def _max_unavailable(value: str | int | None) -> Iterator[Cause]:
 
 
 async def validate_preset(request: Request) -> Response:
-    """A preset has a domain whose disks and firmware keep the rules."""
+    """A preset must have a domain, with valid disks and firmware."""
     request.expect("virtualmachineinstancepresets")
     spec = request.read(VirtualMachineInstancePreset).spec
     if spec is None or spec.domain is None:

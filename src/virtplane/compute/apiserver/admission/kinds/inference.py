@@ -15,7 +15,7 @@ _ARCHITECTURES = ("amd64", "arm64", "s390x")
 
 
 class InferenceError(Exception):
-    """A value cannot be inferred. `is_ignorable`: the user may have asked to go on without it."""
+    """A value cannot be inferred. `is_ignorable`: inferFromVolumeFailurePolicy may allow that."""
 
     def __init__(self, message: str, *, is_ignorable: bool = False) -> None:
         super().__init__(message)

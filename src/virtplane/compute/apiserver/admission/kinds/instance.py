@@ -32,7 +32,7 @@ _NODE_NAME = "authentication.kubernetes.io/node-name"
 
 
 async def mutate(request: Request) -> Response:
-    """Presets and defaults on creation; nobody but components sets the status, then or afterwards."""
+    """Apply presets and defaults on creation; undo changes of the status by other users than components."""
     request.expect("virtualmachineinstances")
     request.check(KIND)
     instance = request.new
@@ -62,7 +62,7 @@ async def mutate(request: Request) -> Response:
 
 
 async def validate_create(request: Request) -> Response:
-    """Every rule that a new instance has to keep."""
+    """All rules of a new instance."""
     request.expect("virtualmachineinstances")
     instance = request.read(VirtualMachineInstance)
     found = list(_creation_causes(request, instance))
@@ -77,7 +77,7 @@ def _creation_causes(request: Request, instance: VirtualMachineInstance) -> Iter
     if gates:
         yield from gates
         return
-    # Networks and disks are looked at twice, by themselves and among the rest; both show in the answer.
+    # Networks and disks are validated twice, alone and with the spec; the answer has the causes of both.
     yield from networks.discontinued("spec", spec)
     yield from networks.networks("spec", spec, config)
     yield from storage_causes("spec", spec)
@@ -104,7 +104,7 @@ async def validate_update(request: Request) -> Response:
 def _node_restriction(
     request: Request, status: VirtualMachineInstanceStatus, old: VirtualMachineInstanceStatus
 ) -> Cause | None:
-    """A node component changes the instances of its own node only."""
+    """A node's virt-handler may change only instances of its own node."""
     handler = f"system:serviceaccount:{request.config.namespace}:kubevirt-handler"
     if not request.config.gate("NodeRestriction") or request.user != handler:
         return None

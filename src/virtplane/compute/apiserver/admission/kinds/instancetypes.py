@@ -16,7 +16,7 @@ _LAUNCH_SECURITY = (
 
 
 async def validate_instancetype(request: Request) -> Response:
-    """Overcommitment within bounds, and not of huge pages."""
+    """Overcommitment must be within bounds, and excludes huge pages."""
     request.expect("virtualmachineinstancetypes", "virtualmachineclusterinstancetypes")
     spec = get_object(request.new, "spec")
     found = list(_memory(get_object(spec, "memory")))

@@ -80,7 +80,7 @@ async def _fill_in(
 
 
 async def validate(request: Request) -> Response:
-    """Every rule that a machine has to keep, with instance type and preference applied to a copy."""
+    """All rules of a VM, on a copy with instance type and preference applied."""
     request.expect("virtualmachines")
     machine = request.read(VirtualMachine)
     if machine.metadata.is_being_deleted:
@@ -111,14 +111,14 @@ def _creation_causes(
 ) -> Iterator[Cause]:
     if request.is_creation:
         gates = list(discontinued_gates(own, request.config))
-        # The path lacks the template; clients know the message that way.
+        # This path lacks the template, as in KubeVirt's message.
         yield from gates or networks.discontinued("spec", expanded)
 
 
 async def volume_request_causes(
     request: Request, machine: VirtualMachine, old: VirtualMachine | None
 ) -> list[Cause]:
-    """What is wrong with volumes asked for through subresources."""
+    """The errors of volume requests from subresources."""
     wanted = machine.observed.volume_requests
     if not wanted or (old is not None and wanted == old.observed.volume_requests):
         return []

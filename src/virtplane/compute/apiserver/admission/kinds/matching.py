@@ -44,7 +44,7 @@ PREFERENCES = (resources.VIRTUAL_MACHINE_PREFERENCES, resources.VIRTUAL_MACHINE_
 
 
 def matcher_causes(machine: JsonObject, old: JsonObject) -> list[Cause]:
-    """What is wrong with the references to instance type and preference."""
+    """The errors of the references to instance type and preference."""
     found: list[Cause] = []
     for field, _ in _MATCHERS:
         matcher = get_object(machine, "spec").get(field)
@@ -137,7 +137,7 @@ async def _find(
 
 
 def apply_preferred_basics(machine: JsonObject, preference: VirtualMachinePreferenceSpec | None) -> None:
-    """What the machine itself takes over from its preference: architecture, machine type, storage class."""
+    """Set the preferred architecture, machine type and storage class in the VM itself."""
     if preference is None:
         return
     spec = machine["spec"]["template"]["spec"]

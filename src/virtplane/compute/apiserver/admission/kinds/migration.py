@@ -106,7 +106,7 @@ def _not_migratable(instance: JsonObject, spec: JsonObject) -> str:
 
 
 async def validate_update(request: Request) -> Response:
-    """The spec stays as it is, and so does the label while the migration goes on."""
+    """The spec is immutable, and so is the label while the migration runs."""
     request.expect("virtualmachineinstancemigrations")
     causes = schema_causes(KIND, request.new)
     if causes:

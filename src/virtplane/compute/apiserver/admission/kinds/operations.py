@@ -16,7 +16,7 @@ from virtplane.compute.apiserver.admission.rules import machine as rules
 
 
 async def validate_status(request: Request) -> Response:
-    """Statuses have their types; those of machines keep volume requests and locks straight."""
+    """Statuses must have valid types; those of VMs also valid volume requests and locks."""
     kind = get_str(request.new, "kind")
     if not kind:
         return Response.plain("could not determine object kind")

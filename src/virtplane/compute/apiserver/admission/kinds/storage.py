@@ -53,7 +53,7 @@ def _machine_reference(path: str, reference: JsonObject) -> Iterator[Cause]:
 
 
 async def validate_snapshot(request: Request) -> Response:
-    """A snapshot is of a machine, and stays as it is."""
+    """The source of a snapshot is a VM; the spec is immutable."""
     request.expect("virtualmachinesnapshots")
     spec = get_object(request.new, "spec")
     problem = _bad_duration(spec, "failureDeadline")
@@ -68,7 +68,7 @@ async def validate_snapshot(request: Request) -> Response:
 
 
 async def validate_restore(request: Request) -> Response:
-    """A restore goes into a machine that no other restore works on."""
+    """The target of a restore is a VM with no other restore in progress."""
     request.expect("virtualmachinerestores")
     if not request.is_creation:
         return _unchanged(request)
@@ -94,7 +94,7 @@ async def validate_restore(request: Request) -> Response:
 
 
 def _unusable_name(name: str) -> str:
-    """Why no object of the API can have the name, in the words of Kubernetes' client; empty when one can."""
+    """Why the name is not a valid path segment, in the words of client-go; empty if it is."""
     if not name:
         return "resource name may not be empty"
     if name in (".", ".."):
@@ -116,7 +116,7 @@ def _patch_causes(spec: JsonObject) -> Iterator[Cause]:
 
 
 def _clone_patch_causes(spec: JsonObject) -> Iterator[Cause]:
-    """The same of what a clone asks for, whose patches may hold addresses and whole maps of labels."""
+    """The errors of a clone's patches, which are decoded, since their values may be maps (labels)."""
     for patch in get_list(spec, "patches"):
         operation = orjson.loads(patch)
         path = operation.get("path") if isinstance(operation, dict) else None
@@ -163,7 +163,7 @@ _EXPORTABLE: Mapping[str, tuple[str, str, str]] = {
 
 
 async def validate_export(request: Request) -> Response:
-    """An export is of something that can be exported, and stays as it is."""
+    """The source of an export must be exportable; the spec is immutable."""
     request.expect("virtualmachineexports")
     problem = _bad_duration(get_object(request.new, "spec"), "ttlDuration")
     if problem:
@@ -256,7 +256,7 @@ async def mutate_clone(request: Request) -> Response:
 
 
 async def validate_clone(request: Request) -> Response:
-    """Source and target of the right kinds, filters and patches that make sense."""
+    """Validate kinds of source and target, filters and patches."""
     request.expect("virtualmachineclones")
     if request.is_creation and not request.config.gate("Snapshot"):
         return Response.plain("snapshot feature gate is not enabled")

@@ -1,1 +1,1 @@
-"""What is filled in when objects are created: pure functions that change a copy in place."""
+"""Defaults on creation: pure functions that change a copy in place."""

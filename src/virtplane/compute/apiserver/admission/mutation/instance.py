@@ -1,4 +1,4 @@
-"""Defaults of an instance's spec, in the order in which each builds on the ones before."""
+"""Defaults of an instance's spec, in the order of their dependencies."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _target_of(disk: JsonObject) -> str:
 
 
 def _switches(features: JsonObject) -> Iterator[JsonObject]:
-    """Every switch that is present, whose absence of a value means on."""
+    """Every feature that is present without a value, which means enabled."""
     for name in ("acpi", "apic", "pvspinlock", "smm"):
         if isinstance(features.get(name), dict):
             yield features[name]
@@ -115,7 +115,7 @@ def _default_probes(spec: JsonObject) -> None:
 
 
 def _default_hyperv(domain: JsonObject) -> None:
-    """Switch on what enlightenments build on; a conflict ends it and is refused later."""
+    """Enable the enlightenments that others depend on; a conflict stops this and is refused later."""
     hyperv = get_object(domain, "features").get("hyperv")
     if not isinstance(hyperv, dict):
         return
@@ -175,7 +175,7 @@ def _default_status(instance: JsonObject, config: ClusterConfig, now: str) -> No
 
 
 def _default_headroom(spec: JsonObject, config: ClusterConfig) -> None:
-    """How far sockets and memory can grow while the guest runs."""
+    """Set the maximum sockets and memory of hotplug."""
     domain = spec["domain"]
     cpu = domain["cpu"]
     sockets = get_int(cpu, "sockets")

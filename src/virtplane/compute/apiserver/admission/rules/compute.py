@@ -27,7 +27,7 @@ def quantity(value: Any) -> Quantity | None:
 
 
 class _Resources:
-    """Requests and limits of a spec (0 where there is none), with the paths that messages name."""
+    """Requests and limits of a spec (0 if absent), with their paths for messages."""
 
     def __init__(self, path: str, spec: VirtualMachineInstanceSpec) -> None:
         base = f"{path}.domain.resources"
@@ -85,7 +85,7 @@ def _hugepages(path: str, spec: VirtualMachineInstanceSpec, found: _Resources) -
 
 
 def memory_is_given(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
-    """Some memory must be asked for."""
+    """Memory must be set: as guest memory, huge pages or a request."""
     fields, request = spec.domain.memory, _Resources(path, spec).memory_request
     if fields.guest is None and fields.hugepages is None and not request.value:
         yield Cause(
@@ -125,7 +125,7 @@ def vcpus(cpu: CPU) -> int:
 
 
 def dedicated_cpus(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
-    """Dedicated CPUs need whole, equal amounts."""
+    """Dedicated CPUs need integer and equal requests and limits."""
     if not spec.domain.cpu.dedicated_cpu_placement:
         return
     found = _Resources(path, spec)
@@ -235,7 +235,7 @@ def cpu_settings(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]
 
 
 def realtime(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
-    """Real-time CPUs are dedicated ones with NUMA pass-through."""
+    """Real-time guests need dedicated CPUs and NUMA passthrough."""
     cpu, base = spec.domain.cpu, f"{path}.domain.cpu"
     if cpu.realtime is None:
         return

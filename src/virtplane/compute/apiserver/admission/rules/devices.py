@@ -159,7 +159,7 @@ def panic_devices(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause
 
 
 def launch_security(path: str, spec: VirtualMachineInstanceSpec, config: ClusterConfig) -> Iterator[Cause]:
-    """Encrypted guests: one technology, its gate, and what it does not work with."""
+    """Confidential guests: one technology, its feature gate, and incompatible settings."""
     security, field = spec.domain.launch_security, f"{path}.launchSecurity"
     architecture = spec.architecture or ""
     if security is None or architecture == "s390x":

@@ -28,12 +28,12 @@ def _targets(disk: Disk) -> list[str]:
 
 
 def target_of(disk: Disk) -> str:
-    """How the volume shows up: disk, lun or cdrom; empty where nothing is said."""
+    """The target of a disk: disk, lun or cdrom; empty if none is set."""
     return next(iter(_targets(disk)), "")
 
 
 def bus_of(disk: Disk) -> str:
-    """The bus that the disk names; empty where it names none."""
+    """The bus of the disk; empty if none is set."""
     target = disk.disk or disk.lun or disk.cdrom
     return (target.bus or "") if target is not None else ""
 

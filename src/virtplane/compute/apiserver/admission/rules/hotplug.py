@@ -1,4 +1,4 @@
-"""What may change in the spec of a running instance: disks and volumes that come and go."""
+"""Permitted changes in the spec of a running instance: hotplugged disks and volumes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VM_PREFIX = "AddVolume request"
 
 
 def limits(spec: VirtualMachineInstanceSpec, old: VirtualMachineInstanceSpec) -> Iterator[Cause]:
-    """The headroom for CPUs and memory is fixed once it is set."""
+    """The maximum sockets and memory are immutable once they are set."""
     if (spec.domain.cpu.max_sockets or 0) != (old.domain.cpu.max_sockets or 0):
         yield Cause("CPU topology maxSockets changed")
     guest = quantity(spec.domain.memory.max_guest)
@@ -34,7 +34,7 @@ def _permanent(instance: VirtualMachineInstance) -> set[str]:
 def utility_volumes(
     spec: VirtualMachineInstanceSpec, old_instance: VirtualMachineInstance, config: ClusterConfig
 ) -> Iterator[Cause]:
-    """Utility volumes come and go but do not change, and their names are nobody else's."""
+    """Utility volumes may be added and removed but not changed; their names must be unique."""
     entries = spec.utility_volumes
     before = {entry.name: entry for entry in old_instance.spec.utility_volumes}
     if entries and not config.gate("UtilityVolumes"):
@@ -71,7 +71,9 @@ def utility_volumes(
 def storage(
     instance: VirtualMachineInstance, old_instance: VirtualMachineInstance, config: ClusterConfig
 ) -> Iterator[Cause]:
-    """Permanent volumes stay as they are; others come and go whole. Callers take the first problem."""
+    """Permanent volumes are immutable; hotplugged ones come and go with their disks. Only the first error
+    counts.
+    """
     spec, old = instance.spec, old_instance.spec
     volumes = {volume.name: volume for volume in spec.volumes}
     old_volumes = {volume.name: volume for volume in old.volumes}
@@ -125,7 +127,7 @@ def _new_volume(
 
 
 def new_disk(disk: Disk, name: str, prefix: str, field: str) -> Iterator[Cause]:
-    """What is wrong first with a disk that is plugged in. `prefix` begins messages, `field` is where."""
+    """The first error of a hotplugged disk. `prefix` begins the message, `field` is the path."""
     target, bus, order = target_of(disk), bus_of(disk), disk.boot_order
     if not target or target == "cdrom":
         yield Cause(f"{prefix} for [{name}] requires diskDevice of type 'disk' or 'lun' to be used.", field)

@@ -62,7 +62,7 @@ def run_strategy(path: str, spec: VirtualMachineSpec, config: ClusterConfig) -> 
 
 
 def live_update(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
-    """Where the machine says how far it can grow, it must be able to."""
+    """Sockets must not exceed their maximum, and memory with a maximum must be hotpluggable."""
     cpu = spec.domain.cpu
     if cpu.max_sockets and (cpu.sockets or 0) > cpu.max_sockets:
         yield Cause(
@@ -76,7 +76,7 @@ def live_update(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
 
 
 def data_volume_templates(path: str, spec: VirtualMachineSpec) -> Iterator[Cause]:
-    """Each DataVolume template is used, named, and says what it holds and where."""
+    """Each DataVolume template must have a name, a source and storage, and be used by a volume."""
     used = set()
     for volume in spec.instance.volumes:
         if volume.data_volume is not None:
@@ -150,7 +150,7 @@ def template_namespaces(spec: VirtualMachineSpec, namespace: str) -> Iterator[Ca
 
 
 def locks(machine: VirtualMachine, old: VirtualMachine) -> Iterator[Cause]:
-    """While a snapshot or a restore is under way, some things stay as they are."""
+    """While a snapshot or restore is in progress, parts of the VM are immutable."""
     spec, old_spec = machine.spec, old.spec
     snapshot, restore = old.observed.snapshot_in_progress, old.observed.restore_in_progress
     strategies = [(one.running, one.run_strategy) for one in (spec, old_spec)]
@@ -172,7 +172,7 @@ def locks(machine: VirtualMachine, old: VirtualMachine) -> Iterator[Cause]:
 
 
 def volume_requests(machine: VirtualMachine, instance: VirtualMachineInstance | None) -> Iterator[Cause]:
-    """Volumes asked for through subresources: each once, and none that is there already."""
+    """Volume requests from subresources: each volume once, and none that exists already."""
     volumes = {volume.name for volume in machine.spec.instance.volumes}
     running = {volume.name: volume for volume in instance.spec.volumes} if instance is not None else {}
     seen: set[tuple[str, str]] = set()

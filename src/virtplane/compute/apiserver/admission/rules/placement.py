@@ -38,7 +38,9 @@ def _invalid(path: str, value: str, problems: Sequence[str]) -> Iterator[Cause]:
 
 
 def affinity(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
-    """Weights, node terms, selectors and topology keys. Paths lack `affinity`, as users know them."""
+    """Weights, node selector terms, selectors and topology keys. The paths lack `affinity`, as in
+    KubeVirt.
+    """
     rules = spec.affinity
     if rules is None:
         return

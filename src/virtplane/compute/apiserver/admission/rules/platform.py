@@ -28,7 +28,7 @@ _VIDEO = {
 
 
 def hyperv(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
-    """What an enlightenment builds on must not be switched off."""
+    """An enlightenment needs others, which must not be disabled."""
     enlightenments = spec.domain.features.hyperv
     if enlightenments is None:
         return
@@ -38,7 +38,7 @@ def hyperv(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
             " Please use either HyperV or HypervPassthrough.",
             f"{path}.domain.features.hyperv",
         )
-    # The prefix is applied twice; clients know the paths that way.
+    # The prefix is applied twice, as in KubeVirt's message.
     base = f"{path}.domain.features.hyperv.domain.features.hyperv"
     states = _states(enlightenments)
     for name, needed in HYPERV_NEEDS:
@@ -71,7 +71,7 @@ def _vmx(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
 
 
 def architecture(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
-    """What the instance's architecture does not have."""
+    """Fields that the instance's architecture does not support."""
     name, devices = spec.architecture or "", spec.domain.devices
     if name not in ARCHITECTURES:
         yield Cause(f"unsupported architecture: {name}", f"{path}.architecture")

@@ -94,7 +94,7 @@ def _cloud_init_data(own: str, kind: str, key: str, text: str | None, encoded: s
         try:
             size = len(base64.b64decode(encoded, validate=True))
         except (binascii.Error, ValueError):
-            # The part is named twice; clients know the message that way.
+            # The part is named twice, as in KubeVirt's message.
             yield Cause(f"{field}.{kind}.{key}Base64 is not a valid base64 value.", field)
             return
     if size > MAX_CLOUD_INIT_BYTES:
