@@ -38,13 +38,13 @@ class Strategy:
     default_propagation: str = "Background"
     """Propagation of a delete that names none: Background, or Orphan (jobs, replication controllers)."""
     orphaning_warning: str = ""
-    """What clients are told that delete without naming a propagation; empty: nothing."""
+    """The warning about a delete that names no propagation policy; empty for none."""
     returns_deleted_object: bool = False
     """A delete is answered with the object instead of a Status (pods, services, claims, ...)."""
     has_status: bool = True
     """Whether ``status`` is written only through the status subresource."""
     reset_fields: tuple[str, ...] = ()
-    """Top-level fields beyond status that updates never change; nobody owns them by managedFields."""
+    """Top-level fields besides status that updates never change; managedFields omits them."""
     tracks_generation: bool = True
     """Whether metadata.generation is kept: 1 on create, +1 for a change outside metadata and status."""
 
@@ -82,7 +82,7 @@ class Strategy:
         """Normalize after validation."""
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """Texts of ``Warning: 299`` headers; `old` is None on create."""
+        """The texts of ``Warning: 299`` headers; `old` is None on create."""
         return []
 
     def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
@@ -110,13 +110,13 @@ class Strategy:
         return None
 
     def after_write(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> None:
-        """A write is durable; `old` is None on create."""
+        """Called after a durable write; `old` is None on create."""
 
     def after_delete(self, ctx: RequestContext, obj: JsonObject) -> None:
         """The object is gone (give back addresses)."""
 
     def blank(self) -> JsonObject:
-        """An object of which nobody has set a field: the containers that are always there, nobody's own."""
+        """An object without any field set: its containers are always present, and have no field manager."""
         return {}
 
 
