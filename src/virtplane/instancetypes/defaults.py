@@ -6,113 +6,121 @@ would run.
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
+from kubecore.json import JsonObject
 from kubecore.objects.quantity import Quantity
+from kubecore.objects.structs import decode
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.domain import DomainSpec
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
+from virtplane.api.markers import Quantity as Amount
 
 
 class DefaultingError(Exception):
     """The installation's settings forbid a default that would have to be set."""
 
 
+# What is there is read by its type; what is missing is put into the document, in which all else stays.
+
+
 def default_spec(spec: JsonObject, config: ClusterConfig) -> None:
     """Architecture, machine, CPU, memory, images, strategy, network and disks.
 
-    Raises DefaultingError.
+    Raises DefaultingError, and UnfitDocument where `spec` is none.
     """
-    if not get_str(spec, "architecture"):
-        spec["architecture"] = config.default_architecture
-    domain = spec.setdefault("domain", {})
+    present = decode(VirtualMachineInstanceSpec, spec)
+    architecture = present.architecture or config.default_architecture
+    spec["architecture"] = architecture
+    given, domain = present.domain, spec.setdefault("domain", {})
     domain.setdefault("devices", {})
-    if not get_str(domain, "machine", "type"):
-        domain["machine"] = {
-            **get_object(domain, "machine"),
-            "type": config.machine_type(spec["architecture"]),
-        }
-    domain.setdefault("resources", {})
-    _default_cpu_request(domain, config)
-    _default_memory(domain)
-    _default_topology(domain)
-    _default_pull_policies(spec)
-    if spec.get("evictionStrategy") is None:
+    if not given.machine.type:
+        machine_type = config.machine_type(architecture)
+        domain["machine"] = {**(domain.get("machine") or {}), "type": machine_type}
+    resources = domain.setdefault("resources", {})
+    requested = _cpu_request(given, config)
+    if requested is not None:
+        resources["requests"] = {**(resources.get("requests") or {}), "cpu": requested}
+    memory = domain["memory"] = domain.get("memory") or {}
+    guest = _guest_memory(given)
+    if guest is not None:
+        memory["guest"] = guest
+    _default_topology(given, domain, requested)
+    _default_pull_policies(present, spec)
+    if present.eviction_strategy is None:
         spec["evictionStrategy"] = config.eviction_strategy
-    default_network(spec, config)
-    default_disks(spec)
+    _default_network(present, spec, config)
+    _default_disks(present, spec)
 
 
-def _default_cpu_request(domain: JsonObject, config: ClusterConfig) -> None:
-    resources = domain["resources"]
-    limit = get_object(resources, "limits").get("cpu")
-    if limit is not None and get_object(resources, "requests").get("cpu") is None:
-        resources.setdefault("requests", {})["cpu"] = limit
-    dedicated = get_bool(domain, "cpu", "dedicatedCpuPlacement")
-    request = get_object(resources, "requests").get("cpu")
-    if request is None and not dedicated and Quantity.parse(config.cpu_request) != Quantity.parse("100m"):
-        resources.setdefault("requests", {})["cpu"] = config.cpu_request
+def _cpu_request(domain: DomainSpec, config: ClusterConfig) -> Amount | None:
+    """The CPU that is requested, as it is there or by default; None for none."""
+    present, limit = domain.resources.requests.get("cpu"), domain.resources.limits.get("cpu")
+    if present is not None or limit is not None:
+        return limit if present is None else present
+    if domain.cpu.dedicated_cpu_placement or Quantity.parse(config.cpu_request) == Quantity.parse("100m"):
+        return None
+    return config.cpu_request
 
 
-def _default_memory(domain: JsonObject) -> None:
-    memory = get_object(domain, "memory")
-    if memory.get("guest") is not None:
+def _guest_memory(domain: DomainSpec) -> Amount | None:
+    """The guest's memory, as it is there or by default; None where nothing tells it."""
+    if domain.memory.guest is not None:
+        return domain.memory.guest
+    requests, limits, hugepages = domain.resources.requests, domain.resources.limits, domain.memory.hugepages
+    return requests.get("memory") or limits.get("memory") or (hugepages.page_size if hugepages else None)
+
+
+def _default_topology(given: DomainSpec, domain: JsonObject, requested: Amount | None) -> None:
+    if given.cpu.sockets or given.cpu.cores or given.cpu.threads:
         return
-    resources = domain["resources"]
-    amount = (
-        get_object(resources, "requests").get("memory")
-        or get_object(resources, "limits").get("memory")
-        or get_object(memory, "hugepages").get("pageSize")
-    )
-    domain["memory"] = {**memory, "guest": amount} if amount is not None else memory
+    sockets = max(1, _amount(given.resources.limits.get("cpu") or requested))
+    domain["cpu"] = {**(domain.get("cpu") or {}), "sockets": sockets, "cores": 1, "threads": 1}
 
 
-def _default_topology(domain: JsonObject) -> None:
-    cpu = get_object(domain, "cpu")
-    if any(get_int(cpu, part) for part in ("sockets", "cores", "threads")):
-        return
-    resources = domain["resources"]
-    amount = get_object(resources, "limits").get("cpu") or get_object(resources, "requests").get("cpu")
-    sockets = max(1, _amount(amount))
-    domain["cpu"] = {**cpu, "sockets": sockets, "cores": 1, "threads": 1}
-
-
-def _amount(text: str | float | None) -> int:
-    """A quantity rounded up; 0 if it is absent or invalid."""
+def _amount(text: Amount | None) -> int:
+    """A quantity rounded up; 0 where it is absent or none."""
     try:
         return Quantity.parse(text).value if text is not None else 0
     except ValueError:
         return 0
 
 
-def _default_pull_policies(spec: JsonObject) -> None:
-    for volume in get_list(spec, "volumes"):
-        disk = volume.get("containerDisk")
-        if isinstance(disk, dict) and not disk.get("imagePullPolicy"):
-            image = get_str(disk, "image")
+def _default_pull_policies(present: VirtualMachineInstanceSpec, spec: JsonObject) -> None:
+    for volume, document in zip(present.volumes, spec.get("volumes") or (), strict=True):
+        disk = volume.container_disk
+        if disk is not None and not disk.image_pull_policy:
+            image = disk.image
             is_moving = image.endswith(":latest") or (":" not in image and "@" not in image)
-            disk["imagePullPolicy"] = "Always" if is_moving else "IfNotPresent"
+            document["containerDisk"]["imagePullPolicy"] = "Always" if is_moving else "IfNotPresent"
 
 
 def default_network(spec: JsonObject, config: ClusterConfig) -> None:
-    """The pod network, unless the spec names networks or disables it. Raises DefaultingError."""
-    devices = spec["domain"]["devices"]
-    if devices.get("autoattachPodInterface") is False:
-        return
-    if get_list(spec, "networks") or get_list(devices, "interfaces"):
+    """The pod network, where the spec neither names networks nor wants none. Raises like `default_spec`."""
+    _default_network(decode(VirtualMachineInstanceSpec, spec), spec, config)
+
+
+def _default_network(present: VirtualMachineInstanceSpec, spec: JsonObject, config: ClusterConfig) -> None:
+    devices = present.domain.devices
+    if devices.autoattach_pod_interface is False or present.networks or devices.interfaces:
         return
     binding = config.default_network_interface
     if binding == "bridge" and not config.permits_bridge_on_pod_network:
         raise DefaultingError("bridge interface is not enabled in kubevirt-config")
     if binding == "slirp":
         raise DefaultingError("slirp interface is deprecated as of v1.3")
-    devices["interfaces"] = [{"name": "default", binding: {}}]
+    spec["domain"]["devices"]["interfaces"] = [{"name": "default", binding: {}}]
     spec["networks"] = [{"name": "default", "pod": {}}]
 
 
 def default_disks(spec: JsonObject) -> None:
-    """A disk for every volume that has none."""
-    devices = spec["domain"]["devices"]
-    shown = {get_str(entry, "name") for key in ("disks", "filesystems") for entry in get_list(devices, key)}
-    for volume in get_list(spec, "volumes"):
-        name = get_str(volume, "name")
-        if name not in shown:
-            devices.setdefault("disks", []).append({"name": name})
-            shown.add(name)
+    """A disk for every volume that nothing shows to the guest. Raises UnfitDocument."""
+    _default_disks(decode(VirtualMachineInstanceSpec, spec), spec)
+
+
+def _default_disks(present: VirtualMachineInstanceSpec, spec: JsonObject) -> None:
+    devices = present.domain.devices
+    shown = {disk.name for disk in devices.disks} | {share.name for share in devices.filesystems}
+    for volume in present.volumes:
+        if volume.name not in shown:
+            document = spec["domain"]["devices"]
+            document["disks"] = [*(document.get("disks") or ()), {"name": volume.name}]
+            shown.add(volume.name)
