@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject
 from kubecore.objects.quantity import Quantity
 from kubecore.objects.structs import decode, encode
 from virtplane.api.instancetype_v1beta1.instancetype import (
@@ -23,6 +23,11 @@ from virtplane.api.instancetype_v1beta1.preference import (
     FirmwarePreferences,
     VirtualMachinePreferenceSpec,
 )
+from virtplane.api.kubevirt_v1.clock import Clock
+from virtplane.api.kubevirt_v1.cpu import CPU
+from virtplane.api.kubevirt_v1.disks import Disk
+from virtplane.api.kubevirt_v1.firmware import Bootloader
+from virtplane.api.kubevirt_v1.networks import Interface
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.instancetypes.conflicts import conflicts
 from virtplane.instancetypes.topology import topology
@@ -49,14 +54,16 @@ def apply(
     domain = spec.setdefault("domain", {})
     domain.setdefault("devices", {})
     if instancetype is not None:
-        annotations = get_object(metadata, "annotations")
+        annotations = metadata.get("annotations") or {}
         found = conflicts(decode(VirtualMachineInstanceSpec, spec), annotations, instancetype)
         if found:
             raise Conflicts(found)
         _apply_instancetype(spec, metadata, instancetype, preference)
     if preference is not None:
-        _apply_preference(spec, metadata, preference)
+        _apply_preference(spec, metadata, decode(VirtualMachineInstanceSpec, spec), preference)
 
+
+# What is there is asked of the struct; values are put into the document, in which all else stays.
 
 Value: TypeAlias = msgspec.Struct | str | int | bool | None
 
@@ -84,6 +91,13 @@ def _documents(values: Iterable[msgspec.Struct]) -> list[JsonObject]:
     return [encode(value) for value in values]
 
 
+def _part(parent: JsonObject, name: str) -> JsonObject:
+    """The object `name` of `parent`, made where there is none."""
+    part: JsonObject = parent.get(name) or {}
+    parent[name] = part
+    return part
+
+
 def _annotate(metadata: JsonObject, annotations: Mapping[str, str]) -> None:
     for key, value in annotations.items():
         metadata.setdefault("annotations", {}).setdefault(key, value)
@@ -96,7 +110,8 @@ def _apply_instancetype(
     preference: VirtualMachinePreferenceSpec | None,
 ) -> None:
     domain = spec["domain"]
-    cpu = domain["cpu"] = {**get_object(domain, "cpu"), **topology(wanted.cpu.guest, preference)}
+    cpu = _part(domain, "cpu")
+    cpu.update(topology(wanted.cpu.guest, preference))
     _set(
         cpu,
         {
@@ -129,14 +144,14 @@ def _apply_instancetype(
 
 
 def _apply_memory(domain: JsonObject, wanted: MemoryInstancetype) -> None:
-    memory = domain["memory"] = {**get_object(domain, "memory"), "guest": wanted.guest}
-    _set(memory, {"hugepages": wanted.hugepages, "maxGuest": wanted.max_guest})
+    memory = _part(domain, "memory")
+    _set(memory, {"guest": wanted.guest, "hugepages": wanted.hugepages, "maxGuest": wanted.max_guest})
     percent = wanted.overcommit_percent or 0
     if percent > 0:
         guest = Quantity.parse(wanted.guest)
         share = _single(1 - _single(percent / 100))
         request = Quantity.of(int(_single(_single(guest.value) * share)), guest.format)
-        domain.setdefault("resources", {}).setdefault("requests", {})["memory"] = str(request)
+        _part(_part(domain, "resources"), "requests")["memory"] = str(request)
 
 
 def _single(value: float) -> float:
@@ -146,17 +161,20 @@ def _single(value: float) -> float:
 
 
 def _apply_preference(
-    spec: JsonObject, metadata: JsonObject, preference: VirtualMachinePreferenceSpec
+    spec: JsonObject,
+    metadata: JsonObject,
+    present: VirtualMachineInstanceSpec,
+    preference: VirtualMachinePreferenceSpec,
 ) -> None:
     domain = spec["domain"]
-    _cpu_features(domain, preference.cpu)
-    _devices(spec, domain["devices"], preference.devices)
+    _cpu_features(domain, present.domain.cpu, preference.cpu)
+    _devices(domain["devices"], present, preference.devices)
     _features(domain, preference.features)
-    _firmware(domain, preference.firmware)
+    _firmware(domain, present.domain.firmware.bootloader, preference.firmware)
     machine = preference.machine.preferred_machine_type
-    if machine and not get_str(domain, "machine", "type"):
-        domain["machine"] = {**get_object(domain, "machine"), "type": machine}
-    _clock(domain, preference.clock)
+    if machine and not present.domain.machine.type:
+        _part(domain, "machine")["type"] = machine
+    _clock(domain, present.domain.clock, preference.clock)
     _fill(
         spec,
         {
@@ -169,17 +187,16 @@ def _apply_preference(
     _fill(domain, {"launchSecurity": preference.preferred_launch_security})
 
 
-def _cpu_features(domain: JsonObject, preference: CPUPreferences) -> None:
+def _cpu_features(domain: JsonObject, present: CPU, preference: CPUPreferences) -> None:
     wanted = preference.preferred_cpu_features
     if not wanted:
         return
-    cpu = domain["cpu"] = get_object(domain, "cpu")
-    present = {get_str(feature, "name") for feature in get_list(cpu, "features")}
-    missing = _documents(feature for feature in wanted if feature.name not in present)
-    cpu["features"] = [*get_list(cpu, "features"), *missing]
+    cpu, known = _part(domain, "cpu"), {feature.name for feature in present.features}
+    missing = _documents(feature for feature in wanted if feature.name not in known)
+    cpu["features"] = [*(cpu.get("features") or ()), *missing]
 
 
-def _devices(spec: JsonObject, devices: JsonObject, preference: DevicePreferences) -> None:
+def _devices(devices: JsonObject, present: VirtualMachineInstanceSpec, preference: DevicePreferences) -> None:
     if preference == DevicePreferences():
         return
     _fill(
@@ -194,24 +211,25 @@ def _devices(spec: JsonObject, devices: JsonObject, preference: DevicePreference
     )
     prefer_attached(devices, preference)
     _set(devices, {"disableHotplug": preference.preferred_disable_hotplug})
-    sound = devices.get("sound")
-    if isinstance(sound, dict) and not sound.get("model"):
-        _fill(sound, {"model": preference.preferred_sound_model})
+    given = present.domain.devices
+    if given.sound is not None:
+        _fill(devices["sound"], {"model": preference.preferred_sound_model})
     if preference.preferred_video_type is not None:
-        devices["video"] = devices.get("video") or {}
-        _fill_empty(devices["video"], {"type": preference.preferred_video_type})
+        _fill_empty(_part(devices, "video"), {"type": preference.preferred_video_type})
     if preference.preferred_panic_device_model is not None:
         devices["panicDevices"] = devices.get("panicDevices") or [{}]
         for device in devices["panicDevices"]:
             _fill(device, {"model": preference.preferred_panic_device_model})
-    for gpu in get_list(devices, "gpus"):
+    for gpu in devices.get("gpus") or ():
         _fill(gpu, {"virtualGPUOptions": preference.preferred_virtual_gpu_options})
-    for disk in get_list(devices, "disks"):
-        _disk(disk, preference)
-    for device in get_list(devices, "inputs"):
+    for disk, document in zip(given.disks, devices.get("disks") or (), strict=True):
+        _disk(disk, document, preference)
+    for device in devices.get("inputs") or ():
         preferred = {"bus": preference.preferred_input_bus, "type": preference.preferred_input_type}
         _fill_empty(device, preferred)
-    _interfaces(spec, devices, preference)
+    pod_networks = {network.name for network in present.networks if network.pod is not None}
+    for interface, document in zip(given.interfaces, devices.get("interfaces") or (), strict=True):
+        _interface(interface, document, pod_networks, preference)
 
 
 def prefer_attached(devices: JsonObject, preference: DevicePreferences) -> None:
@@ -228,43 +246,41 @@ def prefer_attached(devices: JsonObject, preference: DevicePreferences) -> None:
     )
 
 
-def _disk(disk: JsonObject, preference: DevicePreferences) -> None:
-    buses = {
-        "disk": preference.preferred_disk_bus,
-        "cdrom": preference.preferred_cdrom_bus,
-        "lun": preference.preferred_lun_bus,
-    }
-    if not any(isinstance(disk.get(target), dict) for target in buses):
-        disk["disk"] = {}
-    for target, bus in buses.items():
-        settings = disk.get(target)
-        if isinstance(settings, dict):
-            _fill_empty(settings, {"bus": bus})
-    if not isinstance(disk.get("disk"), dict):
+def _disk(disk: Disk, document: JsonObject, preference: DevicePreferences) -> None:
+    is_disk = disk.disk is not None or (disk.cdrom is None and disk.lun is None)
+    for is_there, target, bus in (
+        (is_disk, "disk", preference.preferred_disk_bus),
+        (disk.cdrom is not None, "cdrom", preference.preferred_cdrom_bus),
+        (disk.lun is not None, "lun", preference.preferred_lun_bus),
+    ):
+        if is_there:
+            _fill_empty(_part(document, target), {"bus": bus})
+    if not is_disk:
         return
-    _fill(disk, {"blockSize": preference.preferred_disk_block_size})
-    _fill_empty(disk, {"cache": preference.preferred_disk_cache, "io": preference.preferred_disk_io})
-    if disk["disk"].get("bus") == "virtio":
-        _fill(disk, {"dedicatedIOThread": preference.preferred_disk_dedicated_io_thread})
+    _fill(document, {"blockSize": preference.preferred_disk_block_size})
+    _fill_empty(document, {"cache": preference.preferred_disk_cache, "io": preference.preferred_disk_io})
+    if ((disk.disk.bus if disk.disk is not None else None) or preference.preferred_disk_bus) == "virtio":
+        _fill(document, {"dedicatedIOThread": preference.preferred_disk_dedicated_io_thread})
 
 
-_BINDINGS = ("bridge", "masquerade", "sriov", "passtBinding", "binding", "slirp", "macvtap", "passt")
-
-
-def _interfaces(spec: JsonObject, devices: JsonObject, preference: DevicePreferences) -> None:
-    pod_networks = {get_str(network, "name") for network in get_list(spec, "networks") if "pod" in network}
-    for interface in get_list(devices, "interfaces"):
-        _fill_empty(interface, {"model": preference.preferred_interface_model})
-        has_binding = any(interface.get(binding) is not None for binding in _BINDINGS)
-        masquerade = preference.preferred_interface_masquerade
-        if masquerade is not None and not has_binding and get_str(interface, "name") in pod_networks:
-            interface["masquerade"] = encode(masquerade)
+def _interface(
+    interface: Interface, document: JsonObject, pod_networks: Container[str], preference: DevicePreferences
+) -> None:
+    _fill_empty(document, {"model": preference.preferred_interface_model})
+    bindings = (
+        *(interface.bridge, interface.masquerade, interface.sriov, interface.passt_binding),
+        *(interface.binding, interface.slirp, interface.macvtap, interface.passt),
+    )
+    has_binding = any(binding is not None for binding in bindings)
+    masquerade = preference.preferred_interface_masquerade
+    if masquerade is not None and not has_binding and interface.name in pod_networks:
+        document["masquerade"] = encode(masquerade)
 
 
 def _features(domain: JsonObject, preference: FeaturePreferences) -> None:
     if preference == FeaturePreferences():
         return
-    features = domain["features"] = get_object(domain, "features")
+    features = _part(domain, "features")
     _set(features, {"acpi": preference.preferred_acpi})
     _fill(
         features,
@@ -276,37 +292,29 @@ def _features(domain: JsonObject, preference: FeaturePreferences) -> None:
         },
     )
     if preference.preferred_hyperv is not None:
-        own = {key: value for key, value in get_object(features, "hyperv").items() if value is not None}
+        own = {key: value for key, value in (features.get("hyperv") or {}).items() if value is not None}
         features["hyperv"] = {**encode(preference.preferred_hyperv), **own}
 
 
-def _firmware(domain: JsonObject, wanted: FirmwarePreferences) -> None:
+def _firmware(domain: JsonObject, present: Bootloader, wanted: FirmwarePreferences) -> None:
     if wanted == FirmwarePreferences():
         return
-    firmware = get_object(domain, "firmware")
-    loader = get_object(firmware, "bootloader")
-    bios, efi = loader.get("bios"), loader.get("efi")
-    if wanted.preferred_use_bios and bios is None and efi is None:
-        bios = {}
-    if bios is not None:
-        _fill(bios, {"useSerial": wanted.preferred_use_bios_serial})
-    is_open = bios is None and efi is None
+    loader = _part(_part(domain, "firmware"), "bootloader")
+    is_open = present.bios is None and present.efi is None
+    if present.bios is not None or (is_open and wanted.preferred_use_bios):
+        _fill(_part(loader, "bios"), {"useSerial": wanted.preferred_use_bios_serial})
+        is_open = False
     if is_open and wanted.preferred_efi is not None:
-        efi = encode(wanted.preferred_efi)
-    else:
-        if is_open and wanted.preferred_use_efi:
-            efi = {}
-        if efi is not None:
-            _fill(efi, {"secureBoot": wanted.preferred_use_secure_boot})
-    chosen = {key: value for key, value in (("bios", bios), ("efi", efi)) if value is not None}
-    domain["firmware"] = {**firmware, "bootloader": {**loader, **chosen}}
+        loader["efi"] = encode(wanted.preferred_efi)
+    elif present.efi is not None or (is_open and wanted.preferred_use_efi):
+        _fill(_part(loader, "efi"), {"secureBoot": wanted.preferred_use_secure_boot})
 
 
-def _clock(domain: JsonObject, preference: ClockPreferences) -> None:
+def _clock(domain: JsonObject, present: Clock, preference: ClockPreferences) -> None:
     if preference == ClockPreferences():
         return
-    clock = domain["clock"] = get_object(domain, "clock")
+    clock = _part(domain, "clock")
     offset = preference.preferred_clock_offset
-    if offset is not None and clock.get("utc") is None and clock.get("timezone") is None:
+    if offset is not None and present.utc is None and present.timezone is None:
         clock.update(encode(offset))
     _fill(clock, {"timer": preference.preferred_timer})
