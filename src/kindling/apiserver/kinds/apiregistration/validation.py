@@ -6,53 +6,68 @@ import base64
 import binascii
 from collections.abc import Iterator
 
-from kubecore.json import JsonObject, get_object, get_str
-from kubecore.objects.fields import FieldError, FieldPath, invalid, required
-from kubecore.objects.names import is_dns1035_label, is_dns1123_subdomain
+from kindling.apiserver.kinds.machinery.fields import (
+    SUBDOMAIN,
+    Check,
+    always,
+    equals,
+    given,
+    may,
+    named,
+    needed,
+    spec,
+    unless,
+    when,
+)
+from kubecore.json import JsonObject, get_str
+from kubecore.objects import names
+from kubecore.objects.fields import FieldError, FieldPath, invalid
 
 
 def validate_api_service(obj: JsonObject) -> Iterator[FieldError]:
     """The rules of an APIService."""
-    spec = get_object(obj, "spec")
-    path = FieldPath("spec")
-    group, version = spec.get("group", ""), spec.get("version", "")
+    group, version = get_str(obj, "spec", "group"), get_str(obj, "spec", "version")
     name, wanted = get_str(obj, "metadata", "name"), f"{version}.{group}"
     if name != wanted:
         text = f'must be `spec.version+"."+spec.group`: "{wanted}"'
         yield invalid(FieldPath("metadata", "name"), name, text)
-    yield from (
-        invalid(path.child("group"), group, text) for text in (is_dns1123_subdomain(group) if group else [])
-    )
-    yield from (invalid(path.child("version"), version, text) for text in is_dns1035_label(version))
-    for field, limit in (("groupPriorityMinimum", 20000), ("versionPriority", 1000)):
-        value = spec.get(field, 0)
-        if not 0 < value <= limit:
-            yield invalid(path.child(field), value, f"must be positive and less than {limit}")
-    bundle, insecure, service = spec.get("caBundle"), spec.get("insecureSkipTLSVerify"), spec.get("service")
-    if service is None:
-        if bundle:
-            yield invalid(
-                path.child("caBundle"),
-                f"{_decoded_length(bundle)} bytes",
-                "local APIServices may not have a caBundle",
-            )
-        if insecure:
-            yield invalid(
-                path.child("insecureSkipTLSVerify"),
-                True,
-                "local APIServices may not have insecureSkipTLSVerify",
-            )
-        return
-    if insecure and bundle:
+    yield from _RULES(obj)
+
+
+def _priority(limit: int) -> Check:
+    text = f"must be positive and less than {limit}"
+    return lambda path, value: [] if 0 < value <= limit else [invalid(path, value, text)]
+
+
+def _local(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    bundle = spec.get("caBundle")
+    if bundle:
+        shown = f"{_decoded_length(bundle)} bytes"
+        yield invalid(path.child("caBundle"), shown, "local APIServices may not have a caBundle")
+    if spec.get("insecureSkipTLSVerify"):
+        text = "local APIServices may not have insecureSkipTLSVerify"
+        yield invalid(path.child("insecureSkipTLSVerify"), True, text)
+
+
+def _secure(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    if spec.get("insecureSkipTLSVerify") and spec.get("caBundle"):
         yield invalid(path.child("insecureSkipTLSVerify"), True, "may not be true if caBundle is present")
-    if not service.get("namespace"):
-        yield required(path.child("service", "namespace"))
-    if not service.get("name"):
-        yield required(path.child("service", "name"))
-    port = service.get("port", 443)
+
+
+def _port(path: FieldPath, port: int) -> Iterator[FieldError]:
     if not 1 <= port <= 65535:
-        text = "port is not valid: must be between 1 and 65535, inclusive"
-        yield invalid(path.child("service", "port"), port, text)
+        yield invalid(path, port, "port is not valid: must be between 1 and 65535, inclusive")
+
+
+_RULES = spec(
+    may("group", SUBDOMAIN),
+    always("version", "", named(names.is_dns1035_label)),
+    always("groupPriorityMinimum", 0, _priority(20000)),
+    always("versionPriority", 0, _priority(1000)),
+    when(equals("service", None), _local),
+    unless(equals("service", None), _secure),
+    given("service", *needed("namespace", "name"), given("port", _port)),
+)
 
 
 def _decoded_length(encoded: str) -> int:

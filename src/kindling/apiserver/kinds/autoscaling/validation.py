@@ -3,91 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from kindling.apiserver.kinds.core.pods.resources import resource_name_problems
-from kindling.apiserver.kinds.machinery.checks import amount
-from kindling.apiserver.kinds.machinery.fields import check_fields, must, named
-from kubecore.json import JsonObject, get_list, get_object
-from kubecore.objects import names
-from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
+from kindling.apiserver.kinds.machinery.checks import amount, one_of
+from kindling.apiserver.kinds.machinery.fields import (
+    LABEL,
+    PATH_SEGMENT,
+    Row,
+    absent,
+    always,
+    at_least,
+    at_most,
+    check_fields,
+    choice,
+    equals,
+    given,
+    items,
+    may,
+    must,
+    named,
+    part,
+    spec,
+)
+from kubecore.json import JsonObject, get_list
+from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required
 
 METRIC_TYPES = ("ContainerResource", "External", "Object", "Pods", "Resource")
 _FIELDS = {kind: kind[:1].lower() + kind[1:] for kind in METRIC_TYPES}
-_SPEC = FieldPath("spec")
-_POLICIES = ("Disabled", "Max", "Min")
 
 
-def validate_autoscaler(obj: JsonObject) -> Iterator[FieldError]:
-    """Bounds, target, metrics and behaviour."""
-    spec = get_object(obj, "spec")
+_TARGET = (must("kind", PATH_SEGMENT), must("name", PATH_SEGMENT))
+
+
+def _bounds(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
     least, most = spec.get("minReplicas"), spec.get("maxReplicas", 0)
-    if least is not None and least < 1:
-        yield invalid(_SPEC.child("minReplicas"), least, "must be greater than or equal to 1")
-    if not most:
-        yield required(_SPEC.child("maxReplicas"), "must be set and greater than 0")
-    elif most < 1:
-        yield invalid(_SPEC.child("maxReplicas"), most, "must be greater than or equal to 1")
     if least is not None and most < least:
-        yield invalid(_SPEC.child("maxReplicas"), most, "must be greater than or equal to `minReplicas`")
-    yield from _validate_target(get_object(spec, "scaleTargetRef"), _SPEC.child("scaleTargetRef"))
-    if not get_object(spec, "scaleTargetRef").get("apiVersion"):
-        yield invalid(_SPEC.child("scaleTargetRef", "apiVersion"), "", "apiVersion must specify API group")
+        text = "must be greater than or equal to `minReplicas`"
+        yield invalid(path.child("maxReplicas"), most, text)
+
+
+def _group_given(path: FieldPath, target: JsonObject) -> Iterator[FieldError]:
+    if not target.get("apiVersion"):
+        yield invalid(path.child("apiVersion"), "", "apiVersion must specify API group")
+
+
+def _to_zero(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
     metrics = get_list(spec, "metrics")
-    for position, metric in enumerate(metrics):
-        yield from _validate_metric(metric, _SPEC.child("metrics").index(position))
-    if least == 0 and not any(metric.get("type") in ("Object", "External") for metric in metrics):
+    if spec.get("minReplicas") == 0 and not any(_OF_OTHERS(metric) for metric in metrics):
         text = "must specify at least one Object or External metric to support scaling to zero replicas"
-        yield forbidden(_SPEC.child("metrics"), text)
-    behavior = get_object(spec, "behavior")
-    for field in ("scaleUp", "scaleDown"):
-        if isinstance(behavior.get(field), dict):
-            yield from _validate_rules(behavior[field], _SPEC.child("behavior", field))
+        yield forbidden(path.child("metrics"), text)
 
 
-def _validate_target(target: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    for field in ("kind", "name"):
-        yield from check_fields(target, path, must(field, named(names.is_path_segment_name)))
+_OF_OTHERS = equals("type", "Object", "External")
 
 
-def _validate_metric(metric: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+def _metric(path: FieldPath, metric: JsonObject) -> Iterator[FieldError]:
     kind = metric.get("type", "")
     if not kind:
         yield required(path.child("type"), "must specify a metric source type")
-    unknown = [] if kind in METRIC_TYPES else [not_supported(path.child("type"), kind, METRIC_TYPES)]
+    unknown = one_of(path.child("type"), kind, METRIC_TYPES)
     sources = ("Object", "External", "Pods", "Resource", "ContainerResource")
-    given = [source for source in sources if isinstance(metric.get(_FIELDS[source]), dict)]
+    chosen = [source for source in sources if isinstance(metric.get(_FIELDS[source]), dict)]
     yield from unknown
-    for source in given[:1]:
-        yield from _validate_source(source, metric[_FIELDS[source]], path.child(_FIELDS[source]))
+    for source in chosen[:1]:
+        yield from check_fields(metric[_FIELDS[source]], path.child(_FIELDS[source]), *_source(source))
     if unknown:
         yield from unknown
-        return
-    if kind not in given:
-        yield required(path.child(_FIELDS[kind]), "must populate information for the given metric source")
-    surplus = [source for source in given if source != kind] if len(given) > 1 else []
-    text = "must populate the given metric source only"
-    yield from (forbidden(path.child(_FIELDS[source]), text) for source in surplus)
+    elif kind not in chosen:
+        text = "must populate information for the given metric source"
+        yield required(path.child(_FIELDS[kind]), text)
+    elif len(chosen) > 1:
+        surplus = [_FIELDS[source] for source in chosen if source != kind]
+        yield from absent("must populate the given metric source only", *surplus)(path, metric)
 
 
-def _validate_source(kind: str, source: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+def _source(kind: str) -> Iterator[Row]:
+    """The rules of a metric's source."""
     if kind == "Object":
-        yield from _validate_target(get_object(source, "describedObject"), path.child("describedObject"))
+        yield part("describedObject", *_TARGET)
     if kind == "Resource":
-        yield from check_fields(source, path, must("name", detail="must specify a resource name"))
+        yield must("name", detail="must specify a resource name")
     elif kind == "ContainerResource":
-        name = must("name", named(resource_name_problems), detail="must specify a resource name")
-        container = must("container", named(names.is_dns1123_label), detail="must specify a container")
-        yield from check_fields(source, path, name, container)
+        yield must("name", named(resource_name_problems), detail="must specify a resource name")
+        yield must("container", LABEL, detail="must specify a container")
     else:
-        name = must("name", named(names.is_path_segment_name), detail="must specify a metric name")
-        yield from check_fields(get_object(source, "metric"), path.child("metric"), name)
-    target, at = get_object(source, "target"), path.child("target")
-    yield from _validate_metric_target(target, at)
-    yield from _validate_choice(kind, target, at)
+        yield part("metric", must("name", PATH_SEGMENT, detail="must specify a metric name"))
+    yield part("target", *_METRIC_TARGET, partial(_amounts, kind))
 
 
-def _validate_choice(kind: str, target: JsonObject, path: FieldPath) -> list[FieldError]:
+def _amounts(kind: str, path: FieldPath, target: JsonObject) -> list[FieldError]:
     """Which of the target's amounts are needed, and which exclude each other."""
     wanted, field, missing, both = {
         "Resource": ("averageUtilization", "averageUtilization", *_RAW_OR_UTILIZATION),
@@ -114,42 +120,45 @@ _VALUE_OR_AVERAGE = (
 )
 
 
-def _validate_metric_target(target: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    kind = target.get("type", "")
+def _target_type(path: FieldPath, kind: str) -> Iterator[FieldError]:
     if not kind:
-        yield required(path.child("type"), "must specify a metric target type")
+        yield required(path, "must specify a metric target type")
     if kind not in ("Utilization", "Value", "AverageValue"):
-        yield invalid(path.child("type"), kind, "must be either Utilization, Value, or AverageValue")
-    utilization: Any = target.get("averageUtilization")
-    if utilization is not None and utilization < 1:
-        yield invalid(path.child("averageUtilization"), utilization, "must be greater than 0")
-    for field in ("value", "averageValue"):
-        if target.get(field) is not None and amount(target[field]).milli_value <= 0:
-            yield invalid(path.child(field), str(target[field]), "must be positive")
+        yield invalid(path, kind, "must be either Utilization, Value, or AverageValue")
 
 
-def _validate_rules(rules: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    window = rules.get("stabilizationWindowSeconds")
-    at = path.child("stabilizationWindowSeconds")
-    if window is not None:
-        if window < 0:
-            yield invalid(at, window, "must be greater than or equal to zero")
-        if window > 3600:
-            yield invalid(at, window, "must be less than or equal to 3600")
-    policy = rules.get("selectPolicy")
-    if policy is not None and policy not in _POLICIES:
-        yield not_supported(path.child("selectPolicy"), policy, _POLICIES)
-    policies = get_list(rules, "policies")
-    if not policies:
-        yield required(path.child("policies"), "must specify at least one Policy")
-    for position, item in enumerate(policies):
-        here = path.child("policies").index(position)
-        if item.get("type") not in ("Pods", "Percent"):
-            yield not_supported(here.child("type"), item.get("type", ""), ["Percent", "Pods"])
-        if item.get("value", 0) <= 0:
-            yield invalid(here.child("value"), item.get("value", 0), "must be greater than zero")
-        seconds = item.get("periodSeconds", 0)
-        if seconds <= 0:
-            yield invalid(here.child("periodSeconds"), seconds, "must be greater than zero")
-        if seconds > 1800:
-            yield invalid(here.child("periodSeconds"), seconds, "must be less than or equal to 1800")
+def _positive(path: FieldPath, value: Any) -> Iterator[FieldError]:
+    if amount(value).milli_value <= 0:
+        yield invalid(path, str(value), "must be positive")
+
+
+_METRIC_TARGET = (
+    always("type", "", _target_type),
+    given("averageUtilization", at_least(1, "must be greater than 0")),
+    given("value", _positive),
+    given("averageValue", _positive),
+)
+_ABOVE_ZERO = at_least(1, "must be greater than zero")
+_BEHAVIOR = (
+    given("stabilizationWindowSeconds", at_least(0, "must be greater than or equal to zero"), at_most(3600)),
+    given("selectPolicy", choice("Disabled", "Max", "Min")),
+    must(
+        "policies",
+        items(
+            always("type", "", choice("Percent", "Pods")),
+            always("value", 0, _ABOVE_ZERO),
+            always("periodSeconds", 0, _ABOVE_ZERO, at_most(1800)),
+        ),
+        detail="must specify at least one Policy",
+    ),
+)
+validate_autoscaler = spec(
+    given("minReplicas", at_least(1)),
+    must("maxReplicas", at_least(1), detail="must be set and greater than 0"),
+    _bounds,
+    part("scaleTargetRef", *_TARGET, _group_given),
+    may("metrics", items(_metric)),
+    _to_zero,
+    part("behavior", given("scaleUp", *_BEHAVIOR), given("scaleDown", *_BEHAVIOR)),
+)
+"""Bounds, target, metrics and behaviour."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin, labels_of
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, Table, age, human_duration, plain
-from kindling.apiserver.kinds.machinery.rules import Rules
+from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
 from kubecore.json import JsonObject, get_list, get_object, get_str
@@ -16,7 +16,7 @@ from kubecore.objects.names import is_path_segment_name
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import CERTIFICATE_REQUESTS
 
-from .validation import validate_conditions, validate_request, validate_request_update
+from .validation import validate_conditions, validate_request
 
 _DECISIONS = ("Approved", "Denied")
 
@@ -27,7 +27,7 @@ class RequestStrategy(BuiltinStrategy):
     tracks_generation = False
     reset_fields = ("spec", "status")
     """What updates never change; nobody comes to own it."""
-    rules = Rules(validate_request, update=validate_request_update)
+    rules = Rules(validate_request, update=unjudged)
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
         """Who asks is not up to the client."""

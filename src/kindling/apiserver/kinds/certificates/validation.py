@@ -7,18 +7,9 @@ import binascii
 from collections.abc import Iterator
 from typing import Any
 
-from kindling.apiserver.kinds.machinery.fields import check_fields, needed
-from kubecore.json import JsonObject, get_list, get_object
-from kubecore.objects.fields import (
-    FieldError,
-    FieldPath,
-    Verbatim,
-    duplicate,
-    forbidden,
-    invalid,
-    not_supported,
-    required,
-)
+from kindling.apiserver.kinds.machinery.fields import at_least, check_fields, choice, given, items, must, spec
+from kubecore.json import JsonObject, get_list
+from kubecore.objects.fields import FieldError, FieldPath, Verbatim, duplicate, forbidden, invalid
 from kubecore.objects.names import is_dns1123_label, is_dns1123_subdomain
 
 from . import signing_requests
@@ -51,31 +42,7 @@ USAGES = (
 )
 _KNOWN = ("Approved", "Denied", "Failed")
 MIN_SECONDS = 600
-
-
-def validate_request(obj: JsonObject) -> Iterator[FieldError]:
-    """A request that can be read, for a named signer and known usages."""
-    spec = get_object(obj, "spec")
-    problem = _request_problem(spec.get("request") or "")
-    if problem:
-        # The message shows the bytes that could not be decoded.
-        request = spec.get("request")
-        shown = Verbatim(_bytes(request)) if request else request
-        yield invalid(_SPEC.child("request"), shown, problem)
-    usages = get_list(spec, "usages")
-    if not usages:
-        yield required(_SPEC.child("usages"))
-    for position, usage in enumerate(usages):
-        at = _SPEC.child("usages").index(position)
-        if usage not in USAGES:
-            yield not_supported(at, usage, USAGES)
-        if usage in usages[:position]:
-            yield duplicate(at, usage)
-    yield from _validate_signer(spec.get("signerName", ""), _SPEC.child("signerName"))
-    seconds = spec.get("expirationSeconds")
-    if seconds is not None and seconds < MIN_SECONDS:
-        text = f"may not specify a duration less than {MIN_SECONDS} seconds (10 minutes)"
-        yield invalid(_SPEC.child("expirationSeconds"), seconds, text)
+_TOO_SHORT = f"may not specify a duration less than {MIN_SECONDS} seconds (10 minutes)"
 
 
 def _request_problem(encoded: str) -> str:
@@ -103,10 +70,7 @@ def _bytes(encoded: str) -> str:
     return f"[{', '.join(hex(byte) for byte in raw)}]"
 
 
-def _validate_signer(name: str, path: FieldPath) -> Iterator[FieldError]:
-    if not name:
-        yield required(path)
-        return
+def _signer(path: FieldPath, name: str) -> Iterator[FieldError]:
     domain, slash, rest = name.partition("/")
     if not slash or "/" in rest:
         text = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
@@ -119,29 +83,34 @@ def _validate_signer(name: str, path: FieldPath) -> Iterator[FieldError]:
         yield from (invalid(path, part, text) for text in is_dns1123_label(part))
 
 
-def validate_request_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """The strategy has restored the spec before this is called."""
-    return []
+def _request(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    request = spec.get("request")
+    problem = _request_problem(request or "")
+    if problem:
+        # The server shows the bytes of what it could not read.
+        yield invalid(path.child("request"), Verbatim(_bytes(request)) if request else request, problem)
+
+
+validate_request = spec(
+    _request,
+    must("usages", items(choice(*USAGES), distinct=True)),
+    must("signerName", _signer),
+    given("expirationSeconds", at_least(MIN_SECONDS, _TOO_SHORT)),
+)
+"""A request that can be read, for a named signer and known usages."""
 
 
 def validate_conditions(new: JsonObject, old: JsonObject, *, approval: bool) -> Iterator[FieldError]:
     """Each type once, decisions not both; `approval` may add decisions, ``/status`` may not."""
-    path = FieldPath("status", "conditions")
-    conditions = get_list(new, "status", "conditions")
-    seen: set[str] = set()
-    for position, condition in enumerate(conditions):
-        here = path.index(position)
-        kind, status = condition.get("type", ""), condition.get("status", "")
-        yield from check_fields(condition, here, *needed("type"))
+    path, seen = FieldPath("status", "conditions"), set[str]()
+    for position, condition in enumerate(get_list(new, "status", "conditions")):
+        here, kind = path.index(position), condition.get("type", "")
+        yield from check_fields(condition, here, must("type"))
         if kind in seen:
             yield duplicate(here.child("type"), kind)
         seen.add(kind)
-        if not status:
-            yield required(here.child("status"))
-        elif kind in _KNOWN and status != "True":
-            yield not_supported(here.child("status"), status, ["True"])
-        elif status not in ("True", "False", "Unknown"):
-            yield not_supported(here.child("status"), status, ["True", "False", "Unknown"])
+        values = ("True",) if kind in _KNOWN else ("True", "False", "Unknown")
+        yield from check_fields(condition, here, must("status", choice(*values)))
         if kind in ("Approved", "Denied") and {"Approved", "Denied"} <= seen:
             yield invalid(path, kind, "Approved and Denied conditions are mutually exclusive")
     yield from _validate_decisions(new, old, path, approval=approval)

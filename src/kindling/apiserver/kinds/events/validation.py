@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kindling.apiserver.kinds.machinery.checks import IMMUTABLE
+from kindling.apiserver.kinds.machinery.fields import Check, always, document, given, may, must, when
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject, get_str
-from kubecore.objects.fields import FieldError, FieldPath, invalid, required
+from kubecore.objects.fields import FieldError, FieldPath, invalid
 
 NAME_LIMIT = 128
 NOTE_LIMIT = 1024
@@ -63,27 +64,35 @@ def validate_event(event: JsonObject) -> Iterator[FieldError]:
     about = get_str(event, "regarding", "namespace")
     namespace = get_str(event, "metadata", "namespace")
     yield from _validate_namespace(namespace, about, FieldPath("involvedObject", "namespace"))
-    if not event.get("eventTime"):
-        yield required("eventTime")
-    kind = event.get("type", "")
-    series = event.get("series")
-    if isinstance(series, dict):
-        if series.get("count", 0) < 2:
-            yield invalid("series.count", "", "should be at least 2")
-        if not series.get("lastObservedTime"):
-            yield required("series.lastObservedTime")
-    if event.get("eventTime"):
-        yield from _validate_reporter(event)
+    yield from _EVENT(event)
+
+
+def _characters(limit: int) -> Check:
+    text = f"can have at most {limit} characters"
+    return lambda path, value: [invalid(path, "", text)] if len(value) > limit else []
+
+
+def _several(path: FieldPath, series: JsonObject) -> Iterator[FieldError]:
+    if series.get("count", 0) < 2:
+        yield invalid(path.child("count"), "", "should be at least 2")
+
+
+def _kind(path: FieldPath, kind: str) -> Iterator[FieldError]:
     if kind not in ("Normal", "Warning"):
-        yield invalid("type", "", f"has invalid value: {kind}")
+        yield invalid(path, "", f"has invalid value: {kind}")
 
 
-def _validate_reporter(event: JsonObject) -> Iterator[FieldError]:
-    for field in ("reportingController", "reportingInstance", "action", "reason"):
-        value = event.get(field, "")
-        if not value:
-            yield required(field)
-        elif field != "reportingController" and len(value) > NAME_LIMIT:
-            yield invalid(field, "", f"can have at most {NAME_LIMIT} characters")
-    if len(event.get("note", "")) > NOTE_LIMIT:
-        yield invalid("note", "", f"can have at most {NOTE_LIMIT} characters")
+_NAME = _characters(NAME_LIMIT)
+_EVENT = document(
+    must("eventTime"),
+    given("series", _several, must("lastObservedTime")),
+    when(
+        lambda event: event.get("eventTime"),
+        must("reportingController"),
+        must("reportingInstance", _NAME),
+        must("action", _NAME),
+        must("reason", _NAME),
+        may("note", _characters(NOTE_LIMIT)),
+    ),
+    always("type", "", _kind),
+)

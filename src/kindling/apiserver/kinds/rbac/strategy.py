@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, CREATED_AT, NAME, Table, plain, wide
 from kindling.apiserver.kinds.machinery.rules import Rules
@@ -12,7 +10,7 @@ from kubecore.json import JsonObject, get_str
 from kubecore.objects.names import is_path_segment_name
 from kubecore.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 
-from .validation import GROUP, validate_binding, validate_role, validate_role_kept
+from .validation import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, GROUP, ROLE, ROLE_BINDING, validate_role_kept
 
 
 class _RbacStrategy(BuiltinStrategy):
@@ -31,14 +29,14 @@ class RoleStrategy(_RbacStrategy):
     """Rules, in a namespace or (`cluster`) for the whole cluster."""
 
     def __init__(self, *, cluster: bool) -> None:
-        self.rules = Rules(partial(validate_role, cluster=cluster))
+        self.rules = Rules(CLUSTER_ROLE if cluster else ROLE)
 
 
 class BindingStrategy(_RbacStrategy):
     """A role given to subjects; the role is fixed."""
 
     def __init__(self, *, cluster: bool) -> None:
-        check = partial(validate_binding, cluster=cluster)
+        check = CLUSTER_ROLE_BINDING if cluster else ROLE_BINDING
         self.rules = Rules(check, update=lambda new, old: [*check(new), *validate_role_kept(new, old)])
 
     def complete(self, obj: JsonObject) -> None:
