@@ -71,10 +71,10 @@ def _metric(path: FieldPath, metric: JsonObject) -> Iterator[FieldError]:
         yield from check_fields(metric[_FIELDS[source]], path.child(_FIELDS[source]), *_source(source))
     if unknown:
         yield from unknown
-    elif kind not in chosen:
-        text = "must populate information for the given metric source"
-        yield required(path.child(_FIELDS[kind]), text)
-    elif len(chosen) > 1:
+        return
+    if kind not in chosen:
+        yield required(path.child(_FIELDS[kind]), "must populate information for the given metric source")
+    if len(chosen) > 1:
         surplus = [_FIELDS[source] for source in chosen if source != kind]
         yield from absent("must populate the given metric source only", *surplus)(path, metric)
 
