@@ -28,7 +28,6 @@ from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
-from kubecore.objects.fields import FieldError
 from kubecore.resources import CRON_JOBS, JOBS
 
 from . import validation
@@ -56,7 +55,11 @@ class JobStrategy(BuiltinStrategy):
         "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to "
         "remove them or set propagationPolicy=Orphan to suppress this warning"
     )
-    rules = Rules(validation.validate_job, update=validation.validate_job_update)
+    rules = Rules(
+        validation.validate_job,
+        update=validation.validate_job_update,
+        status=validation.validate_job_status_update,
+    )
 
     def complete(self, obj: JsonObject) -> None:
         """Default to one pod and six retries; labels come from the template."""
@@ -90,10 +93,6 @@ class JobStrategy(BuiltinStrategy):
         if labels and not obj["metadata"].get("labels"):
             obj["metadata"]["labels"] = dict(labels)
 
-    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Counts are not negative."""
-        return list(validation.validate_job_status_update(new, old))
-
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Warnings about the pod template, and names that are invalid as host names of pods."""
         before = template_of(old) if old is not None else None
@@ -124,6 +123,8 @@ def generate_selector(obj: JsonObject) -> None:
 class CronJobStrategy(BuiltinStrategy):
     """Jobs on a schedule."""
 
+    rules = Rules(validation.validate_new_cron_job, update=validation.validate_cron_job)
+
     def complete(self, obj: JsonObject) -> None:
         """Set the defaults: concurrencyPolicy Allow, history limits of three successful jobs and one
         failed.
@@ -134,14 +135,6 @@ class CronJobStrategy(BuiltinStrategy):
         spec.setdefault("suspend", False)
         spec.setdefault("successfulJobsHistoryLimit", 3)
         spec.setdefault("failedJobsHistoryLimit", 1)
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """A new cron job."""
-        return list(validation.validate_cron_job(obj, None))
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """As a new one."""
-        return list(validation.validate_cron_job(new, old))
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Warnings about the pod template, and time zones in the schedule."""

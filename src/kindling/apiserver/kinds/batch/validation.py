@@ -231,7 +231,7 @@ _COUNTS = status(*counts("active", "succeeded", "failed", "ready", "terminating"
 
 def validate_job_status_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """Counts must not be negative, and finished jobs must stay finished."""
-    yield from _COUNTS(new)
+    yield from _COUNTS(new, old)
     for kind in ("Complete", "Failed"):
         if _is_true(old, kind) and not _is_true(new, kind):
             text = f"cannot disable the terminal {kind}=True condition"
@@ -258,14 +258,18 @@ def job_warnings(job: JsonObject) -> list[str]:
     return found
 
 
-def validate_cron_job(cron: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
-    """Validate a cron job; on updates, an unchanged schedule is not validated again."""
-    before = get_object(old, "spec") if old is not None else {}
-    yield from _cron_spec(before)(cron)
+def validate_new_cron_job(cron: JsonObject) -> Iterator[FieldError]:
+    """A new cron job."""
+    yield from validate_cron_job(cron, {})
     name = get_str(cron, "metadata", "name")
-    if old is None and len(name) > MAX_CRON_NAME:
+    if len(name) > MAX_CRON_NAME:
         text = f"must be no more than {MAX_CRON_NAME} characters"
         yield invalid(FieldPath("metadata", "name"), name, text)
+
+
+def validate_cron_job(cron: JsonObject, old: JsonObject) -> Iterable[FieldError]:
+    """A change of a cron job: a schedule that stays is not judged again."""
+    return _cron_spec(get_object(old, "spec"))(cron)
 
 
 def _cron_spec(before: JsonObject) -> Callable[[JsonObject], Iterable[FieldError]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin, labels_of
@@ -27,7 +28,7 @@ class RequestStrategy(BuiltinStrategy):
     tracks_generation = False
     reset_fields = ("spec", "status")
     """What updates never change; nobody comes to own it."""
-    rules = Rules(validate_request, update=unjudged)
+    rules = Rules(validate_request, update=unjudged, status=partial(validate_conditions, approval=False))
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
         """Who asks is not up to the client."""
@@ -47,10 +48,6 @@ class RequestStrategy(BuiltinStrategy):
         """Keep spec and status, whatever the client sends."""
         new["spec"] = old["spec"]
         new["status"] = old.get("status", {})
-
-    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Decisions are made through ``/approval``."""
-        return list(validate_conditions(new, old, approval=False))
 
     def validate_name(self, name: str, *, prefix: bool) -> list[str]:
         """A path segment."""

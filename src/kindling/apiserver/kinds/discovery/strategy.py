@@ -7,7 +7,6 @@ from typing import Any
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, age, limited, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
-from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_str
 from kubecore.resources import ENDPOINT_SLICES
@@ -19,7 +18,7 @@ class SliceStrategy(BuiltinStrategy):
     """Some of the endpoints of a service."""
 
     has_status = False
-    rules = Rules(validate_slice, immutable=("addressType",))
+    rules = Rules(validate_slice, immutable=("addressType",), warnings=slice_warnings)
 
     def complete(self, obj: JsonObject) -> None:
         """Ports have a name (perhaps empty) and a protocol."""
@@ -32,10 +31,6 @@ class SliceStrategy(BuiltinStrategy):
         if (new["metadata"].get("labels") or {}) != (old["metadata"].get("labels") or {}):
             return True
         return super().generation_changed(new, old)
-
-    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """Deprecated address types."""
-        return slice_warnings(obj, old)
 
 
 def _slice_ports(obj: JsonObject) -> str:

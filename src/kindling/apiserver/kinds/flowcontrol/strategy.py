@@ -7,7 +7,6 @@ from typing import Any
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, Table, age, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
-from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.resources import ResourceType
@@ -24,25 +23,25 @@ NOT_ENFORCED = (
 )
 
 
+def _not_enforced(obj: JsonObject, old: JsonObject | None) -> list[str]:
+    return [NOT_ENFORCED] if old is None else []
+
+
 class FlowSchemaStrategy(BuiltinStrategy):
     """Which requests share a priority level."""
 
-    rules = Rules(validate_flow_schema)
+    rules = Rules(validate_flow_schema, warnings=_not_enforced)
 
     def complete(self, obj: JsonObject) -> None:
         """Default to precedence 1000."""
         if not obj["spec"].get("matchingPrecedence"):
             obj["spec"]["matchingPrecedence"] = 1000
 
-    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """A new object has no effect on this server."""
-        return [NOT_ENFORCED] if old is None else []
-
 
 class PriorityLevelStrategy(BuiltinStrategy):
     """How many requests run at once."""
 
-    rules = Rules(validate_priority_level)
+    rules = Rules(validate_priority_level, warnings=_not_enforced)
 
     def complete(self, obj: JsonObject) -> None:
         """Default the shares and limits of both types."""
@@ -62,10 +61,6 @@ class PriorityLevelStrategy(BuiltinStrategy):
         if isinstance(exempt, dict):
             exempt.setdefault("nominalConcurrencyShares", 0)
             exempt.setdefault("lendablePercent", 0)
-
-    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """A new object has no effect on this server."""
-        return [NOT_ENFORCED] if old is None else []
 
 
 def _dangling(obj: JsonObject) -> Any:

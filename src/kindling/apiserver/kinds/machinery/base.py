@@ -71,7 +71,11 @@ class BuiltinStrategy(Strategy):
 
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """The errors of a write through ``/status``."""
-        return list(self.rules.status(new))
+        return list(self.rules.status(new, old))
+
+    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
+        """See ``Rules.warnings``."""
+        return self.rules.warnings(obj, old)
 
 
 class BuiltinStatusStrategy(StatusStrategy):

@@ -28,7 +28,7 @@ from kubecore.objects.fields import (
 from kubecore.objects.selectors import validate_label_selector_object, validate_labels
 
 from .checks import in_range, messages, one_of
-from .rules import Judge
+from .rules import Change, Judge
 
 Check = Callable[[FieldPath, Any], Iterable[FieldError]]
 """The errors of the value at a path; None never comes."""
@@ -222,6 +222,6 @@ def spec(*rows: Row) -> Judge:
     return lambda obj: check_fields(get_object(obj, "spec"), FieldPath("spec"), *rows)
 
 
-def status(*rows: Row) -> Judge:
+def status(*rows: Row) -> Change:
     """The validation of a status by a table of its fields."""
-    return lambda obj: check_fields(get_object(obj, "status"), FieldPath("status"), *rows)
+    return lambda new, old: check_fields(get_object(new, "status"), FieldPath("status"), *rows)

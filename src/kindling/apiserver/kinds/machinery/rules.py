@@ -15,8 +15,16 @@ Judge = Callable[[JsonObject], Iterable[FieldError]]
 """The errors of an object."""
 
 
+Change = Callable[[JsonObject, JsonObject], Iterable[FieldError]]
+"""The errors of a change, from the new and the old object."""
+
+
 def _no_errors(obj: JsonObject) -> Iterable[FieldError]:
     return ()
+
+
+def _no_warnings(obj: JsonObject, old: JsonObject | None) -> list[str]:
+    return []
 
 
 def unjudged(new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
@@ -30,12 +38,14 @@ class Rules:
 
     create: Judge = _no_errors
     """The errors of a new object."""
-    update: Callable[[JsonObject, JsonObject], Iterable[FieldError]] | None = None
+    update: Change | None = None
     """The errors of a change, from the new and the old object; None: those of the new object alone."""
     immutable: tuple[str, ...] = ()
     """Fields that never change, as dotted paths; their errors come after those of `update`."""
-    status: Judge = _no_errors
-    """The errors of an object whose status was written."""
+    status: Change = unjudged
+    """The errors of a write of the status."""
+    warnings: Callable[[JsonObject, JsonObject | None], list[str]] = _no_warnings
+    """What clients are told about an object beside errors; the old one is None when it is new."""
 
     def changed(self, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """The errors about fields that never change."""

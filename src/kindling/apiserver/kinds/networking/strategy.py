@@ -18,7 +18,6 @@ from kindling.apiserver.kinds.machinery.printing import (
     plain,
 )
 from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
-from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.resources import ResourceType
@@ -41,11 +40,8 @@ class IngressStrategy(BuiltinStrategy):
         validation.validate_new_ingress,
         update=lambda new, old: validation.validate_ingress(new),
         status=validation.validate_ingress_status,
+        warnings=validation.ingress_warnings,
     )
-
-    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """The deprecated annotation."""
-        return validation.ingress_warnings(obj, old)
 
 
 class IngressClassStrategy(BuiltinStrategy):
@@ -65,7 +61,7 @@ class NetworkPolicyStrategy(BuiltinStrategy):
     """Who may talk to a pod."""
 
     has_status = False
-    rules = Rules(validation.validate_network_policy)
+    rules = Rules(validation.validate_network_policy, warnings=validation.network_policy_warnings)
 
     def complete(self, obj: JsonObject) -> None:
         """Default to protocol TCP, and to policy type Egress only where there are egress rules."""
@@ -76,10 +72,6 @@ class NetworkPolicyStrategy(BuiltinStrategy):
                     port.setdefault("protocol", "TCP")
         if not spec.get("policyTypes"):
             spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
-
-    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """CIDR blocks with bits set beyond their prefix."""
-        return validation.network_policy_warnings(obj)
 
 
 class ServiceCidrStrategy(BuiltinStrategy):

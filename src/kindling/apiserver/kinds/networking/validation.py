@@ -251,7 +251,7 @@ validate_network_policy = spec(
 """Selectors, peers and ports."""
 
 
-def network_policy_warnings(obj: JsonObject) -> list[str]:
+def network_policy_warnings(obj: JsonObject, old: JsonObject | None) -> list[str]:
     """Warnings about CIDR blocks with bits set beyond their prefix."""
     found = []
     for direction, peers in (("ingress", "from"), ("egress", "to")):

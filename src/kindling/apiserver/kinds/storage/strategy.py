@@ -15,7 +15,6 @@ from kindling.apiserver.kinds.machinery.printing import (
     plain,
 )
 from kindling.apiserver.kinds.machinery.rules import Rules
-from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.resources import CSI_DRIVERS, CSI_NODES, STORAGE_CLASSES, VOLUME_ATTACHMENTS, ResourceType
@@ -42,6 +41,7 @@ class StorageClassStrategy(_StorageStrategy):
     returns_deleted_object = True
     rules = Rules(
         validation.validate_class,
+        warnings=validation.class_warnings,
         immutable=("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"),
     )
 
@@ -50,17 +50,17 @@ class StorageClassStrategy(_StorageStrategy):
         obj.setdefault("reclaimPolicy", "Delete")
         obj.setdefault("volumeBindingMode", "Immediate")
 
-    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """Deprecated annotations and topology labels."""
-        return validation.class_warnings(obj)
-
 
 class CsiDriverStrategy(_StorageStrategy):
     """What a CSI driver needs from Kubernetes."""
 
     allow_unconditional_update = False
     returns_deleted_object = True
-    rules = Rules(validation.validate_driver, immutable=("spec.attachRequired", "spec.volumeLifecycleModes"))
+    rules = Rules(
+        validation.validate_driver,
+        immutable=("spec.attachRequired", "spec.volumeLifecycleModes"),
+        warnings=validation.driver_warnings,
+    )
 
     def complete(self, obj: JsonObject) -> None:
         """Set Kubernetes' defaults: attach is required, the pod's details are not passed, and so on."""
@@ -72,10 +72,6 @@ class CsiDriverStrategy(_StorageStrategy):
         spec.setdefault("volumeLifecycleModes", ["Persistent"])
         spec.setdefault("requiresRepublish", False)
         spec.setdefault("seLinuxMount", False)
-
-    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """Tokens that a driver may log."""
-        return validation.driver_warnings(obj) if old is None else []
 
 
 class CsiNodeStrategy(_StorageStrategy):

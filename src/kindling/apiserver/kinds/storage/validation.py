@@ -74,10 +74,14 @@ def _expressions(term: JsonObject) -> list[JsonObject]:
     return get_list(term, "matchLabelExpressions")
 
 
-def driver_warnings(obj: JsonObject) -> list[str]:
+def driver_warnings(obj: JsonObject, old: JsonObject | None) -> list[str]:
     """Tokens that a driver may log."""
     spec = get_object(obj, "spec")
-    if not spec.get("tokenRequests") or spec.get("serviceAccountTokenInSecrets") is not None:
+    if (
+        old is not None
+        or not spec.get("tokenRequests")
+        or spec.get("serviceAccountTokenInSecrets") is not None
+    ):
         return []
     return [
         "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent "
@@ -85,7 +89,7 @@ def driver_warnings(obj: JsonObject) -> list[str]:
     ]
 
 
-def class_warnings(obj: JsonObject) -> list[str]:
+def class_warnings(obj: JsonObject, old: JsonObject | None) -> list[str]:
     """Deprecated topology labels."""
     found = []
     for position, term in enumerate(get_list(obj, "allowedTopologies")):

@@ -10,7 +10,6 @@ from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects.fields import FieldError
 from kubecore.resources import NODES, ResourceType
 
 from .validation import validate_node, validate_node_update
@@ -31,7 +30,7 @@ class NodeStrategy(BuiltinStrategy):
     """Nodes keep the status with which they are registered."""
 
     tracks_generation = False
-    rules = Rules(validate_node, update=validate_node_update)
+    rules = Rules(validate_node, update=validate_node_update, status=validate_node_update)
 
     def complete(self, obj: JsonObject) -> None:
         """Default allocatable to capacity."""
@@ -49,10 +48,6 @@ class NodeStrategy(BuiltinStrategy):
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
         """Keep the status: a kubelet sets it when it registers."""
         obj["spec"].pop("configSource", None)
-
-    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """As a change of the node."""
-        return list(validate_node_update(new, old))
 
     def selectable_fields(self, obj: JsonObject) -> dict[str, str]:
         """Whether pods are scheduled to it."""

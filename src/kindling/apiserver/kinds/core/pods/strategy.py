@@ -19,7 +19,6 @@ from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects.fields import FieldError
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import PODS, ResourceType
 
@@ -46,7 +45,9 @@ class PodStrategy(BuiltinStrategy):
     """Pods: gates and quality of service on creation, graceful deletion, few mutable fields."""
 
     returns_deleted_object = True
-    rules = Rules(validate_pod, update=validate_pod_update)
+    rules = Rules(
+        validate_pod, update=validate_pod_update, status=validate_pod_status_update, warnings=pod_warnings
+    )
 
     def complete(self, obj: JsonObject) -> None:
         """See ``defaults``."""
@@ -76,14 +77,6 @@ class PodStrategy(BuiltinStrategy):
         """Keep the status."""
         super().prepare_for_update(ctx, new, old)
         _repair_grace_period(new)
-
-    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Check conditions and container states."""
-        return list(validate_pod_status_update(new, old))
-
-    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """Deprecated fields, duplicates, useless settings."""
-        return pod_warnings(obj, old)
 
     def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
         """Placement and state."""

@@ -179,7 +179,7 @@ def _old_sources(holder: JsonObject, path: FieldPath) -> list[str]:
     ]
 
 
-def volume_warnings(volume: JsonObject) -> list[str]:
+def volume_warnings(volume: JsonObject, old: JsonObject | None) -> list[str]:
     """Warnings about a persistent volume."""
     spec, path = get_object(volume, "spec"), FieldPath("spec")
     found: list[str] = []

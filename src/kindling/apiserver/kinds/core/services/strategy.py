@@ -39,7 +39,7 @@ class ServiceStrategy(BuiltinStrategy):
     allow_create_on_update = True
     tracks_generation = False
     returns_deleted_object = True
-    rules = Rules(status=validate_service_status)
+    rules = Rules(status=validate_service_status, warnings=service_warnings)
 
     def complete(self, obj: JsonObject) -> None:
         """Type, affinity, ports and traffic policies."""
@@ -72,10 +72,6 @@ class ServiceStrategy(BuiltinStrategy):
     def validate_name(self, name: str, *, prefix: bool) -> list[str]:
         """A DNS label (names may start with a digit since Kubernetes 1.36)."""
         return is_dns1123_label(name.rstrip("-") if prefix else name)
-
-    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """Deprecated and pointless settings."""
-        return service_warnings(obj, old)
 
     def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
         """Address and type."""

@@ -254,12 +254,12 @@ _POINTS = items(
 )
 
 
-def validate_service_status(service: JsonObject) -> Iterable[FieldError]:
+def validate_service_status(service: JsonObject, old: JsonObject) -> Iterable[FieldError]:
     """The status: load balancer addresses (only services of that type may have some), and conditions."""
     balancer: Row = may("ingress", _POINTS)
     if not _BALANCED(get_object(service, "spec")):
         balancer = never('may only be used when `spec.type` is "LoadBalancer"', "ingress")
-    return status(part("loadBalancer", balancer))(service)
+    return status(part("loadBalancer", balancer))(service, old)
 
 
 def service_warnings(service: JsonObject, old: JsonObject | None) -> list[str]:

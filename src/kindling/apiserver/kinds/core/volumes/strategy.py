@@ -24,7 +24,7 @@ class ClaimStrategy(BuiltinStrategy):
 
     tracks_generation = False
     returns_deleted_object = True
-    rules = Rules(validate_claim, update=validate_claim_update)
+    rules = Rules(validate_claim, update=validate_claim_update, warnings=claim_warnings)
 
     def complete(self, obj: JsonObject) -> None:
         """Volume mode and phase."""
@@ -49,10 +49,6 @@ class ClaimStrategy(BuiltinStrategy):
         if "dataSource" in old.get("spec", {}) and "dataSourceRef" not in new["spec"]:
             _sync_data_sources(new["spec"])
 
-    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """Fractional sizes and deprecated annotations."""
-        return claim_warnings(obj, old)
-
 
 def _is_data_source(source: JsonObject) -> bool:
     group, kind = source.get("apiGroup") or "", source.get("kind")
@@ -72,7 +68,7 @@ class VolumeStrategy(BuiltinStrategy):
 
     tracks_generation = False
     returns_deleted_object = True
-    rules = Rules(validate_volume, update=validate_volume_update)
+    rules = Rules(validate_volume, update=validate_volume_update, warnings=volume_warnings)
 
     def complete(self, obj: JsonObject) -> None:
         """Default the phase, the reclaim policy, the mode and the sources."""
@@ -81,10 +77,6 @@ class VolumeStrategy(BuiltinStrategy):
         spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
         spec.setdefault("volumeMode", "Filesystem")
         default_sources(spec)
-
-    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """Deprecated annotations, labels, policies and sources."""
-        return volume_warnings(obj)
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
         """Set phase Pending with its time."""
