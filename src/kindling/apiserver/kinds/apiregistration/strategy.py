@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNKNOWN, Table, age, plain
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNKNOWN, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects.names import is_path_segment_name
 from kubecore.resources import API_SERVICES
 
@@ -38,16 +36,19 @@ class ApiServiceStrategy(BuiltinStrategy):
         obj["status"] = {}
 
 
-def _cells(obj: JsonObject) -> list[Any]:
+def _service(obj: JsonObject) -> str:
     service = get_object(obj, "spec", "service")
-    where = f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
+    return f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
+
+
+def _available(obj: JsonObject) -> str:
     available = UNKNOWN
     for condition in get_list(obj, "status", "conditions"):
         if condition.get("type") == "Available":
             available = condition.get("status", "")
             if available != "True":
                 available = f"{available} ({condition.get('reason', '')})"
-    return [get_str(obj, "metadata", "name"), where, available, age(obj)]
+    return available
 
 
 def definitions() -> list[ResourceDefinition]:
@@ -57,6 +58,6 @@ def definitions() -> list[ResourceDefinition]:
             API_SERVICES,
             ApiServiceStrategy(),
             categories=("api-extensions",),
-            table=Table(NAME, plain("Service"), plain("Available"), AGE, fill=_cells),
+            table=Table(NAME, plain("Service", _service), plain("Available", _available), AGE),
         )
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from kindling.apiserver.kinds.core.pods.defaults import default_claim_spec, default_pod_spec
 from kindling.apiserver.kinds.core.pods.warnings import name_warning, template_warnings
@@ -12,13 +11,13 @@ from kindling.apiserver.kinds.machinery.printing import (
     AGE,
     NAME,
     NONE,
+    SELECTOR,
+    Column,
     Table,
-    age,
-    containers,
     format_labels,
     format_selector,
-    name_of,
     plain,
+    template_columns,
     template_of,
     wide,
 )
@@ -196,99 +195,66 @@ class RevisionStrategy(BuiltinStrategy):
     rules = Rules(validation.validate_revision, immutable=("data",))
 
 
-def _replicated_cells(obj: JsonObject) -> list[Any]:
-    spec, status = get_object(obj, "spec"), get_object(obj, "status")
-    selector = spec.get("selector")
+def _ready(obj: JsonObject) -> str:
+    return f"{get_int(obj, 'status', 'readyReplicas')}/{get_int(obj, 'spec', 'replicas')}"
+
+
+def _selector(obj: JsonObject) -> str:
+    """Those of replication controllers are maps of labels."""
+    selector = get_object(obj, "spec").get("selector")
     is_map = isinstance(selector, dict) and not selector.keys() & {"matchLabels", "matchExpressions"}
-    return [
-        name_of(obj),
-        spec.get("replicas", 0),
-        status.get("replicas", 0),
-        status.get("readyReplicas", 0),
-        age(obj),
-        *containers(template_of(obj)),
-        format_labels(selector) if is_map else format_selector(selector),
-    ]
+    return format_labels(selector) if is_map else format_selector(selector)
 
 
-def _deployment_cells(obj: JsonObject) -> list[Any]:
-    spec, status = get_object(obj, "spec"), get_object(obj, "status")
-    return [
-        name_of(obj),
-        f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
-        status.get("updatedReplicas", 0),
-        status.get("availableReplicas", 0),
-        age(obj),
-        *containers(template_of(obj)),
-        format_selector(spec.get("selector")),
-    ]
-
-
-def _stateful_cells(obj: JsonObject) -> list[Any]:
-    spec, status = get_object(obj, "spec"), get_object(obj, "status")
-    ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
-    return [name_of(obj), ready, age(obj), *containers(template_of(obj))]
-
-
-def _daemon_cells(obj: JsonObject) -> list[Any]:
-    spec, status = get_object(obj, "spec"), get_object(obj, "status")
-    return [
-        name_of(obj),
-        status.get("desiredNumberScheduled", 0),
-        status.get("currentNumberScheduled", 0),
-        status.get("numberReady", 0),
-        status.get("updatedNumberScheduled", 0),
-        status.get("numberAvailable", 0),
-        format_labels(get_object(spec, "template", "spec").get("nodeSelector")),
-        age(obj),
-        *containers(template_of(obj)),
-        format_selector(spec.get("selector")),
-    ]
-
-
-def _revision_cells(obj: JsonObject) -> list[Any]:
+def _controller(obj: JsonObject) -> str:
     controller = NONE
     for owner in obj["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
             group = owner.get("apiVersion", "").rpartition("/")[0]
             suffix = f".{group}" if group else ""
             controller = f"{owner.get('kind', '').lower()}{suffix}/{owner.get('name', '')}"
-    return [name_of(obj), controller, obj.get("revision", 0), age(obj)]
+    return controller
 
 
-_TEMPLATE_COLUMNS = (wide("Containers"), wide("Images"), wide("Selector"))
+def _integer(name: str, path: str) -> Column:
+    return plain(name, path, kind="integer", absent=0)
+
+
+_TEMPLATE = template_columns()
 _REPLICATED = Table(
     NAME,
-    plain("Desired", kind="integer"),
-    plain("Current", kind="integer"),
-    plain("Ready", kind="integer"),
+    _integer("Desired", "spec.replicas"),
+    _integer("Current", "status.replicas"),
+    _integer("Ready", "status.readyReplicas"),
     AGE,
-    *_TEMPLATE_COLUMNS,
-    fill=_replicated_cells,
+    *_TEMPLATE,
+    wide("Selector", _selector),
 )
 _DEPLOYMENT = Table(
     NAME,
-    plain("Ready"),
-    plain("Up-to-date"),
-    plain("Available"),
+    plain("Ready", _ready),
+    plain("Up-to-date", "status.updatedReplicas", absent=0),
+    plain("Available", "status.availableReplicas", absent=0),
     AGE,
-    *_TEMPLATE_COLUMNS,
-    fill=_deployment_cells,
+    *_TEMPLATE,
+    SELECTOR,
 )
-_STATEFUL = Table(NAME, plain("Ready"), AGE, wide("Containers"), wide("Images"), fill=_stateful_cells)
+_STATEFUL = Table(NAME, plain("Ready", _ready), AGE, *_TEMPLATE)
 _DAEMON = Table(
     NAME,
-    plain("Desired", kind="integer"),
-    plain("Current", kind="integer"),
-    plain("Ready", kind="integer"),
-    plain("Up-to-date", kind="integer"),
-    plain("Available", kind="integer"),
-    plain("Node Selector"),
+    _integer("Desired", "status.desiredNumberScheduled"),
+    _integer("Current", "status.currentNumberScheduled"),
+    _integer("Ready", "status.numberReady"),
+    _integer("Up-to-date", "status.updatedNumberScheduled"),
+    _integer("Available", "status.numberAvailable"),
+    plain(
+        "Node Selector", lambda obj: format_labels(get_object(template_of(obj), "spec").get("nodeSelector"))
+    ),
     AGE,
-    *_TEMPLATE_COLUMNS,
-    fill=_daemon_cells,
+    *_TEMPLATE,
+    SELECTOR,
 )
-_REVISION = Table(NAME, plain("Controller"), plain("Revision"), AGE, fill=_revision_cells)
+_REVISION = Table(NAME, plain("Controller", _controller), plain("Revision", "revision", absent=0), AGE)
 
 
 def definitions() -> list[ResourceDefinition]:

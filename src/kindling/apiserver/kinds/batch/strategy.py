@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from kindling.apiserver.kinds.core.pods.defaults import default_pod_spec
 from kindling.apiserver.kinds.core.pods.warnings import template_warnings
@@ -13,14 +12,14 @@ from kindling.apiserver.kinds.machinery.printing import (
     AGE,
     NAME,
     NONE,
+    SELECTOR,
     Table,
-    age,
-    containers,
     format_selector,
     human_duration,
     moment,
     plain,
     since,
+    template_columns,
     template_of,
     wide,
 )
@@ -180,49 +179,36 @@ def _job_completions(obj: JsonObject) -> str:
     return f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
 
 
-def _job_cells(obj: JsonObject) -> list[Any]:
-    return [
-        get_str(obj, "metadata", "name"),
-        _job_state(obj),
-        _job_completions(obj),
-        _job_duration(obj),
-        age(obj),
-        *containers(template_of(obj)),
-        format_selector(get_object(obj, "spec").get("selector")),
-    ]
+def _job_spec(obj: JsonObject) -> JsonObject:
+    return get_object(obj, "spec", "jobTemplate", "spec")
 
 
-def _cron_cells(obj: JsonObject) -> list[Any]:
-    spec, status = get_object(obj, "spec"), get_object(obj, "status")
-    job = get_object(spec, "jobTemplate", "spec")
-    last = status.get("lastScheduleTime")
-    return [
-        get_str(obj, "metadata", "name"),
-        spec.get("schedule", ""),
-        spec.get("timeZone") or NONE,
-        "True" if spec.get("suspend") else "False",
-        len(status.get("active") or ()),
-        since(last) if last else NONE,
-        age(obj),
-        *containers(get_object(job, "template")),
-        format_selector(job.get("selector")),
-    ]
+def _last_run(obj: JsonObject) -> str:
+    last = get_str(obj, "status", "lastScheduleTime")
+    return since(last) if last else NONE
 
 
-_TEMPLATE = (wide("Containers"), wide("Images"), wide("Selector"))
 _JOB_TABLE = Table(
-    NAME, plain("Status"), plain("Completions"), plain("Duration"), AGE, *_TEMPLATE, fill=_job_cells
+    NAME,
+    plain("Status", _job_state),
+    plain("Completions", _job_completions),
+    plain("Duration", _job_duration),
+    AGE,
+    *template_columns(),
+    SELECTOR,
 )
 _CRON_TABLE = Table(
     NAME,
-    plain("Schedule"),
-    plain("Timezone"),
-    plain("Suspend", kind="boolean"),
-    plain("Active", kind="integer"),
-    plain("Last Schedule"),
+    plain("Schedule", "spec.schedule"),
+    plain("Timezone", "spec.timeZone", empty=NONE),
+    plain(
+        "Suspend", lambda obj: "True" if get_object(obj, "spec").get("suspend") else "False", kind="boolean"
+    ),
+    plain("Active", lambda obj: len(get_list(obj, "status", "active")), kind="integer"),
+    plain("Last Schedule", _last_run),
     AGE,
-    *_TEMPLATE,
-    fill=_cron_cells,
+    *template_columns(lambda obj: get_object(_job_spec(obj), "template")),
+    wide("Selector", lambda obj: format_selector(_job_spec(obj).get("selector"))),
 )
 
 

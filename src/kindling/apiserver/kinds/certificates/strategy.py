@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin, labels_of
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, Table, age, human_duration, plain
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, Table, human_duration, plain
 from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
@@ -113,18 +112,9 @@ def _state(obj: JsonObject) -> str:
     return text + ",Issued" if get_str(obj, "status", "certificate") else text
 
 
-def _cells(obj: JsonObject) -> list[Any]:
-    spec = get_object(obj, "spec")
-    seconds = spec.get("expirationSeconds")
-    duration = NONE if seconds is None else human_duration(seconds)
-    return [
-        get_str(obj, "metadata", "name"),
-        age(obj),
-        spec.get("signerName") or NONE,
-        spec.get("username", ""),
-        duration,
-        _state(obj),
-    ]
+def _duration(obj: JsonObject) -> str:
+    seconds = get_object(obj, "spec").get("expirationSeconds")
+    return NONE if seconds is None else human_duration(seconds)
 
 
 def definitions() -> list[ResourceDefinition]:
@@ -136,20 +126,20 @@ def definitions() -> list[ResourceDefinition]:
         ("get", "patch", "update"),
         strategy=ApprovalStrategy(strategy),
     )
-    columns = (
+    table = Table(
         NAME,
         AGE,
-        plain("SignerName"),
-        plain("Requestor"),
-        plain("RequestedDuration"),
-        plain("Condition"),
+        plain("SignerName", "spec.signerName", empty=NONE),
+        plain("Requestor", "spec.username"),
+        plain("RequestedDuration", _duration),
+        plain("Condition", _state),
     )
     return [
         builtin(
             CERTIFICATE_REQUESTS,
             strategy,
             short=("csr",),
-            table=Table(*columns, fill=_cells),
+            table=table,
             subresources=(approval,),
             fields=("spec.signerName",),
             status=RequestStatusStrategy(strategy),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, age, limited, plain
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, limited, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.json import JsonObject, get_str
+from kubecore.json import JsonObject, get_list
 from kubecore.resources import ENDPOINT_SLICES
 
 from .validation import slice_warnings, validate_slice
@@ -41,15 +39,19 @@ def _slice_ports(obj: JsonObject) -> str:
     return limited(texts)
 
 
-def _slice_cells(obj: JsonObject) -> list[Any]:
-    addresses = [
-        address for endpoint in obj.get("endpoints") or () for address in endpoint.get("addresses") or ()
-    ]
-    shown = limited(addresses) if addresses else UNSET
-    return [get_str(obj, "metadata", "name"), obj.get("addressType", ""), _slice_ports(obj), shown, age(obj)]
+def _slice_addresses(obj: JsonObject) -> str:
+    endpoints = get_list(obj, "endpoints")
+    addresses = [address for endpoint in endpoints for address in get_list(endpoint, "addresses")]
+    return limited(addresses) if addresses else UNSET
 
 
 def definitions() -> list[ResourceDefinition]:
     """Endpoint slices."""
-    columns = (NAME, plain("AddressType"), plain("Ports"), plain("Endpoints"), AGE)
-    return [builtin(ENDPOINT_SLICES, SliceStrategy(), table=Table(*columns, fill=_slice_cells))]
+    columns = (plain("AddressType", "addressType"), plain("Ports", _slice_ports))
+    return [
+        builtin(
+            ENDPOINT_SLICES,
+            SliceStrategy(),
+            table=Table(NAME, *columns, plain("Endpoints", _slice_addresses), AGE),
+        )
+    ]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, Table, age, plain
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_list, get_object
 from kubecore.resources import ResourceType
 
 from .validation import validate_flow_schema, validate_priority_level
@@ -68,13 +68,9 @@ def _dangling(obj: JsonObject) -> Any:
     return next((item.get("status") for item in conditions if item.get("type") == "Dangling"), "?")
 
 
-def _level_cells(obj: JsonObject) -> list[Any]:
-    spec = get_object(obj, "spec")
-    limited = get_object(spec, "limited")
-    queuing = get_object(limited, "limitResponse", "queuing")
-    shares = limited.get("nominalConcurrencyShares") if limited else NONE
-    cells = [queuing.get(field, NONE) for field in ("queues", "handSize", "queueLengthLimit")]
-    return [get_str(obj, "metadata", "name"), spec.get("type", ""), shares, *cells, age(obj)]
+def _shares(obj: JsonObject) -> Any:
+    limited = get_object(obj, "spec", "limited")
+    return limited.get("nominalConcurrencyShares") if limited else NONE
 
 
 def definitions() -> list[ResourceDefinition]:
@@ -87,16 +83,17 @@ def definitions() -> list[ResourceDefinition]:
         AGE,
         plain("MissingPL", _dangling),
     )
-    level_columns = (
+    queuing = "spec.limited.limitResponse.queuing"
+    levels = Table(
         NAME,
-        plain("Type"),
-        plain("NominalConcurrencyShares"),
-        plain("Queues"),
-        plain("HandSize"),
-        plain("QueueLengthLimit"),
+        plain("Type", "spec.type"),
+        plain("NominalConcurrencyShares", _shares),
+        plain("Queues", f"{queuing}.queues", absent=NONE),
+        plain("HandSize", f"{queuing}.handSize", absent=NONE),
+        plain("QueueLengthLimit", f"{queuing}.queueLengthLimit", absent=NONE),
         AGE,
     )
     return [
         builtin(FLOW_SCHEMAS, FlowSchemaStrategy(), table=schemas),
-        builtin(PRIORITY_LEVELS, PriorityLevelStrategy(), table=Table(*level_columns, fill=_level_cells)),
+        builtin(PRIORITY_LEVELS, PriorityLevelStrategy(), table=levels),
     ]

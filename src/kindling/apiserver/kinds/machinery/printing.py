@@ -226,6 +226,17 @@ def template_of(obj: JsonObject) -> JsonObject:
     return get_object(obj, "spec", "template")
 
 
+def template_columns(template: Callable[[JsonObject], JsonObject] = template_of) -> tuple[Column, Column]:
+    """Wide columns with names and images of the containers of a pod template."""
+    return (
+        wide("Containers", lambda obj: containers(template(obj))[0]),
+        wide("Images", lambda obj: containers(template(obj))[1]),
+    )
+
+
+SELECTOR = wide("Selector", lambda obj: format_selector(get_object(obj, "spec").get("selector")))
+
+
 def limited(values: list[str]) -> str:
     """The first three values, and how many more there are; ``<none>`` for none."""
     if not values:

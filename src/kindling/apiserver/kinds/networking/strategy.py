@@ -101,14 +101,12 @@ def _hosts(obj: JsonObject) -> str:
     return ",".join(hosts[:_SHOWN_HOSTS]) + more
 
 
-def _class_cells(obj: JsonObject) -> list[Any]:
-    spec = get_object(obj, "spec")
-    parameters = spec.get("parameters")
-    text = NONE
-    if isinstance(parameters, dict):
-        group = f".{parameters['apiGroup']}" if parameters.get("apiGroup") else ""
-        text = f"{parameters.get('kind', '')}{group}/{parameters.get('name', '')}"
-    return [name_of(obj), spec.get("controller", ""), text, age(obj)]
+def _parameters(obj: JsonObject) -> str:
+    parameters = get_object(obj, "spec").get("parameters")
+    if not isinstance(parameters, dict):
+        return NONE
+    group = f".{parameters['apiGroup']}" if parameters.get("apiGroup") else ""
+    return f"{parameters.get('kind', '')}{group}/{parameters.get('name', '')}"
 
 
 def _address_cells(obj: JsonObject) -> list[Any]:
@@ -137,7 +135,7 @@ def definitions() -> list[ResourceDefinition]:
         builtin(
             INGRESS_CLASSES,
             IngressClassStrategy(),
-            table=Table(NAME, plain("Controller"), plain("Parameters"), AGE, fill=_class_cells),
+            table=Table(NAME, plain("Controller", "spec.controller"), plain("Parameters", _parameters), AGE),
         ),
         builtin(
             NETWORK_POLICIES,

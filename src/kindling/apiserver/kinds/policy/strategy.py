@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, plain
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject, get_object
 from kubecore.objects.names import is_path_segment_name
 from kubecore.resources import POD_DISRUPTION_BUDGETS
 
@@ -26,23 +24,18 @@ class BudgetStrategy(BuiltinStrategy):
         return is_path_segment_name(name)
 
 
-def _cells(obj: JsonObject) -> list[Any]:
-    spec = get_object(obj, "spec")
-    amounts = [spec.get("minAvailable"), spec.get("maxUnavailable")]
-    shown = ["N/A" if amount is None else str(amount) for amount in amounts]
-    allowed = get_object(obj, "status").get("disruptionsAllowed", 0)
-    return [get_str(obj, "metadata", "name"), *shown, allowed, age(obj)]
+def _amount(obj: JsonObject, field: str) -> str:
+    amount = get_object(obj, "spec").get(field)
+    return "N/A" if amount is None else str(amount)
 
 
 def definitions() -> list[ResourceDefinition]:
     """Disruption budgets."""
-    columns = (
+    table = Table(
         NAME,
-        plain("Min Available"),
-        plain("Max Unavailable"),
-        plain("Allowed Disruptions", kind="integer"),
+        plain("Min Available", lambda obj: _amount(obj, "minAvailable")),
+        plain("Max Unavailable", lambda obj: _amount(obj, "maxUnavailable")),
+        plain("Allowed Disruptions", "status.disruptionsAllowed", kind="integer", absent=0),
         AGE,
     )
-    return [
-        builtin(POD_DISRUPTION_BUDGETS, BudgetStrategy(), short=("pdb",), table=Table(*columns, fill=_cells))
-    ]
+    return [builtin(POD_DISRUPTION_BUDGETS, BudgetStrategy(), short=("pdb",), table=table)]

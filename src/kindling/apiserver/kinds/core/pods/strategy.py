@@ -216,14 +216,12 @@ class PodTemplateStrategy(BuiltinStrategy):
         return template_warnings(get_object(obj, "template"), ("template",))
 
 
-def _template_cells(obj: JsonObject) -> list[Any]:
-    template = get_object(obj, "template")
-    names, images = containers(template)
-    labels = get_object(template, "metadata", "labels")
-    return [get_str(obj, "metadata", "name"), names, images, format_labels(labels)]
-
-
-_TEMPLATE_TABLE = Table(NAME, plain("Containers"), plain("Images"), plain("Pod Labels"), fill=_template_cells)
+_TEMPLATE_TABLE = Table(
+    NAME,
+    plain("Containers", lambda obj: containers(get_object(obj, "template"))[0]),
+    plain("Images", lambda obj: containers(get_object(obj, "template"))[1]),
+    plain("Pod Labels", lambda obj: format_labels(get_object(obj, "template", "metadata", "labels"))),
+)
 _CONNECT = ("create", "get")
 _PROXY = ("create", "delete", "get", "patch", "update")
 
