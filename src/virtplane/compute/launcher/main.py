@@ -26,6 +26,7 @@ _RESTART_SECONDS = 1.0
 _SHUTDOWN_REPEAT_SECONDS = 5.0
 """A guest that is still booting ignores the power button."""
 
+_EXIT_CRASH = 1
 _REPORT_SECONDS = 5.0
 """How long virt-handler has, after the guest ended during a termination, to read why."""
 
@@ -187,7 +188,11 @@ class Launcher:
 
 def main() -> int:
     """Console script ``virt-launcher``."""
-    return Launcher(parse(sys.argv[1:])).run()
+    settings = parse(sys.argv[1:])
+    if settings.simulates_crash:
+        sys.stderr.write("virt-launcher: ends at once, as its pod's instance asks (--simulate-crash)\n")
+        return _EXIT_CRASH
+    return Launcher(settings).run()
 
 
 if __name__ == "__main__":

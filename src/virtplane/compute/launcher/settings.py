@@ -26,6 +26,7 @@ class Settings:
         """``XDG_RUNTIME_DIR`` of the libvirt daemon, which makes ``libvirt/`` in it."""
         self.grace_period_seconds = int(options.get("grace-period-seconds", "30"))
         """Until SIGTERM becomes a power cut."""
+        self.simulates_crash = "simulate-crash" in options
 
     @property
     def domain(self) -> str:

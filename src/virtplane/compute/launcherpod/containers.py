@@ -100,7 +100,7 @@ def launcher_arguments(inputs: RenderInputs) -> list[str]:
         "--vm-stats-collector": inputs.settings.gate("VMStatsCollector"),
         "--firmware-auto-selection": inputs.settings.gate("FirmwareAutoSelection"),
         "--keep-after-failure": _is_true(inputs, wellknown.KEEP_LAUNCHER_ALIVE),
-        "--simulate-crash": _is_true(inputs, "kubevirt.io/func-test-virt-launcher-fail-fast"),
+        "--simulate-crash": wellknown.FAIL_FAST in inputs.annotations,
     }
     return arguments + [flag for flag, is_on in flags.items() if is_on]
 

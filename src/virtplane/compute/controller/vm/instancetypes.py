@@ -58,6 +58,25 @@ class _Found:
             self.preference = decode(VirtualMachinePreference, source).spec
 
 
+def _holds_the_same(name: str, revision: JsonObject, existing: JsonObject) -> bool:
+    """Whether two revisions of what the reference in field `name` leads to give guests the same."""
+    ours, theirs = _Found(), _Found()
+    ours.keep(name, get_object(revision, "data"))
+    try:
+        theirs.keep(name, get_object(existing, "data"))
+    except UnfitDocument:
+        return False
+    return (ours.instancetype, ours.preference) == (theirs.instancetype, theirs.preference)
+
+
+def _unexpected_revision(name: str) -> SyncError:
+    text = f"found existing ControllerRevision with unexpected data: {name}"
+    return SyncError(
+        "FailedCreate",
+        f"error encountered while storing instancetype.kubevirt.io controllerRevisions: {text}",
+    )
+
+
 class InstancetypeSync:
     """The part of the VM controller that deals with instance types and preferences."""
 
@@ -75,7 +94,9 @@ class InstancetypeSync:
             if error is not None:
                 return error
         for name, revision in found.to_pin.items():
-            await self._pin(draft, name, revision)
+            error = await self._pin(draft, name, revision)
+            if error is not None:
+                return error
         if found.is_empty:
             self._found.pop(uid, None)
             return None
@@ -113,18 +134,24 @@ class InstancetypeSync:
         cached = self._cluster.revisions.get(namespace, name)
         return cached or await self._cluster.client.get(resources.CONTROLLER_REVISIONS, name, namespace)
 
-    async def _pin(self, draft: Draft, name: str, revision: JsonObject) -> None:
+    async def _pin(self, draft: Draft, name: str, revision: JsonObject) -> SyncError | None:
         """Create a revision and record it, unless the policy says to expand VMs."""
         if self._cluster.settings().instancetype_reference_policy != "reference":
-            return
+            return None
+        client = self._cluster.client
         try:
-            await self._cluster.client.create(resources.CONTROLLER_REVISIONS, revision)
+            await client.create(resources.CONTROLLER_REVISIONS, revision)
         except StatusError as error:
             if not is_already_exists(error):
                 raise
+            namespace = meta.namespace(revision)
+            existing = await client.get(resources.CONTROLLER_REVISIONS, meta.name(revision), namespace)
+            if not _holds_the_same(name, revision, existing):
+                return _unexpected_revision(meta.name(revision))
         reference = references.reference(draft.vm, name)
         if reference is not None:
             draft.status[references.status_field(name)] = reference.recorded(meta.name(revision))
+        return None
 
     async def _expand(self, draft: Draft, found: _Found) -> SyncError | None:
         """Write the values into the VM's spec and remove its references."""

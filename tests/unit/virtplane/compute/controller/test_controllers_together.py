@@ -16,9 +16,11 @@ from kubecore.objects.structs import decode
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.compute.domain import document
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.launcherpod.inputs import Images
+from virtplane.instancetypes import references
 
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
 
@@ -269,3 +271,33 @@ async def test_a_node_without_heartbeat_takes_no_guests(api: MemoryApi) -> None:
         return meta.labels(node).get("kubevirt.io/schedulable") == "false"
 
     await until(closed)
+
+
+@pytest.mark.parametrize(("stored", "is_refused"), [("256Mi", True), ("128Mi", False)])
+async def test_a_revision_of_an_instance_type_is_used_only_if_it_holds_the_same(
+    api: MemoryApi, stored: str, *, is_refused: bool
+) -> None:
+    kind = kinds.VIRTUAL_MACHINE_INSTANCETYPES
+    about = {"apiVersion": kind.api_version, "kind": kind.kind}
+    metadata = {"name": "small", "namespace": "ns", "uid": "t", "generation": 1}
+    found = {**about, "metadata": metadata, "spec": {"cpu": {"guest": 1}, "memory": {"guest": "128Mi"}}}
+    api.put(kind, found)
+    revision = references.revision_of(decode(ObjectMeta, _vm()["metadata"]), found, kind)
+    del revision["metadata"]["ownerReferences"]
+    revision["data"]["spec"]["memory"]["guest"] = stored
+    api.put(resources.CONTROLLER_REVISIONS, revision)
+    vm = _vm(runStrategy="Always", instancetype={"name": "small", "kind": kind.kind})
+    del vm["spec"]["template"]["spec"]["domain"]["memory"]
+    api.put(kinds.VIRTUAL_MACHINES, vm)
+
+    def outcome() -> list[str]:
+        status = (api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {}).get("status", {})
+        failures = [each for each in status.get("conditions", ()) if each["type"] == "Failure"]
+        pinned = get_str(status, "instancetypeRef", "controllerRevisionRef", "name")
+        return [*(each["message"] for each in failures), *([pinned] if pinned else [])]
+
+    told = await until(outcome)
+    name = meta.name(revision)
+    refusal = f"found existing ControllerRevision with unexpected data: {name}"
+    assert told[0].endswith(refusal if is_refused else name)
+    assert (_instance(api) is None) == is_refused

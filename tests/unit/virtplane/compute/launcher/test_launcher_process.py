@@ -137,3 +137,15 @@ async def test_the_serial_console_is_logged_beside_its_pipe(
     while not log.exists() or log.read_bytes() != b"login: ":  # noqa: ASYNC110 - a file tells nobody
         await asyncio.sleep(0.01)
     assert process.returncode is None
+
+
+async def test_a_launcher_that_is_to_crash_ends_at_once_and_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-S", "-m", "virtplane.compute.launcher.main", "--name", "vm", "--uid", "u"]
+    command += ["--namespace", "ns", "--kubevirt-share-dir", str(tmp_path / "share"), "--simulate-crash"]
+    started = await asyncio.create_subprocess_exec(
+        *command, env={"PYTHONPATH": str(SOURCES), "PATH": "/usr/bin"}, stderr=asyncio.subprocess.PIPE
+    )
+    _, told = await started.communicate()
+    assert started.returncode == 1
+    assert b"--simulate-crash" in told
+    assert not (tmp_path / "share").exists()

@@ -492,3 +492,10 @@ def test_the_folder_of_a_host_disk_is_made_with_the_disk_only(wanted: str, kind:
 def test_sysprep_needs_a_source() -> None:
     with pytest.raises(ValueError, match="Sysprep must have Secret or ConfigMap reference set"):
         rendered(instance(volumes=[{"name": "answers", "sysprep": {}}]))
+
+
+@pytest.mark.parametrize("value", ["", "true", "false"])
+def test_a_launcher_that_is_to_crash_is_told_whatever_the_annotation_says(value: str) -> None:
+    annotations = {"kubevirt.io/func-test-virt-launcher-fail-fast": value}
+    assert "--simulate-crash" in compute(rendered(instance(metadata={"annotations": annotations})))["args"]
+    assert "--simulate-crash" not in compute(rendered(instance()))["args"]
