@@ -38,7 +38,7 @@ OPERATOR = "virt-operator"
 EXIT_USAGE = 2
 EXIT_FAILED = 1
 
-HEALTH_PORTS = {"virt-handler": ports.HANDLER_HEALTH}
+HEALTH_PORTS = dict.fromkeys(("virt-controller", "virt-handler"), ports.COMPONENT_HEALTH)
 """Where a process serves health and metrics by default, by its first component."""
 DEFAULT_HEALTH_PORT = ports.HEALTH
 

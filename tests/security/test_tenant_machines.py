@@ -22,7 +22,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 TENANT = "tenant-of-machines"
 INSTANCES = f"{KUBEVIRT}/namespaces/{TENANT}/virtualmachineinstances"
 API_PORT, OPERATOR_WEBHOOK_PORT = 8443, 8444
-METRICS_PORTS = {"virt-operator": 8445, "virt-handler": 8185}
+METRICS_PORTS = {"virt-operator": 8445, "virt-handler": 8443}
 
 
 def ask(

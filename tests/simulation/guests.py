@@ -159,7 +159,7 @@ class NodeHandler:
         async with EventRecorder(client, "virt-handler", host=self._node) as recorder:
             settings = HandlerSettings(node_name=self._node)
             controller = InstanceController(
-                client, instances, recorder, settings, ClusterConfig(None), emulation=False
+                client, instances, recorder, settings, ClusterConfig, emulation=False
             )
             verdict = KvmVerdict(True, "")
             heartbeat = Heartbeat(client, recorder, self._node, verdict, lambda: manager.has_started)

@@ -2,7 +2,8 @@
 
 ``/healthz`` and ``/livez`` run the liveness checks, ``/readyz`` the readiness checks, ``/metrics`` gives
 the registry in Prometheus' text format, to those who may read it. Answers have the form of the API
-server's: ``ok``, or every check with ``[+]`` or ``[-]``.
+server's: ``ok``, or every check with ``[+]`` or ``[-]``. Where components tell details of themselves,
+``/healthz`` gives a JSON object of those instead, and of that text as ``health``.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Health:
     def __init__(self) -> None:
         self._live: dict[str, Check] = {}
         self._ready: dict[str, Check] = {}
+        self._details: dict[str, Callable[[], str]] = {}
 
     def add_live(self, name: str, check: Check) -> None:
         """Add a liveness check: if it fails, the process should be restarted."""
@@ -36,6 +38,14 @@ class Health:
     def add_ready(self, name: str, check: Check) -> None:
         """Add a readiness check: if it fails, the process cannot serve now."""
         self._ready[name] = check
+
+    def add_detail(self, name: str, tell: Callable[[], str]) -> None:
+        """Add something that ``/healthz`` tells beside its checks."""
+        self._details[name] = tell
+
+    def details(self) -> dict[str, str]:
+        """What ``/healthz`` tells beside its checks."""
+        return {name: tell() for name, tell in self._details.items()}
 
     def live(self) -> tuple[bool, str]:
         """Whether all liveness checks pass, and the text to answer with."""
@@ -76,7 +86,10 @@ async def serve_health(
 
     async def live(_: web.Request) -> web.Response:
         passed, text = health.live()
-        return web.Response(text=text, status=200 if passed else 500)
+        status, details = 200 if passed else 500, health.details()
+        if details:
+            return web.json_response({"health": text, **details}, status=status)
+        return web.Response(text=text, status=status)
 
     async def ready(_: web.Request) -> web.Response:
         passed, text = health.ready()

@@ -100,6 +100,15 @@ def _merged(base: Any, over: Any) -> Any:
     return {**base, **{key: _merged(base.get(key), value) for key, value in over.items()}}
 
 
+VERSION_DETAIL = "config-resource-version"
+"""By which ``/healthz`` of a component tells up to which KubeVirt object it has read the configuration."""
+
+
+def observed_version(kubevirt: JsonObject | None) -> str:
+    """What a component tells as `VERSION_DETAIL`."""
+    return get_str(kubevirt or {}, "metadata", "resourceVersion", default="0")
+
+
 class LastGood:
     """The last valid configuration of a KubeVirt object that changes."""
 

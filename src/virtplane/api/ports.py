@@ -7,7 +7,7 @@ API = 8443
 OPERATOR_WEBHOOKS = 8444
 HEALTH = 8445
 """Health and metrics of the control plane's processes."""
-HANDLER_HEALTH = 8185
-"""Health and metrics of virt-handler."""
+COMPONENT_HEALTH = 8443
+"""Health and metrics of virt-handler and virt-controller, each in a pod of its own."""
 HANDLER = 8186
 """virt-handler: what virt-api asks a node for (consoles, guest information, freezing, ...)."""

@@ -14,7 +14,7 @@ def test_components_and_defaults_are_read() -> None:
     assert options.components == ("virt-operator", "virt-api")
     assert options.namespace == "here"
     assert options.health_port == 8445
-    assert parse(["virt-handler"]).health_port == 8185
+    assert parse(["virt-handler"]).health_port == parse(["virt-controller"]).health_port == 8443
     assert not options.require_webhook_certificate
     assert parse(["virt-api", "--require-webhook-certificate"]).require_webhook_certificate
 

@@ -20,7 +20,7 @@ from kubecore.runtime import Context, Manager
 from virtplane import KUBEVIRT_VERSION
 from virtplane.api import paths, ports
 from virtplane.api import resources as kinds
-from virtplane.api.config import ClusterConfig, LastGood
+from virtplane.api.config import VERSION_DETAIL, ClusterConfig, LastGood, observed_version
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
 from virtplane.compute.apiserver import authorization, discovery, webhooks
 from virtplane.compute.apiserver.authorization import Authorizer, ProxySettings
@@ -152,9 +152,12 @@ class Served:
 
     def config(self) -> ClusterConfig:
         """The installation's configuration now; the last good one where the present one is not."""
+        return self._configuration.of(self._kubevirt())
+
+    def _kubevirt(self) -> JsonObject | None:
         found = self._kubevirts.list()
         own = [item for item in found if meta.namespace(item) == self._namespace]
-        return self._configuration.of(next(iter([*own, *found]), None))
+        return next(iter([*own, *found]), None)
 
     def application(self) -> web.Application:
         """The web application."""
@@ -239,12 +242,13 @@ class Served:
         return web.json_response(await self._webhooks.review(request.path, review, self.config()))
 
     async def _healthz(self, request: web.Request) -> web.Response:
+        known = {VERSION_DETAIL: observed_version(self._kubevirt())}
         try:
             await self._client.request("GET", "/version")
         except (StatusError, ConnectionFailed) as error:
-            failed = {"apiserver": {"connectivity": "failed", "error": str(error)}}
+            failed = {"apiserver": {"connectivity": "failed", "error": str(error)}, **known}
             return web.json_response(failed, status=500)
-        return web.json_response({"apiserver": {"connectivity": "ok"}})
+        return web.json_response({"apiserver": {"connectivity": "ok"}, **known})
 
     async def _guestfs(self, request: web.Request) -> web.Response:
         listing = await self._client.list(kinds.KUBEVIRTS, self._namespace)

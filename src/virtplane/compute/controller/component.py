@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from kubecore import resources
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.runtime import Context, EventRecorder, LeaderElector, Manager
 from virtplane.api import resources as kinds
+from virtplane.api.config import VERSION_DETAIL, observed_version
 from virtplane.cluster.caches import OPTIONAL_KINDS, Cluster, served_optional_kinds
 from virtplane.cluster.imagevolumes import ImageVolumeSupport
 from virtplane.compute.controller.migration.evacuation import EvacuationController
@@ -65,6 +67,7 @@ class VirtController:
                         client, manager, recorder, images, served, context.namespace, image_volumes
                     )
                     add_controllers(cluster)
+                    context.health.add_detail(VERSION_DETAIL, partial(_version, cluster))
                     manager.add_runnable("image-volumes", image_volumes.run)
                     manager.add_runnable("optional-kinds", _watch_kinds(cluster))
                     try:
@@ -74,6 +77,10 @@ class VirtController:
                 await asyncio.sleep(_RETRY_SECONDS)
 
         await elector.run(lead)
+
+
+def _version(cluster: Cluster) -> str:
+    return observed_version(cluster.kubevirt())
 
 
 def add_controllers(cluster: Cluster) -> None:

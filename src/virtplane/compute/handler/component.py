@@ -11,11 +11,11 @@ from pathlib import Path
 from aiohttp import web
 
 from kubecore.client import Client
-from kubecore.json import get_str
+from kubecore.json import JsonObject, get_str
 from kubecore.resources import CONFIG_MAPS
 from kubecore.runtime import Context, EventRecorder, Manager
 from virtplane.api import labels
-from virtplane.api.config import LastGood
+from virtplane.api.config import VERSION_DETAIL, LastGood, observed_version
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.resources import KUBEVIRTS, VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import kubeletroot, kvm, libvirtcalls
@@ -72,17 +72,27 @@ class VirtHandler:
         installations = manager.informer(KUBEVIRTS, namespace=context.namespace)
         found = await until_answered("the configuration", lambda: client.list(KUBEVIRTS, context.namespace))
         settings_now = LastGood()
-        config = settings_now.of(next(iter(found.get("items", ())), None))
+        settings_now.of(next(iter(found.get("items", ())), None))
+
+        def installation() -> JsonObject | None:
+            return next(iter(installations.list()), None)
+
+        context.health.add_detail(VERSION_DETAIL, lambda: observed_version(installation()))
         async with EventRecorder(client, self.name, host=context.node_name) as recorder:
             controller = InstanceController(
-                client, instances, recorder, settings, config, emulation=not verdict.usable
+                client,
+                instances,
+                recorder,
+                settings,
+                lambda: settings_now.of(installation()),
+                emulation=not verdict.usable,
             )
             labeller = NodeLabeller(
                 client,
                 recorder,
                 context.node_name,
                 offers(settings, kvm=verdict.usable),
-                lambda: settings_now.of(next(iter(installations.list()), None)),
+                lambda: settings_now.of(installation()),
             )
             installations.add_handler(lambda *_: labeller.look_again())
             heartbeat = Heartbeat(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -75,7 +76,7 @@ class InstanceController:
         informer: Informer[VirtualMachineInstance],
         recorder: EventRecorder,
         settings: HandlerSettings,
-        config: ClusterConfig,
+        config: Callable[[], ClusterConfig],
         *,
         emulation: bool,
     ) -> None:
@@ -249,7 +250,7 @@ class InstanceController:
         return None
 
     async def _start(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
-        told = encode(self._config.configuration.smbios)
+        told = encode(self._config().configuration.smbios)
         smbios = {key: value for key, value in told.items() if value}
         await machine.start(vmi, emulation=self._emulation, options={"smbios": smbios})
         self._event(vmi, "Normal", "Created", "VirtualMachineInstance defined.")

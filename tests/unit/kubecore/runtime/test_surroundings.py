@@ -74,6 +74,11 @@ async def test_health_is_served_with_every_check_named() -> None:
             assert response.status == 200
         async with session.get("/metrics") as response:
             assert "things_total 1.0" in await response.text()
+        health.add_detail("config-resource-version", lambda: "7")
+        async with session.get("/healthz") as response:
+            assert await response.json() == {"health": "ok", "config-resource-version": "7"}
+        async with session.get("/readyz") as response:
+            assert (await response.text()).startswith("[+]loop ok")
 
 
 def test_log_lines_are_json_with_extra_fields() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from kubecore.json import JsonObject
 from virtplane.api import feature_gates
-from virtplane.api.config import ClusterConfig, LastGood
+from virtplane.api.config import ClusterConfig, LastGood, observed_version
 
 
 def kubevirt(phase: str = "Deployed", **configuration: object) -> JsonObject:
@@ -102,3 +102,8 @@ def test_the_reservation_gate_counts_only_where_it_is_listed() -> None:
     assert not ClusterConfig(kubevirt()).persistent_reservation
     listed = kubevirt(developerConfiguration={"featureGates": ["PersistentReservation"]})
     assert ClusterConfig(listed).persistent_reservation
+
+
+def test_a_component_tells_which_kubevirt_it_has_read() -> None:
+    assert observed_version({"metadata": {"resourceVersion": "41"}}) == "41"
+    assert observed_version(None) == "0"

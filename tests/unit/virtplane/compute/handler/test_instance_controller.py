@@ -149,7 +149,7 @@ class Node:
         )
         async with EventRecorder(client, "virt-handler") as recorder:
             settings = HandlerSettings(NODE, pods_directory=Path("/nowhere"))
-            made = InstanceController(client, informer, recorder, settings, ClusterConfig({}), emulation=True)
+            made = InstanceController(client, informer, recorder, settings, ClusterConfig, emulation=True)
             self.controller = made
             manager.add(made.controller)
             task = asyncio.create_task(manager.run())
@@ -353,7 +353,7 @@ async def test_no_instance_has_ended_before_the_cache_is_complete(node: Node) ->
     informer = Informer(client, VIRTUAL_MACHINE_INSTANCES, struct=VirtualMachineInstance)
     recorder = EventRecorder(client, "virt-handler")
     settings = HandlerSettings(NODE, pods_directory=Path("/nowhere"))
-    made = InstanceController(client, informer, recorder, settings, ClusterConfig({}), emulation=True)
+    made = InstanceController(client, informer, recorder, settings, ClusterConfig, emulation=True)
     assert not made.has_ended("u")
 
 

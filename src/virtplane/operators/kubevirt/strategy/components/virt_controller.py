@@ -109,6 +109,6 @@ COMPONENT = Component(
     is_replicated=True,
     reviews_access=True,
     requests={"cpu": "10m", "memory": "275Mi"},
-    ports={"metrics": ports.HEALTH},
+    ports={"metrics": ports.COMPONENT_HEALTH},
     secrets={certificates.CONTROLLER_SECRET: paths.CONTROLLER_CERTIFICATES},
 )

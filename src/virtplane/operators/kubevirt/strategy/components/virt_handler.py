@@ -38,7 +38,7 @@ COMPONENT = Component(
     namespace_rules=[rights.CONFIG_MAPS],
     reviews_access=True,
     requests={"cpu": "10m", "memory": "325Mi"},
-    ports={"metrics": ports.HANDLER_HEALTH, "console": ports.HANDLER},
+    ports={"metrics": ports.COMPONENT_HEALTH, "console": ports.HANDLER},
     secrets={
         certificates.HANDLER_SERVER_SECRET: f"{paths.HANDLER_CERTIFICATES}/servercertificates",
         certificates.HANDLER_CLIENT_SECRET: paths.HANDLER_CLIENT_CERTIFICATES,
