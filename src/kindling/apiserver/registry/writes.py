@@ -95,10 +95,6 @@ async def _create(registry: Registry, ctx: RequestContext, target: Target, obj: 
     definition = target.definition
     metadata: JsonObject = obj.setdefault("metadata", {})
     object_meta.wipe_system_fields(metadata)
-    if not ctx.dry_run:  # dry runs skip this check, as nothing is stored
-        if metadata.get("resourceVersion") not in (None, "", "0"):
-            raise errors.plain_internal("resourceVersion should not be set on objects to be created")
-        metadata.pop("resourceVersion", None)
     _warn_of_repeated_owners(ctx, metadata, "")
     options = options_document(ctx, "CreateOptions")
     redefault = decoding.redefault(definition)
@@ -141,6 +137,9 @@ async def _store_new(
         if registry.store.newest(definition.storage_prefix, path) is not None:
             _refuse_existing(registry, definition, path, name)
         return Written(definition, None, obj, created=True)
+    # Only what stores objects minds, after everybody who may refuse this one; dry runs store nothing.
+    if metadata.pop("resourceVersion", None) not in (None, "", "0"):
+        raise errors.plain_internal("resourceVersion should not be set on objects to be created")
     stored = await to_storage(definition, obj)
     try:
         item = await registry.store.put(definition.storage_prefix, path, encoder(stored), None)
