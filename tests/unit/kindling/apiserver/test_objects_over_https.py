@@ -46,7 +46,7 @@ async def test_a_watch_shows_what_happens_after_its_resource_version(tmp_path: P
 async def test_a_version_in_a_new_object_is_minded_after_everything_else(tmp_path: Path) -> None:
     metadata = {"name": "a", "resourceVersion": "5"}
     async with running_server(tmp_path, sample_definitions()) as running, running.client() as client:
-        with pytest.raises(errors.StatusError, match='"A!" is invalid: metadata.name'):
+        with pytest.raises(errors.StatusError, match=r'"A!" is invalid: metadata\.name'):
             await client.create(CONFIG_MAPS, {"metadata": {**metadata, "name": "A!"}}, "default")
         with pytest.raises(errors.StatusError, match="resourceVersion should not be set on objects to be"):
             await client.create(CONFIG_MAPS, {"metadata": metadata}, "default")
