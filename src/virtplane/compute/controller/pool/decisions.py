@@ -78,14 +78,16 @@ def next_step(
     if pool.metadata.is_being_deleted or pool.spec.paused:
         return Step()
     living = [vm for vm in vms if not vm.metadata.is_being_deleted]
-    missing = wanted(pool) - len(living)
+    # One that is being deleted counts until it is gone: its successor gets its name, and its disks.
+    missing = wanted(pool) - len(vms)
     if missing > 0:
         taken = {index_of(pool, vm) for vm in vms}
         free = [number for number in range(len(taken) + missing + 1) if number not in taken]
         return Step(create=tuple(free[: min(missing, BURST)]), update=_outdated(pool, living, templates))
     scale_in = pool.spec.scale_in_strategy
-    if missing < 0 and not (scale_in and scale_in.unmanaged is not None):
-        return Step(delete=tuple(_scale_in_order(pool, living)[: min(-missing, BURST)]))
+    superfluous = len(living) - wanted(pool)
+    if superfluous > 0 and not (scale_in and scale_in.unmanaged is not None):
+        return Step(delete=tuple(_scale_in_order(pool, living)[: min(superfluous, BURST)]))
     return Step(update=_outdated(pool, living, templates))
 
 
@@ -108,10 +110,21 @@ def _is_outdated(
     return name != revision_name(pool) and templates.get(name) != pool.spec.virtual_machine_template
 
 
-def restarts_updated(pool: VirtualMachinePool) -> bool:
-    """Whether updated VMs are restarted instead of waiting for the guest's next start."""
+def restarts_updated(
+    pool: VirtualMachinePool, vm: VirtualMachine, templates: Mapping[str, VirtualMachineTemplateSpec]
+) -> bool:
+    """Whether the update of `vm` changes its guest, and may not wait for the guest's next start."""
     strategy = pool.spec.update_strategy
-    return strategy is None or (strategy.unmanaged is None and strategy.opportunistic is None)
+    if strategy is not None and (strategy.unmanaged is not None or strategy.opportunistic is not None):
+        return False
+    before = templates.get(vm.metadata.labels.get(REVISION_LABEL, ""))
+    return before is None or _instance_part(before) != _instance_part(pool.spec.virtual_machine_template)
+
+
+def _instance_part(template: VirtualMachineTemplateSpec) -> object:
+    """What guests are made of; labels of VMs, for one, are not."""
+    spec = template.spec
+    return (spec.template, spec.data_volume_templates) if spec is not None else None
 
 
 def _scale_in_order(pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> list[VirtualMachine]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
@@ -96,8 +96,9 @@ class PoolController:
         failure: tuple[str, str] | None = None
         if may_act:
             await self._store_revision(pool)
-            step = decisions.next_step(pool, own, self._templates(pool))
-            failure = await self._apply(key, pool, step)
+            templates = self._templates(pool)
+            step = decisions.next_step(pool, own, templates)
+            failure = await self._apply(key, pool, step, templates)
         await self._update_status(pool, own, failure)
         await self._prune_revisions(pool, own)
         return RequeueAfter(_RETRY_SECONDS) if failure else DONE
@@ -139,7 +140,13 @@ class PoolController:
                 if not is_not_found(error):
                     raise
 
-    async def _apply(self, key: Key, pool: VirtualMachinePool, step: Step) -> tuple[str, str] | None:
+    async def _apply(
+        self,
+        key: Key,
+        pool: VirtualMachinePool,
+        step: Step,
+        templates: Mapping[str, VirtualMachineTemplateSpec],
+    ) -> tuple[str, str] | None:
         recorder, subject = self._cluster.recorder, described(pool)
         written = await as_written(self._cluster, _KIND, pool) if step.create or step.update else {}
         for number in step.create:
@@ -162,7 +169,7 @@ class PoolController:
                 present = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, vm)
                 updated = decisions.updated_machine(pool, written, vm, present)
                 await self._cluster.client.update(kinds.VIRTUAL_MACHINES, updated)
-                if decisions.restarts_updated(pool):
+                if decisions.restarts_updated(pool, vm, templates):
                     await self._restart(vm)
             except StatusError as error:
                 return "FailedUpdate", f"Error updating VM {vm.metadata.name}: {error.message}"

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kubecore.json import JsonObject
-from kubecore.objects.structs import decode
+from kubecore.objects.structs import decode, encode
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
 from virtplane.api.kubevirt_v1.replicaset import VirtualMachineInstanceReplicaSet
@@ -85,6 +86,15 @@ def test_a_pool_takes_the_lowest_free_numbers() -> None:
     assert pooling.next_step(_pool(3), _machines(1), {}).create == (0, 2)
 
 
+def test_a_vm_that_is_being_deleted_keeps_its_number_until_it_is_gone() -> None:
+    first, second = _machines(0, 1)
+    metadata = replace(second.metadata, deletion_timestamp="2026-11-22T00:00:00Z")
+    leaving = replace(second, metadata=metadata)
+    assert pooling.next_step(_pool(2), [first, leaving], {}) == pooling.Step()
+    assert pooling.next_step(_pool(2), [first], {}).create == (1,)
+    assert pooling.next_step(_pool(1), [first, leaving], {}).delete == ()
+
+
 def test_a_pool_shrinks_in_the_order_that_was_asked_for() -> None:
     policy = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
     pool = _pool(1, scaleInStrategy=policy)
@@ -112,6 +122,23 @@ def test_only_a_changed_template_makes_vms_of_a_pool_outdated() -> None:
     assert pooling.next_step(_pool(1, 2), vms, templates).update == ()
     changed = _pool(1, 2, virtualMachineTemplate=_HALTED)
     assert pooling.next_step(changed, vms, templates).update == tuple(vms)
+
+
+def test_only_what_guests_are_made_of_restarts_them() -> None:
+    before = _pool(1)
+    templates, (vm,) = {"pool-1": before.spec.virtual_machine_template}, _machines(0)
+    same = encode(before.spec.virtual_machine_template)
+    labelled = _pool(1, 2, virtualMachineTemplate={**same, "metadata": {"labels": {"new": "label"}}})
+    assert pooling.next_step(labelled, [vm], templates).update == (vm,)
+    assert not pooling.restarts_updated(labelled, vm, templates)
+    inner = {"metadata": {"labels": {"new": "label"}}}
+    changed = _pool(1, 2, virtualMachineTemplate={"spec": {"template": inner}})
+    assert pooling.restarts_updated(changed, vm, templates)
+    assert pooling.restarts_updated(labelled, vm, {}), "nobody knows what its guest was made of"
+    waiting = _pool(
+        1, 2, virtualMachineTemplate={"spec": {"template": inner}}, updateStrategy={"opportunistic": {}}
+    )
+    assert not pooling.restarts_updated(waiting, vm, templates)
 
 
 def _migration(phase: str = "", **metadata: Any) -> JsonObject:

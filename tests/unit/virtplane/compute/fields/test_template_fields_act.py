@@ -270,7 +270,8 @@ def test_every_field_of_a_pool_that_acts_changes_what_the_pool_does(monkeypatch:
         return pooling.next_step(pool(spec), [decode(VirtualMachine, vm) for vm in present], templates)
 
     def choices(spec: JsonObject) -> tuple[bool, bool]:
-        return preservation.keeps_disks(pool(spec)), pooling.restarts_updated(pool(spec))
+        vm = decode(VirtualMachine, machine(spec))
+        return preservation.keeps_disks(pool(spec)), pooling.restarts_updated(pool(spec), vm, {})
 
     own: Table = {path: field for path, field in POOL.items() if "Template.spec" not in path}
     left = every_field.silent(own, every_field.documents(_POOL, _POOLS), [machine, step, choices])
