@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import re
 from dataclasses import dataclass
 
 from virtplane.api.kubevirt_v1.networks import Interface
@@ -14,6 +15,7 @@ PRIMARY_TAP = "tap0"
 POD_INTERFACE = "eth0"
 MASQUERADE_MAC = "02:00:00:00:00:00"
 DEFAULT_NETWORK = "10.0.2.0/24"
+_LEADING_ZEROS = re.compile(r"\b0+(?=[0-9])", re.ASCII)
 DHCP_ADDRESS = ipaddress.IPv4Interface("169.254.75.10/32")
 """Where a bridged guest's DHCP server answers: none of the addresses of the pod's network is free for it."""
 
@@ -102,7 +104,8 @@ def _masquerade(
     """The gateway gets the first address of the network, and the guest the second."""
     network = next(item for item in vmi.spec.networks if item.name == interface.name)
     wanted = network.pod.vm_network_cidr if network.pod is not None else None
-    cidr = ipaddress.IPv4Network(wanted or DEFAULT_NETWORK, strict=False)
+    # Kubernetes has always read 010 as ten, whatever other systems make of it.
+    cidr = ipaddress.IPv4Network(_LEADING_ZEROS.sub("", wanted or DEFAULT_NETWORK), strict=False)
     ports = tuple(((port.protocol or "TCP").lower(), port.port) for port in interface.ports)
     return MasqueradePlan(
         interface=interface.name,

@@ -63,6 +63,13 @@ def test_own_network_and_mac_are_honoured() -> None:
     )
 
 
+def test_leading_zeros_in_a_network_are_those_of_decimal_numbers() -> None:
+    plan = masquerade(instance({"masquerade": {}}, vmNetworkCIDR="10.10.010.0/024"))
+    assert (str(plan.gateway), str(plan.guest)) == ("10.10.10.1/24", "10.10.10.2")
+    plain = masquerade(instance({"masquerade": {}}, vmNetworkCIDR="10.0.100.0/20"))
+    assert str(plain.gateway) == "10.0.96.1/20"
+
+
 @pytest.mark.parametrize("binding", ["sriov", "passtBinding", "binding"])
 def test_bindings_that_admission_warns_of_are_not_wired(binding: str) -> None:
     assert INSTANCE[f"domain.devices.interfaces[].{binding}"].state is State.WARNS
