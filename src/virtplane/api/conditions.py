@@ -38,11 +38,11 @@ class ObservedCondition(ApiStruct, kw_only=True):
     ]
 
 
-def has_status(conditions: Iterable[Condition], type: str, status: str) -> bool:
+def has_status(conditions: Iterable[Condition | ObservedCondition], type: str, status: str) -> bool:
     """Whether the condition `type` is there with that status."""
     return any(condition.type == type and condition.status == status for condition in conditions)
 
 
-def is_true(conditions: Iterable[Condition], type: str) -> bool:
+def is_true(conditions: Iterable[Condition | ObservedCondition], type: str) -> bool:
     """Whether the condition `type` is there and ``True``."""
     return has_status(conditions, type, "True")

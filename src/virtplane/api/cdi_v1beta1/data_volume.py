@@ -183,10 +183,23 @@ class DataVolume(ApiStruct, kw_only=True):
     status: DataVolumeStatus = DataVolumeStatus()
 
 
+class DataSourceRefSource(ApiStruct, kw_only=True):
+    """Another DataSource."""
+
+    name: str
+    namespace: str
+
+
+class DataSourceSource(DataVolumeSource, kw_only=True):
+    """What a DataSource stands for: content, or what another one stands for."""
+
+    data_source: DataSourceRefSource | None = None
+
+
 class DataSourceSpec(ApiStruct, kw_only=True):
     """What a DataSource stands for."""
 
-    source: DataVolumeSource = DataVolumeSource()
+    source: DataSourceSource = DataSourceSource()
 
 
 class DataSource(ApiStruct, kw_only=True):

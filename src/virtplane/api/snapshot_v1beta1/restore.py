@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from msgspec import field
-
 from virtplane.api.conditions import Condition
 from virtplane.api.core_v1 import TypedLocalObjectReference
 from virtplane.api.markers import ATOMIC, SET, ApiStruct, Time, mark, one_of
@@ -16,8 +14,8 @@ from virtplane.api.meta_v1 import ObjectMeta
 class VolumeRestoreOverride(ApiStruct, kw_only=True):
     """Another name, other labels or annotations of a restored claim."""
 
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] | None = None
+    labels: Mapping[str, str] | None = None
     restore_name: str | None = None
     volume_name: str | None = None
 

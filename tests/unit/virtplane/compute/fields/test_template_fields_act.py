@@ -127,10 +127,10 @@ READ_BY: dict[str, dict[str, tuple[str, str]]] = {
             f"{matcher}.{field}": place
             for matcher in ("instancetype", "preference")
             for field, place in {
-                "inferFromVolume": ("compute/apiserver/admission/kinds/inference.py", '"inferFromVolume"'),
+                "inferFromVolume": ("compute/apiserver/admission/kinds/inference.py", ".infer_from_volume"),
                 "inferFromVolumeFailurePolicy": (
                     "compute/apiserver/admission/kinds/inference.py",
-                    '"inferFromVolumeFailurePolicy"',
+                    ".infer_from_volume_failure_policy",
                 ),
                 "kind": ("instancetypes/references.py", ".kind"),
                 "name": ("instancetypes/references.py", ".name"),

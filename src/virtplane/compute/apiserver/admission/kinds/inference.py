@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kubecore import resources as core
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_object
+from kubecore.objects import meta
+from kubecore.objects.structs import decode
 from virtplane.api import labels, resources
+from virtplane.api.cdi_v1beta1.data_volume import (
+    DataSource,
+    DataVolumeSourceSnapshot,
+    DataVolumeSpec,
+)
+from virtplane.api.kubevirt_v1.vm import VirtualMachineSpec
+from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.compute.apiserver.admission.lookups import Lookups
 
-_MATCHERS = (
-    ("instancetype", labels.DEFAULT_INSTANCETYPE, labels.DEFAULT_INSTANCETYPE_KIND),
-    ("preference", labels.DEFAULT_PREFERENCE, labels.DEFAULT_PREFERENCE_KIND),
-)
+_Labels = Mapping[str, str]
 _ARCHITECTURES = ("amd64", "arm64", "s390x")
 
 
@@ -22,20 +30,21 @@ class InferenceError(Exception):
         self.is_ignorable = is_ignorable
 
 
-async def infer(machine: JsonObject, namespace: str, lookups: Lookups) -> None:
-    """Replace references to volumes by references to what their labels name.
+async def infer(machine: JsonObject, wanted: VirtualMachineSpec, namespace: str, lookups: Lookups) -> None:
+    """Replace references to volumes by references to what their labels name. `wanted` is the machine's spec.
 
     Raises InferenceError, unless the reference says that failures are to be ignored.
     """
     spec = machine["spec"]
-    for field, label, kind_label in _MATCHERS:
-        matcher = get_object(spec, field)
-        volume = get_str(matcher, "inferFromVolume")
-        if not volume:
+    for field, matcher, label, kind_label in (
+        ("instancetype", wanted.instancetype, labels.DEFAULT_INSTANCETYPE, labels.DEFAULT_INSTANCETYPE_KIND),
+        ("preference", wanted.preference, labels.DEFAULT_PREFERENCE, labels.DEFAULT_PREFERENCE_KIND),
+    ):
+        if matcher is None or not matcher.infer_from_volume:
             continue
-        ignores = get_str(matcher, "inferFromVolumeFailurePolicy") == "Ignore"
+        volume, ignores = matcher.infer_from_volume, matcher.infer_from_volume_failure_policy == "Ignore"
         try:
-            name, kind = await _from_volume(machine, volume, label, kind_label, namespace, lookups)
+            name, kind = await _from_volume(wanted, volume, label, kind_label, namespace, lookups)
         except InferenceError as error:
             if not (ignores and error.is_ignorable):
                 raise
@@ -47,7 +56,12 @@ async def infer(machine: JsonObject, namespace: str, lookups: Lookups) -> None:
 
 
 async def _from_volume(
-    machine: JsonObject, volume_name: str, label: str, kind_label: str, namespace: str, lookups: Lookups
+    machine: VirtualMachineSpec,
+    volume_name: str,
+    label: str,
+    kind_label: str,
+    namespace: str,
+    lookups: Lookups,
 ) -> tuple[str, str]:
     found = await _labels_of_volume(machine, volume_name, label, namespace, lookups)
     if not found.get(label):
@@ -56,98 +70,94 @@ async def _from_volume(
 
 
 async def _labels_of_volume(
-    machine: JsonObject, volume_name: str, label: str, namespace: str, lookups: Lookups
-) -> JsonObject:
-    volumes = get_list(machine, "spec", "template", "spec", "volumes")
-    volume = next((entry for entry in volumes if get_str(entry, "name") == volume_name), None)
+    machine: VirtualMachineSpec, volume_name: str, label: str, namespace: str, lookups: Lookups
+) -> _Labels:
+    volume = next((entry for entry in machine.instance.volumes if entry.name == volume_name), None)
     if volume is None:
         raise InferenceError(f"unable to find volume {volume_name} to infer defaults")
-    claim = get_str(volume, "persistentVolumeClaim", "claimName")
-    if claim:
-        return await _claim_labels(claim, namespace, lookups)
-    data_volume = get_str(volume, "dataVolume", "name")
-    if data_volume:
-        return await _data_volume_labels(machine, data_volume, label, namespace, lookups)
+    claim, data_volume = volume.persistent_volume_claim, volume.data_volume
+    if claim is not None and claim.claim_name:
+        return await _claim_labels(claim.claim_name, namespace, lookups)
+    if data_volume is not None and data_volume.name:
+        return await _data_volume_labels(machine, data_volume.name, label, namespace, lookups)
     raise InferenceError(
         f"unable to infer defaults from volume {volume_name} as type is not supported", is_ignorable=True
     )
 
 
-async def _claim_labels(name: str, namespace: str, lookups: Lookups) -> JsonObject:
+async def _claim_labels(name: str, namespace: str, lookups: Lookups) -> _Labels:
     claim = await lookups.get(core.PERSISTENT_VOLUME_CLAIMS, name, namespace)
     if claim is None:
         raise InferenceError(f'persistentvolumeclaims "{name}" not found')
-    return get_object(claim, "metadata", "labels")
+    return meta.labels(claim)
 
 
 async def _data_volume_labels(
-    machine: JsonObject, name: str, label: str, namespace: str, lookups: Lookups
-) -> JsonObject:
-    for template in get_list(machine, "spec", "dataVolumeTemplates"):
-        if get_str(template, "metadata", "name") == name:
-            own = get_object(template, "metadata", "labels")
-            if own.get(label):
-                return own
-            return await _data_volume_spec_labels(get_object(template, "spec"), label, namespace, lookups)
+    machine: VirtualMachineSpec, name: str, label: str, namespace: str, lookups: Lookups
+) -> _Labels:
+    for template in filter(None, machine.data_volume_templates):
+        own = decode(ObjectMeta, template.metadata or {})
+        if own.name == name:
+            if own.labels.get(label):
+                return own.labels
+            return await _data_volume_spec_labels(template.spec, label, namespace, lookups)
     data_volume = await lookups.get(resources.DATA_VOLUMES, name, namespace)
     if data_volume is None:
         return await _claim_labels(name, namespace, lookups)
-    own = get_object(data_volume, "metadata", "labels")
-    if own.get(label):
-        return own
-    return await _data_volume_spec_labels(get_object(data_volume, "spec"), label, namespace, lookups)
+    if meta.labels(data_volume).get(label):
+        return meta.labels(data_volume)
+    spec = decode(DataVolumeSpec, get_object(data_volume, "spec"))
+    return await _data_volume_spec_labels(spec, label, namespace, lookups)
 
 
 async def _data_volume_spec_labels(
-    spec: JsonObject, label: str, namespace: str, lookups: Lookups
-) -> JsonObject:
-    reference = spec.get("sourceRef")
-    if isinstance(reference, dict):
-        if get_str(reference, "kind").lower() != "datasource":
+    spec: DataVolumeSpec, label: str, namespace: str, lookups: Lookups
+) -> _Labels:
+    reference, source = spec.source_ref, spec.source
+    if reference is not None:
+        if reference.kind.lower() != "datasource":
             raise InferenceError(
                 "unable to infer defaults from DataVolumeSourceRef as Kind"
-                f" {get_str(reference, 'kind')} is not supported",
+                f" {reference.kind} is not supported",
                 is_ignorable=True,
             )
-        where = get_str(reference, "namespace") or namespace
-        return await _data_source_labels(get_str(reference, "name"), where, label, lookups)
-    source = get_object(spec, "source")
-    if isinstance(source.get("pvc"), dict):
-        where = get_str(source, "pvc", "namespace") or namespace
-        return await _claim_labels(get_str(source, "pvc", "name"), where, lookups)
-    if isinstance(source.get("snapshot"), dict):
-        return await _snapshot_labels(source["snapshot"], namespace, lookups)
+        return await _data_source_labels(reference.name, reference.namespace or namespace, label, lookups)
+    if source is not None and source.pvc is not None:
+        return await _claim_labels(source.pvc.name, source.pvc.namespace or namespace, lookups)
+    if source is not None and source.snapshot is not None:
+        return await _snapshot_labels(source.snapshot, namespace, lookups)
     raise InferenceError(
         "unable to infer defaults from DataVolumeSpec as DataVolumeSource is not supported",
         is_ignorable=True,
     )
 
 
-async def _snapshot_labels(source: JsonObject, namespace: str, lookups: Lookups) -> JsonObject:
-    name, where = get_str(source, "name"), get_str(source, "namespace") or namespace
-    snapshot = await lookups.get(resources.VOLUME_SNAPSHOTS, name, where)
+async def _snapshot_labels(source: DataVolumeSourceSnapshot, namespace: str, lookups: Lookups) -> _Labels:
+    snapshot = await lookups.get(resources.VOLUME_SNAPSHOTS, source.name, source.namespace or namespace)
     if snapshot is None:
-        raise InferenceError(f'volumesnapshots.snapshot.storage.k8s.io "{name}" not found')
-    return get_object(snapshot, "metadata", "labels")
+        raise InferenceError(f'volumesnapshots.snapshot.storage.k8s.io "{source.name}" not found')
+    return meta.labels(snapshot)
 
 
-async def _data_source_labels(name: str, namespace: str, label: str, lookups: Lookups) -> JsonObject:
-    source = await lookups.get(resources.DATA_SOURCES, name, namespace)
-    if source is None:
+async def _data_source(name: str, namespace: str, lookups: Lookups) -> DataSource | None:
+    found = await lookups.get(resources.DATA_SOURCES, name, namespace)
+    return decode(DataSource, found) if found is not None else None
+
+
+async def _data_source_labels(name: str, namespace: str, label: str, lookups: Lookups) -> _Labels:
+    found = await _data_source(name, namespace, lookups)
+    if found is None:
         raise InferenceError(f'datasources.cdi.kubevirt.io "{name}" not found')
-    own = get_object(source, "metadata", "labels")
-    if own.get(label):
-        return own
-    spec = get_object(source, "spec", "source")
-    if isinstance(spec.get("pvc"), dict):
-        where = get_str(spec, "pvc", "namespace") or namespace
-        return await _claim_labels(get_str(spec, "pvc", "name"), where, lookups)
-    if isinstance(spec.get("snapshot"), dict):
-        return await _snapshot_labels(spec["snapshot"], namespace, lookups)
-    if isinstance(spec.get("dataSource"), dict):
-        other = spec["dataSource"]
-        where = get_str(other, "namespace") or namespace
-        return await _data_source_labels(get_str(other, "name"), where, label, lookups)
+    if found.metadata.labels.get(label):
+        return found.metadata.labels
+    source = found.spec.source
+    if source.pvc is not None:
+        return await _claim_labels(source.pvc.name, source.pvc.namespace or namespace, lookups)
+    if source.snapshot is not None:
+        return await _snapshot_labels(source.snapshot, namespace, lookups)
+    other = source.data_source
+    if other is not None:
+        return await _data_source_labels(other.name, other.namespace or namespace, label, lookups)
     raise InferenceError(
         "unable to infer defaults from DataSource that doesn't provide"
         " DataVolumeSourcePVC or DataVolumeSourceSnapshot",
@@ -155,18 +165,17 @@ async def _data_source_labels(name: str, namespace: str, label: str, lookups: Lo
     )
 
 
-async def architecture_of_sources(machine: JsonObject, namespace: str, lookups: Lookups) -> str:
+async def architecture_of_sources(machine: VirtualMachineSpec, namespace: str, lookups: Lookups) -> str:
     """The architecture that the first DataSource of the machine's templates is labelled with; or empty."""
-    for template in get_list(machine, "spec", "dataVolumeTemplates"):
-        reference = get_object(template, "spec", "sourceRef")
-        if get_str(reference, "kind").lower() != "datasource":
+    for template in filter(None, machine.data_volume_templates):
+        reference = template.spec.source_ref
+        if reference is None or reference.kind.lower() != "datasource":
             continue
-        where = get_str(reference, "namespace") or namespace
-        source = await lookups.get(resources.DATA_SOURCES, get_str(reference, "name"), where)
-        pointed = get_object(source, "spec", "source", "dataSource")
-        if pointed:
-            where = get_str(pointed, "namespace") or where
-            source = await lookups.get(resources.DATA_SOURCES, get_str(pointed, "name"), where)
-        found = get_str(source, "metadata", "labels", labels.TEMPLATE_ARCHITECTURE)
+        where = reference.namespace or namespace
+        source = await _data_source(reference.name, where, lookups)
+        pointed = source.spec.source.data_source if source is not None else None
+        if pointed is not None:
+            source = await _data_source(pointed.name, pointed.namespace or where, lookups)
+        found = source.metadata.labels.get(labels.TEMPLATE_ARCHITECTURE, "") if source is not None else ""
         return found if found in _ARCHITECTURES else ""
     return ""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kubecore.json import get_object
 from kubecore.objects import times
+from kubecore.objects.selectors import SelectorError
 from virtplane.api import resources
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceStatus
@@ -53,7 +54,7 @@ async def mutate(request: Request) -> Response:
         default_instance(instance, request.config, times.now_rfc3339())
     except PresetConflict as error:
         return Response.refuse([Cause(str(error), type="")])
-    except DefaultingError as error:
+    except (DefaultingError, SelectorError) as error:
         return Response.plain(str(error))
     annotations = get_object(instance, "metadata", "annotations")
     warnings = [DEPRECATION] if any("virtualmachinepreset" in key for key in annotations) else []

@@ -38,24 +38,25 @@ async def mutate(request: Request) -> Response:
     machine = request.new
     if get_str(machine, "metadata", "deletionTimestamp"):
         return Response.allow()
-    causes = matching.matcher_causes(machine, request.old)
+    spec = decode(VirtualMachineSpec, machine["spec"])
+    old = decode(VirtualMachineSpec, get_object(request.old, "spec")) if request.old else None
+    causes = matching.matcher_causes(spec, old)
     if causes:
         return Response.refuse(causes)
     try:
-        await inference.infer(machine, request.namespace, request.lookups)
+        await inference.infer(machine, spec, request.namespace, request.lookups)
     except inference.InferenceError as error:
         return Response.plain(str(error))
     preference = await matching.find_preference(machine, request.namespace, request.lookups)
-    await _fill_in(request, machine, preference)
-    return Response.allow(
-        patches=[replace("/spec", machine["spec"]), replace("/metadata", machine["metadata"])]
-    )
+    await _fill_in(request, spec, preference)
+    metadata = machine.get("metadata", {})
+    return Response.allow(patches=[replace("/spec", machine["spec"]), replace("/metadata", metadata)])
 
 
 async def _fill_in(
-    request: Request, machine: JsonObject, preference: VirtualMachinePreferenceSpec | None
+    request: Request, asked: VirtualMachineSpec, preference: VirtualMachinePreferenceSpec | None
 ) -> None:
-    config = request.config
+    machine, config = request.new, request.config
     template = machine["spec"]["template"]
     template["metadata"] = template.get("metadata") or {}
     spec = template["spec"]
@@ -66,7 +67,7 @@ async def _fill_in(
         for key in ("uuid", "serial"):
             firmware[key] = firmware.get(key) or str(uuid.uuid4())
     if not get_str(spec, "architecture"):
-        found = await inference.architecture_of_sources(machine, request.namespace, request.lookups)
+        found = await inference.architecture_of_sources(asked, request.namespace, request.lookups)
         spec["architecture"] = found or config.default_architecture
     if not get_str(domain, "machine", "type"):
         domain["machine"] = {

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
-from kubecore.objects.structs import Struct, UnfitDocument, decode
-from kubecore.resources import CONTROLLER_REVISIONS, ResourceType
-from virtplane.api import resources
+from kubecore.objects.structs import decode
+from kubecore.resources import CONTROLLER_REVISIONS
 from virtplane.api.config import ClusterConfig
 from virtplane.api.instancetype_v1beta1.instancetype import (
     VirtualMachineInstancetype,
@@ -17,6 +16,7 @@ from virtplane.api.instancetype_v1beta1.preference import (
     VirtualMachinePreference,
     VirtualMachinePreferenceSpec,
 )
+from virtplane.api.kubevirt_v1.vm import InstancetypeMatcher, PreferenceMatcher, VirtualMachineSpec
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.compute.apiserver.admission.lookups import Lookups
 from virtplane.compute.apiserver.admission.request import Refused
@@ -33,55 +33,44 @@ from virtplane.instancetypes.defaults import DefaultingError, default_spec
 from virtplane.instancetypes.requirements import unmet_requirement
 from virtplane.instancetypes.topology import spread_problem
 
-_MATCHERS = (("instancetype", "InstancetypeMatcher"), ("preference", "PreferenceMatcher"))
-FAILURE_POLICIES = ("Ignore", "Reject")
-
-INSTANCETYPES = (
-    resources.VIRTUAL_MACHINE_INSTANCETYPES,
-    resources.VIRTUAL_MACHINE_CLUSTER_INSTANCETYPES,
-)
-PREFERENCES = (resources.VIRTUAL_MACHINE_PREFERENCES, resources.VIRTUAL_MACHINE_CLUSTER_PREFERENCES)
+_Matcher = InstancetypeMatcher | PreferenceMatcher
 
 
-def matcher_causes(machine: JsonObject, old: JsonObject) -> list[Cause]:
+def matcher_causes(spec: VirtualMachineSpec, old: VirtualMachineSpec | None) -> list[Cause]:
     """The errors of the references to instance type and preference."""
     found: list[Cause] = []
-    for field, _ in _MATCHERS:
-        matcher = get_object(machine, "spec").get(field)
-        if isinstance(matcher, dict):
-            found += _stale_revision(f"spec.{field}", matcher, get_object(old, "spec", field))
-    for field, what in _MATCHERS:
-        matcher = get_object(machine, "spec").get(field)
-        if isinstance(matcher, dict) and not found:
-            found += _matcher(f"spec.{field}", what, matcher)
+    if old is not None:
+        found += _stale_revision("spec.instancetype", spec.instancetype, old.instancetype)
+        found += _stale_revision("spec.preference", spec.preference, old.preference)
+    if spec.instancetype is not None and not found:
+        found += _matcher("spec.instancetype", "InstancetypeMatcher", spec.instancetype)
+    if spec.preference is not None and not found:
+        found += _matcher("spec.preference", "PreferenceMatcher", spec.preference)
     return found
 
 
-def _stale_revision(path: str, matcher: JsonObject, old: JsonObject) -> Iterator[Cause]:
-    revision = get_str(matcher, "revisionName")
-    if not old or not revision:
+def _stale_revision(path: str, matcher: _Matcher | None, old: _Matcher | None) -> Iterator[Cause]:
+    if matcher is None or old is None or not matcher.revision_name:
         return
-    if get_str(matcher, "name") != get_str(old, "name") and revision == get_str(old, "revisionName"):
+    if matcher.name != old.name and matcher.revision_name == old.revision_name:
         yield Cause(
             "the Matcher Name has been updated without updating the RevisionName", f"{path}.revisionName"
         )
 
 
-def _matcher(path: str, what: str, matcher: JsonObject) -> Iterator[Cause]:
-    name, volume = get_str(matcher, "name"), get_str(matcher, "inferFromVolume")
-    if not name and not volume:
+def _matcher(path: str, what: str, matcher: _Matcher) -> Iterator[Cause]:
+    if not matcher.name and not matcher.infer_from_volume:
         yield Cause(f"Either Name or InferFromVolume should be provided within the {what}", path, NOT_FOUND)
         return
-    if volume:
-        for key, label in (("name", "Name"), ("kind", "Kind")):
-            if get_str(matcher, key):
-                yield Cause(
-                    f"{label} already set, should be cleared before setting inferFromVolume",
-                    f"{path}.{key}",
-                    NOT_SUPPORTED,
-                )
-    policy = matcher.get("inferFromVolumeFailurePolicy")
-    if policy is not None and policy not in FAILURE_POLICIES:
+    for key, label, value in (("name", "Name", matcher.name), ("kind", "Kind", matcher.kind)):
+        if value and matcher.infer_from_volume:
+            yield Cause(
+                f"{label} already set, should be cleared before setting inferFromVolume",
+                f"{path}.{key}",
+                NOT_SUPPORTED,
+            )
+    policy = matcher.infer_from_volume_failure_policy
+    if policy not in (None, "Ignore", "Reject"):
         yield Cause(
             f"Invalid value '{policy}' for InferFromVolumeFailurePolicy",
             f"{path}.inferFromVolumeFailurePolicy",
@@ -93,47 +82,30 @@ async def find_instancetype(
     machine: JsonObject, namespace: str, lookups: Lookups
 ) -> VirtualMachineInstancetypeSpec | None:
     """The spec of the machine's instance type; None where it names none or it is missing."""
-    found = await _find(machine, "instancetype", INSTANCETYPES, namespace, lookups)
-    return _decoded(VirtualMachineInstancetype, found).spec if found is not None else None
+    found = await _find(machine, "instancetype", namespace, lookups)
+    return decode(VirtualMachineInstancetype, found).spec if found is not None else None
 
 
 async def find_preference(
     machine: JsonObject, namespace: str, lookups: Lookups
 ) -> VirtualMachinePreferenceSpec | None:
     """The spec of the machine's preference; None where it names none or it is missing."""
-    found = await _find(machine, "preference", PREFERENCES, namespace, lookups)
-    return _decoded(VirtualMachinePreference, found).spec if found is not None else None
+    found = await _find(machine, "preference", namespace, lookups)
+    return decode(VirtualMachinePreference, found).spec if found is not None else None
 
 
-def _decoded(struct: type[Struct], found: JsonObject) -> Struct:
-    try:
-        return decode(struct, found)
-    except UnfitDocument as error:
-        raise Refused(Response.plain(str(error))) from error
-
-
-async def _find(
-    machine: JsonObject,
-    field: str,
-    candidates: tuple[ResourceType, ResourceType],
-    namespace: str,
-    lookups: Lookups,
-) -> JsonObject | None:
-    matcher = get_object(machine, "spec", field)
-    reference = references.reference(_decoded(references.Referring, machine), field)
-    revision = reference.pinned_revision if reference is not None else ""
-    if revision:
-        kept = await lookups.get(CONTROLLER_REVISIONS, revision, namespace)
-        return get_object(kept, "data") if kept is not None else None
-    name, kind = get_str(matcher, "name"), get_str(matcher, "kind").lower()
-    if not name:
+async def _find(machine: JsonObject, field: str, namespace: str, lookups: Lookups) -> JsonObject | None:
+    reference = references.reference(decode(references.Referring, machine), field)
+    if reference is None:
         return None
-    namespaced, clustered = candidates
-    if kind in ("", clustered.kind.lower(), clustered.plural):
-        return await lookups.get(clustered, name)
-    if kind in (namespaced.kind.lower(), namespaced.plural):
-        return await lookups.get(namespaced, name, namespace)
-    return None
+    if reference.pinned_revision:
+        kept = await lookups.get(CONTROLLER_REVISIONS, reference.pinned_revision, namespace)
+        return get_object(kept, "data") if kept is not None else None
+    try:
+        kind = reference.kind
+    except references.UnexpectedKind:
+        return None
+    return await lookups.get(kind, reference.name, namespace if kind.namespaced else None)
 
 
 def apply_preferred_basics(machine: JsonObject, preference: VirtualMachinePreferenceSpec | None) -> None:

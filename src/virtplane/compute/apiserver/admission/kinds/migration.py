@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import get_object, get_str
 from kubecore.objects import meta
-from kubecore.objects.quantity import Quantity
+from kubecore.objects.quantity import FORMAT_MESSAGE
+from kubecore.objects.structs import decode, readable
 from virtplane.api import labels, resources
+from virtplane.api.kubevirt_v1.migration import (
+    VirtualMachineInstanceMigration,
+    VirtualMachineInstanceMigrationSpec,
+)
+from virtplane.api.kubevirt_v1.migration_configuration import (
+    ExperimentalMigrationOptions,
+    StallDetectorOptions,
+)
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.migrations_v1alpha1.policy import MigrationPolicy, MigrationPolicySpec, Selectors
 from virtplane.compute.apiserver.admission.request import Request, replace
 from virtplane.compute.apiserver.admission.request_schema import schema_causes
 from virtplane.compute.apiserver.admission.response import (
@@ -18,15 +28,16 @@ from virtplane.compute.apiserver.admission.response import (
     Cause,
     Response,
 )
+from virtplane.compute.apiserver.admission.rules.compute import quantity
 
 KIND = "VirtualMachineInstanceMigration"
 _FINAL = ("Succeeded", "Failed")
 _GATE_MISSING = "DecentralizedLiveMigration feature gate is not enabled in kubevirt resource"
 
 
-def is_final(document: JsonObject) -> bool:
+def is_final(found: VirtualMachineInstance | VirtualMachineInstanceMigration) -> bool:
     """Whether an instance or a migration has come to its end."""
-    return get_str(document, "status", "phase") in _FINAL
+    return found.status.phase in _FINAL
 
 
 async def mutate_create(request: Request) -> Response:
@@ -35,7 +46,7 @@ async def mutate_create(request: Request) -> Response:
     causes = schema_causes(KIND, get_object(request.raw, "object"))
     if causes:
         return Response.refuse(causes)
-    metadata = request.new.setdefault("metadata", {})
+    metadata = request.new["metadata"] = get_object(request.new, "metadata")
     name = get_str(request.new, "spec", "vmiName")
     metadata["labels"] = {**get_object(metadata, "labels"), labels.MIGRATION_SELECTOR: name}
     meta.add_finalizer(request.new, labels.FINALIZER_MIGRATION)
@@ -45,64 +56,61 @@ async def mutate_create(request: Request) -> Response:
 async def validate_create(request: Request) -> Response:
     """The instance exists, can migrate, and is not migrating yet."""
     request.expect("virtualmachineinstancemigrations")
-    causes = schema_causes(KIND, request.new)
-    if causes:
-        return Response.refuse(causes)
-    spec = get_object(request.new, "spec")
+    spec = request.read(VirtualMachineInstanceMigration).spec
     found = list(_spec_causes(request, spec))
     if found:
         return Response.refuse(found)
-    name, namespace = get_str(spec, "vmiName"), request.namespace
-    instance = await request.lookups.get(resources.VIRTUAL_MACHINE_INSTANCES, name, namespace)
-    if instance is None:
+    name, namespace = spec.vmi_name or "", request.namespace
+    running = await request.lookups.get(resources.VIRTUAL_MACHINE_INSTANCES, name, namespace)
+    if running is None:
         return Response.plain(f'the VMI "{namespace}/{name}" does not exist')
+    instance = decode(VirtualMachineInstance, running)
     if is_final(instance):
         return Response.plain("Cannot migrate VMI in finalized state.")
     problem = _not_migratable(instance, spec)
     if problem:
         return Response.plain(problem)
-    for other in await request.lookups.list(resources.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS, namespace):
-        if meta.labels(other).get(labels.MIGRATION_SELECTOR) == name and not is_final(other):
+    listed = await request.lookups.list(resources.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS, namespace)
+    for other in readable(VirtualMachineInstanceMigration, listed):
+        if other.metadata.labels.get(labels.MIGRATION_SELECTOR) == name and not is_final(other):
             return Response.plain(
-                f"in-flight migration detected. Active migration job ({meta.uid(other)})"
+                f"in-flight migration detected. Active migration job ({other.metadata.uid})"
                 f" is currently already in progress for VMI {name}."
             )
     return Response.allow()
 
 
-def _spec_causes(request: Request, spec: JsonObject) -> Iterator[Cause]:
-    if not get_str(spec, "vmiName"):
+def _spec_causes(request: Request, spec: VirtualMachineInstanceMigrationSpec) -> Iterator[Cause]:
+    if not spec.vmi_name:
         yield Cause("vmiName is missing", "spec.vmiName", REQUIRED)
         return
     controller = f"system:serviceaccount:{request.config.namespace}:kubevirt-controller"
-    if spec.get("priority") is not None and request.user != controller:
+    if spec.priority is not None and request.user != controller:
         yield Cause(
             "Migration priority queue, only virt-controller is allowed to set priority field",
             "spec.migrationPriority",
             FORBIDDEN,
         )
-    send, receive = spec.get("sendTo"), spec.get("receive")
+    send, receive = spec.send_to, spec.receive
     is_enabled = request.config.gate("DecentralizedLiveMigration")
     for field, value in (("sendTo", send), ("receive", receive)):
         if value is not None and not is_enabled:
             yield Cause(_GATE_MISSING, f"spec.{field}", NOT_SUPPORTED)
-    ids = get_str(spec, "sendTo", "migrationID"), get_str(spec, "receive", "migrationID")
-    if send is not None and receive is not None and ids[0] != ids[1]:
-        yield Cause(
-            f"sendTo migrationID {ids[0]} does not match receive migrationID {ids[1]}",
-            "spec.sendTo.migrationID",
-        )
+    if send is not None and receive is not None and send.migration_id != receive.migration_id:
+        text = f"sendTo migrationID {send.migration_id} does not match"
+        text += f" receive migrationID {receive.migration_id}"
+        yield Cause(text, "spec.sendTo.migrationID")
 
 
-def _not_migratable(instance: JsonObject, spec: JsonObject) -> str:
-    condition = meta.get_condition(instance, "LiveMigratable")
-    if condition is None or condition.get("status") != "False":
+def _not_migratable(instance: VirtualMachineInstance, spec: VirtualMachineInstanceMigrationSpec) -> str:
+    found = (each for each in instance.status.conditions if each.type == "LiveMigratable")
+    condition = next(found, None)
+    if condition is None or condition.status != "False":
         return ""
-    reason = get_str(condition, "reason")
-    is_decentralized = spec.get("sendTo") is not None or spec.get("receive") is not None
-    if is_decentralized and reason == "DisksNotLiveMigratable":
+    is_decentralized = spec.send_to is not None or spec.receive is not None
+    if is_decentralized and condition.reason == "DisksNotLiveMigratable":
         return ""
-    return f"Cannot migrate VMI, Reason: {reason}, Message: {get_str(condition, 'message')}"
+    return f"Cannot migrate VMI, Reason: {condition.reason or ''}, Message: {condition.message or ''}"
 
 
 async def validate_update(request: Request) -> Response:
@@ -111,11 +119,11 @@ async def validate_update(request: Request) -> Response:
     causes = schema_causes(KIND, request.new)
     if causes:
         return Response.refuse(causes)
-    if get_object(request.new, "spec") != get_object(request.old, "spec"):
+    if request.changes_spec:
         return Response.refuse([Cause("update of Migration object's spec is restricted", type=NOT_SUPPORTED)])
     before = meta.labels(request.old).get(labels.MIGRATION_SELECTOR)
     after = meta.labels(request.new).get(labels.MIGRATION_SELECTOR)
-    if is_final(request.old) or before is None or after == before:
+    if is_final(decode(VirtualMachineInstanceMigration, request.old)) or before is None or after == before:
         return Response.allow()
     what = "removed" if after is None else "modified"
     where = "from" if after is None else "on"
@@ -123,70 +131,83 @@ async def validate_update(request: Request) -> Response:
     return Response.refuse([Cause(message, type=NOT_SUPPORTED)])
 
 
-_SCALARS: tuple[tuple[str, Fraction, bool, Fraction | None], ...] = (
-    ("ewmaAlpha", Fraction(0), True, Fraction(1)),
-    ("patienceWindowDecayFactor", Fraction(0), False, Fraction(1)),
-    ("precopyPossibleFactor", Fraction(1), False, None),
-    ("completionTimeoutFactor", Fraction(1), False, None),
-)
-"""Fields, their smallest value, whether they must be greater than that, and their greatest value."""
 _DECIMALS = 3
 
 
 async def validate_policy(request: Request) -> Response:
     """Limits are not negative, and experiments need their gates."""
     request.expect("migrationpolicies")
-    found = list(_policy_causes(request))
+    spec = request.read(MigrationPolicy).spec
+    old = request.before(MigrationPolicy)
+    before = old.spec if old is not None else MigrationPolicySpec(selectors=Selectors())
+    found = list(_policy_causes(request, spec, before))
     return Response.refuse(found) if found else Response.allow()
 
 
-def _policy_causes(request: Request) -> Iterator[Cause]:
-    spec, old = get_object(request.new, "spec"), get_object(request.old, "spec")
-    timeout = spec.get("completionTimeoutPerGiB")
-    if isinstance(timeout, int) and timeout < 0:
+def _policy_causes(request: Request, spec: MigrationPolicySpec, old: MigrationPolicySpec) -> Iterator[Cause]:
+    if (spec.completion_timeout_per_gi_b or 0) < 0:
         yield Cause("must not be negative", "spec.completionTimeoutPerGiB")
-    bandwidth = spec.get("bandwidthPerMigration")
-    if bandwidth is not None and Quantity.parse(bandwidth).fraction < 0:
+    bandwidth = quantity(spec.bandwidth_per_migration)
+    if bandwidth is not None and bandwidth.fraction < 0:
         yield Cause("must not be negative", "spec.bandwidthPerMigration")
+    if bandwidth is None and spec.bandwidth_per_migration is not None:
+        yield Cause(FORMAT_MESSAGE, "spec.bandwidthPerMigration")
     stall, tuning = (
         request.config.gate("MigrationStallDetection"),
         request.config.gate("MigrationDowntimeTuning"),
     )
-    if _changed(spec, old, "maxDowntimeMs") and not (stall or tuning):
+    if spec.max_downtime_ms not in (None, old.max_downtime_ms) and not (stall or tuning):
         yield Cause(
             "maxDowntimeMs cannot be modified without enabling"
             " the MigrationStallDetection or MigrationDowntimeTuning feature gate",
             "spec.maxDowntimeMs",
         )
-    ours, theirs = get_object(spec, "experimental"), get_object(old, "experimental")
-    for field, is_on, gate in (
-        ("downtimeTuning", tuning, "MigrationDowntimeTuning"),
-        ("stallDetector", stall, "MigrationStallDetection"),
+    ours = spec.experimental or ExperimentalMigrationOptions()
+    theirs = old.experimental or ExperimentalMigrationOptions()
+    for field, changed, is_on, gate in (
+        (
+            "downtimeTuning",
+            ours.downtime_tuning not in (None, theirs.downtime_tuning),
+            tuning,
+            "MigrationDowntimeTuning",
+        ),
+        (
+            "stallDetector",
+            ours.stall_detector not in (None, theirs.stall_detector),
+            stall,
+            "MigrationStallDetection",
+        ),
     ):
-        if _changed(ours, theirs, field) and not is_on:
+        if changed and not is_on:
             yield Cause(
                 f"experimental.{field} cannot be modified without enabling the {gate} feature gate",
                 f"spec.experimental.{field}",
             )
-    if ours.get("stallDetector") is not None and ours.get("downtimeTuning") is not None:
+    if ours.stall_detector is not None and ours.downtime_tuning is not None:
         yield Cause(
             "experimental.stallDetector and experimental.downtimeTuning are mutually exclusive;"
             " the stall detection path manages its own downtime schedule",
             "spec.experimental",
         )
-    yield from _scalars(get_object(ours, "stallDetector"))
+    if ours.stall_detector is not None:
+        yield from _scalars(ours.stall_detector)
 
 
-def _changed(spec: JsonObject, old: JsonObject, field: str) -> bool:
-    return spec.get(field) is not None and spec.get(field) != old.get(field)
-
-
-def _scalars(detector: JsonObject) -> Iterator[Cause]:
-    for name, least, is_exclusive, most in _SCALARS:
-        if detector.get(name) is None:
+def _scalars(detector: StallDetectorOptions) -> Iterator[Cause]:
+    for name, amount, least, is_exclusive, most in (
+        ("ewmaAlpha", detector.ewma_alpha, 0, True, 1),
+        ("patienceWindowDecayFactor", detector.patience_window_decay_factor, 0, False, 1),
+        ("precopyPossibleFactor", detector.precopy_possible_factor, 1, False, None),
+        ("completionTimeoutFactor", detector.completion_timeout_factor, 1, False, None),
+    ):
+        if amount is None:
             continue
-        text, field = str(detector[name]), f"spec.experimental.stallDetector.{name}"
-        value = Quantity.parse(detector[name]).fraction
+        text, field = str(amount), f"spec.experimental.stallDetector.{name}"
+        parsed = quantity(amount)
+        if parsed is None:
+            yield Cause(FORMAT_MESSAGE, field)
+            continue
+        value = parsed.fraction
         if value < 0:
             yield Cause(f'invalid scalar "{text}": must not be negative', field)
         elif (value * 10**_DECIMALS).denominator != 1:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import orjson
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import get_object, get_str
 from kubecore.objects.fields import go_quote
+from kubecore.objects.structs import decode, readable
 from virtplane.api import resources
+from virtplane.api.backup_v1alpha1.backup import VirtualMachineBackup
+from virtplane.api.clone_v1beta1.clone import VirtualMachineClone, VirtualMachineCloneSpec
+from virtplane.api.conditions import is_true
+from virtplane.api.config import ClusterConfig
+from virtplane.api.core_v1 import TypedLocalObjectReference
 from virtplane.api.durations import parse_duration
+from virtplane.api.export_v1.export import VirtualMachineExport
+from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore, VirtualMachineRestoreSpec
+from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot
 from virtplane.compute.apiserver.admission.request import Request, replace
 from virtplane.compute.apiserver.admission.response import (
     NOT_FOUND,
@@ -26,8 +35,7 @@ _OWNERSHIP_POLICIES = ("Vm", "None")
 _PATCHABLE = ("/metadata/labels/", "/metadata/annotations/", "/spec/")
 
 
-def _bad_duration(spec: JsonObject, field: str) -> str:
-    text = get_str(spec, field)
+def _bad_duration(text: str | None) -> str:
     try:
         if text:
             parse_duration(text)
@@ -37,33 +45,32 @@ def _bad_duration(spec: JsonObject, field: str) -> str:
 
 
 def _unchanged(request: Request) -> Response:
-    if get_object(request.new, "spec") != get_object(request.old, "spec"):
+    if request.changes_spec:
         return Response.refuse([Cause(_IMMUTABLE, "spec")])
     return Response.allow()
 
 
-def _machine_reference(path: str, reference: JsonObject) -> Iterator[Cause]:
-    group = reference.get("apiGroup")
-    if group is None:
+def _machine_reference(path: str, reference: TypedLocalObjectReference) -> Iterator[Cause]:
+    if reference.api_group is None:
         yield Cause("missing apiGroup", f"{path}.apiGroup", NOT_FOUND)
-    elif group != "kubevirt.io":
+    elif reference.api_group != "kubevirt.io":
         yield Cause("invalid apiGroup", f"{path}.apiGroup")
-    elif get_str(reference, "kind") != "VirtualMachine":
+    elif reference.kind != "VirtualMachine":
         yield Cause("invalid kind", f"{path}.kind")
 
 
 async def validate_snapshot(request: Request) -> Response:
     """The source of a snapshot is a VM; the spec is immutable."""
     request.expect("virtualmachinesnapshots")
-    spec = get_object(request.new, "spec")
-    problem = _bad_duration(spec, "failureDeadline")
+    spec = request.read(VirtualMachineSnapshot).spec
+    problem = _bad_duration(spec.failure_deadline)
     if problem:
         return Response.plain(problem)
     if not request.is_creation:
         return _unchanged(request)
     if not request.config.gate("Snapshot"):
         return Response.plain("snapshot feature gate not enabled")
-    found = list(_machine_reference("spec.source", get_object(spec, "source")))
+    found = list(_machine_reference("spec.source", spec.source))
     return Response.refuse(found) if found else Response.allow()
 
 
@@ -74,22 +81,23 @@ async def validate_restore(request: Request) -> Response:
         return _unchanged(request)
     if not request.config.gate("Snapshot"):
         return Response.plain("Snapshot/Restore feature gate not enabled")
-    spec = get_object(request.new, "spec")
-    found = list(_machine_reference("spec.target", get_object(spec, "target")))
+    spec = request.read(VirtualMachineRestore).spec
+    found = list(_machine_reference("spec.target", spec.target))
     if not found:
-        snapshot = get_str(spec, "virtualMachineSnapshotName")
+        snapshot = spec.virtual_machine_snapshot_name
         problem = _unusable_name(snapshot)
         if problem:
             return Response.plain(problem)
         kind = resources.VIRTUAL_MACHINE_SNAPSHOTS
         if await request.lookups.get(kind, snapshot, request.namespace) is not None:
-            found += _clone_patch_causes(spec) if request.is_from_component else _patch_causes(spec)
+            check = _clone_patch_causes if request.is_from_component else _patch_causes
+            found += check(spec.patches)
         found += _restore_causes(spec)
-    for other in await request.lookups.list(resources.VIRTUAL_MACHINE_RESTORES, request.namespace):
-        same = get_object(other, "spec").get("target") == spec.get("target")
-        if same and not get_object(other, "status").get("complete"):
-            name = get_str(other, "metadata", "name")
-            found.append(Cause(f'VirtualMachineRestore "{name}" in progress', "spec.target"))
+    listed = await request.lookups.list(resources.VIRTUAL_MACHINE_RESTORES, request.namespace)
+    for other in readable(VirtualMachineRestore, listed):
+        if other.spec.target == spec.target and not other.status.complete:
+            text = f'VirtualMachineRestore "{other.metadata.name}" in progress'
+            found.append(Cause(text, "spec.target"))
     return Response.refuse(found) if found else Response.allow()
 
 
@@ -103,9 +111,9 @@ def _unusable_name(name: str) -> str:
     return f"invalid resource name {go_quote(name)}: [{wrong}]" if wrong else ""
 
 
-def _patch_causes(spec: JsonObject) -> Iterator[Cause]:
+def _patch_causes(patches: Sequence[str]) -> Iterator[Cause]:
     """A patch is a flat object, and changes labels, annotations and the spec only."""
-    for patch in get_list(spec, "patches"):
+    for patch in patches:
         for pair in patch.strip("{}").split(","):
             parts = [part.strip() for part in pair.split(":")]
             if len(parts) != 2:
@@ -115,27 +123,29 @@ def _patch_causes(spec: JsonObject) -> Iterator[Cause]:
                 yield Cause(f"patching is valid only for elements under /spec/ only: {pair}", "spec.patches")
 
 
-def _clone_patch_causes(spec: JsonObject) -> Iterator[Cause]:
+def _clone_patch_causes(patches: Sequence[str]) -> Iterator[Cause]:
     """The errors of a clone's patches, which are decoded, since their values may be maps (labels)."""
-    for patch in get_list(spec, "patches"):
-        operation = orjson.loads(patch)
+    for patch in patches:
+        try:
+            operation = orjson.loads(patch)
+        except orjson.JSONDecodeError:
+            operation = None
         path = operation.get("path") if isinstance(operation, dict) else None
         if not f"{path}/".startswith(_PATCHABLE):
             yield Cause(f"patching is valid only for elements under /spec/ only: {patch}", "spec.patches")
 
 
-def _restore_causes(spec: JsonObject) -> Iterator[Cause]:
-    for index, override in enumerate(get_list(spec, "volumeRestoreOverrides")):
+def _restore_causes(spec: VirtualMachineRestoreSpec) -> Iterator[Cause]:
+    for index, override in enumerate(spec.volume_restore_overrides):
         path = f"spec.volumeRestoreOverrides[{index}]"
-        if not get_str(override, "volumeName"):
+        if not override.volume_name:
             yield Cause("must provide a volume name", f"{path}.volumeName", REQUIRED)
-        is_empty = override.get("labels") is None and override.get("annotations") is None
-        if is_empty and not get_str(override, "restoreName"):
+        is_empty = override.labels is None and override.annotations is None
+        if is_empty and not override.restore_name:
             yield Cause("must provide at least one overriden field", path, REQUIRED)
-    policy = spec.get("volumeRestorePolicy")
+    policy, ownership = spec.volume_restore_policy, spec.volume_ownership_policy
     if policy is not None and policy not in _RESTORE_POLICIES:
         yield Cause(f'volume restore policy "{policy}" doesn\'t exist', "spec.volumeRestorePolicy")
-    ownership = spec.get("volumeOwnershipPolicy")
     if ownership is not None and ownership not in _OWNERSHIP_POLICIES:
         yield Cause(f'volume ownership policy "{ownership}" doesn\'t exist', "spec.volumeOwnershipPolicy")
 
@@ -165,33 +175,32 @@ _EXPORTABLE: Mapping[str, tuple[str, str, str]] = {
 async def validate_export(request: Request) -> Response:
     """The source of an export must be exportable; the spec is immutable."""
     request.expect("virtualmachineexports")
-    problem = _bad_duration(get_object(request.new, "spec"), "ttlDuration")
+    spec = request.read(VirtualMachineExport).spec
+    problem = _bad_duration(spec.ttl_duration)
     if problem:
         return Response.plain(problem)
     if not request.is_creation:
         return _unchanged(request)
-    found = list(_export_causes(request))
+    found = list(_export_causes(spec.source, request.config))
     return Response.refuse(found) if found else Response.allow()
 
 
-def _export_causes(request: Request) -> Iterator[Cause]:
-    source = get_object(request.new, "spec", "source")
-    kind = get_str(source, "kind")
-    entry = _EXPORTABLE.get(kind)
+def _export_causes(source: TypedLocalObjectReference, config: ClusterConfig) -> Iterator[Cause]:
+    entry = _EXPORTABLE.get(source.kind)
     if entry is None:
         yield Cause("invalid kind", "spec.source.kind")
         return
     group, what, wrong_group = entry
-    if kind == "VirtualMachineTemplate" and not request.config.gate("OCIExport"):
+    if source.kind == "VirtualMachineTemplate" and not config.gate("OCIExport"):
         yield Cause(
             "VirtualMachineTemplate source requires the OCIExport feature gate"
             " and virt-template deployment to be enabled",
             "spec.source.kind",
         )
         return
-    if not get_str(source, "name"):
+    if not source.name:
         yield Cause(f"{what} name must not be empty", "spec.source.name")
-    if (source.get("apiGroup") or "") != group:
+    if (source.api_group or "") != group:
         yield Cause(wrong_group, "spec.source.APIGroup")
 
 
@@ -202,23 +211,22 @@ async def validate_backup(request: Request) -> Response:
         return Response.allow()
     if not request.config.gate("IncrementalBackup"):
         return Response.plain("IncrementalBackup feature gate not enabled")
-    source = get_object(request.new, "spec").get("source")
-    for other in await request.lookups.list(resources.VIRTUAL_MACHINE_BACKUPS, request.namespace):
-        name = get_str(other, "metadata", "name")
+    source = request.read(VirtualMachineBackup).spec.source
+    listed = await request.lookups.list(resources.VIRTUAL_MACHINE_BACKUPS, request.namespace)
+    for other in readable(VirtualMachineBackup, listed):
+        name = other.metadata.name
         if name == request.name:
             return Response.refuse([Cause(f'VirtualMachineBackup "{name}" already exists', "metadata.name")])
-        if get_object(other, "spec").get("source") == source and not _is_done(other):
+        if other.spec.source == source and not _is_done(other):
             return Response.refuse(
                 [Cause(f'VirtualMachineBackup "{name}" in progress for source', "spec.source")]
             )
     return Response.allow()
 
 
-def _is_done(backup: JsonObject) -> bool:
-    return any(
-        condition.get("type") in ("Done", "Failed") and condition.get("status") == "True"
-        for condition in get_list(backup, "status", "conditions")
-    )
+def _is_done(backup: VirtualMachineBackup) -> bool:
+    conditions = backup.status.conditions if backup.status is not None else ()
+    return is_true(conditions, "Done") or is_true(conditions, "Failed")
 
 
 async def validate_backup_tracker(request: Request) -> Response:
@@ -260,27 +268,27 @@ async def validate_clone(request: Request) -> Response:
     request.expect("virtualmachineclones")
     if request.is_creation and not request.config.gate("Snapshot"):
         return Response.plain("snapshot feature gate is not enabled")
-    found = list(_clone_causes(get_object(request.new, "spec")))
+    found = list(_clone_causes(decode(VirtualMachineClone, request.new).spec))
     return Response.refuse(found) if found else Response.allow()
 
 
-def _clone_causes(spec: JsonObject) -> Iterator[Cause]:
+def _clone_causes(spec: VirtualMachineCloneSpec) -> Iterator[Cause]:
     for field, entries in (
-        ("spec.annotations", get_list(spec, "annotationFilters")),
-        ("spec.labels", get_list(spec, "labelFilters")),
-        ("spec.template.annotations", get_list(spec, "template", "annotationFilters")),
-        ("spec.template.labels", get_list(spec, "template", "labelFilters")),
+        ("spec.annotations", spec.annotation_filters),
+        ("spec.labels", spec.label_filters),
+        ("spec.template.annotations", spec.template.annotation_filters),
+        ("spec.template.labels", spec.template.label_filters),
     ):
-        for entry in entries:
+        for entry in entries or ():
             yield from _filter(field, entry)
     yield from _clone_ends(spec)
-    for interface, address in get_object(spec, "newMacAddresses").items():
+    for interface, address in spec.new_mac_addresses.items():
         if address and mac_address_problem(address):
             yield Cause(
                 f"interface {interface} has malformed MAC address ({address}).",
                 f"spec.newMacAddresses.{interface}",
             )
-    for index, patch in enumerate(get_list(spec, "patches")):
+    for index, patch in enumerate(spec.patches):
         try:
             orjson.loads(patch)
         except orjson.JSONDecodeError:
@@ -305,25 +313,21 @@ def _filter(field: str, entry: str) -> Iterator[Cause]:
         )
 
 
-def _clone_ends(spec: JsonObject) -> Iterator[Cause]:
-    source, target = spec.get("source"), get_object(spec, "target")
-    if not isinstance(source, dict):
-        yield Cause("Source cannot be nil", "spec.Source")
-        return
-    kind = get_str(source, "kind")
-    if kind not in ("VirtualMachine", "VirtualMachineSnapshot"):
+def _clone_ends(spec: VirtualMachineCloneSpec) -> Iterator[Cause]:
+    source, target = spec.source, spec.target
+    if source.kind not in ("VirtualMachine", "VirtualMachineSnapshot"):
         yield Cause("Source kind is not supported", "spec.Source.Kind")
-    if target and get_str(target, "kind") != "VirtualMachine":
+    if target is not None and target.kind != "VirtualMachine":
         yield Cause("Target kind is not supported", "spec.Target.Kind")
-    for key, what, field in (
-        ("apiGroup", "APIGroup", "spec.Source.APIGroup"),
-        ("kind", "Kind", "spec.Source"),
-        ("name", "name", "spec.Source.Name"),
+    for value, what, field in (
+        (source.api_group, "APIGroup", "spec.Source.APIGroup"),
+        (source.kind, "Kind", "spec.Source"),
+        (source.name, "name", "spec.Source.Name"),
     ):
-        if not source.get(key):
+        if not value:
             yield Cause(f"Source's {what} cannot be empty", field)
-    same = get_str(source, "name") == get_str(target, "name")
-    if kind == get_str(target, "kind") == "VirtualMachine" and same:
+    is_same = target is not None and source.kind == target.kind and source.name == target.name
+    if is_same and source.kind == "VirtualMachine":
         yield Cause(
             "Target name cannot be equal to source name when both are VirtualMachines", "spec.target.name"
         )

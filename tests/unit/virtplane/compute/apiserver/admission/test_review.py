@@ -236,7 +236,7 @@ async def test_a_migration_gets_its_label_and_finalizer() -> None:
         ({"source": {"kind": "VirtualMachine"}}, "missing apiGroup"),
         ({"source": {"apiGroup": "apps", "kind": "VirtualMachine"}}, "invalid apiGroup"),
         ({"source": {"apiGroup": "kubevirt.io", "kind": "Pod"}}, "invalid kind"),
-        ({"failureDeadline": "soon"}, 'time: invalid duration "soon"'),
+        ({"source": {}, "failureDeadline": "soon"}, 'time: invalid duration "soon"'),
     ],
 )
 async def test_a_snapshot_is_of_a_machine(spec: JsonObject, message: str) -> None:
@@ -337,7 +337,7 @@ _SIZES = {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}}
             )
             for scope in ("", "cluster")
         ),
-        ("/migration-policy-validate-create", _typed(allowPostCopy=True), "spec.allowPostCopy"),
+        ("/migration-policy-validate-create", _typed(allowPostCopy=True, selectors={}), "spec.allowPostCopy"),
     ],
     ids=lambda value: value if isinstance(value, str) and value.startswith("/") else "",
 )
@@ -370,3 +370,47 @@ async def test_what_an_instance_type_brings_along_in_vain_is_warned_of_on_the_ma
     warnings = (await ask("/virtualmachines-validate", vm, lookups=lookups)).warnings
     assert warnings == (f"{text} (from instance type or preference)",)
     assert (await ask("/virtualmachines-validate", vm, lookups=lookups, user=COMPONENT)).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "document", "problem"),
+    [
+        ("/virtualmachinepool-validate", {"metadata": {}}, "Object missing required field `spec`"),
+        (
+            "/virtualmachinesnapshots-validate",
+            {"spec": {"source": {}}, "metadata": {"name": 1}},
+            "metadata.name: Expected `str`, got `int`",
+        ),
+        (
+            "/virtualmachinesnapshots-validate",
+            {"spec": {}},
+            "spec: Object missing required field `source`",
+        ),
+        (
+            "/vm-clone-validate-create",
+            {"spec": {"source": []}},
+            "spec.source: Expected `object`, got `array`",
+        ),
+        (
+            "/plugin-validate",
+            {"spec": {"domainHooks": [1]}},
+            "spec.domainHooks[0]: Expected `object`, got `int`",
+        ),
+    ],
+)
+async def test_documents_that_come_past_the_definitions_are_refused_with_the_field_that_does_not_fit(
+    path: str, document: JsonObject, problem: str
+) -> None:
+    answer = await ask(path, document, settings=config("Plugins", "Snapshot"))
+    assert not answer.allowed and answer.status is not None
+    assert answer.status["code"] == 400 and answer.status["message"].endswith(problem)
+
+
+async def test_a_selector_that_makes_no_sense_is_no_fault_of_the_server() -> None:
+    """Nothing checks selectors of presets before somebody creates an instance."""
+    expression = {"key": "a", "operator": "Gt", "values": ["1"]}
+    preset = {"metadata": {"name": "p"}, "spec": {"selector": {"matchExpressions": [expression]}}}
+    lookups = Objects(("virtualmachineinstancepresets", preset))
+    answer = await ask("/virtualmachineinstances-mutate", instance(), lookups=lookups)
+    assert not answer.allowed and answer.status is not None
+    assert answer.status["message"] == '"Gt" is not a valid label selector operator'
