@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any
+from functools import partial
 
 import orjson
 
 from kubecore import resources
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.objects.structs import decode, readable
 from kubecore.resources import ResourceType
 from virtplane.api import feature_gates
 from virtplane.api.config import ClusterConfig
 from virtplane.api.durations import parse_duration
 from virtplane.api.fields.installation import INSTALLATION
 from virtplane.api.fields.warnings import unsupported_warnings
+from virtplane.api.kubevirt_v1.configuration import KubeVirtConfiguration
+from virtplane.api.kubevirt_v1.kubevirt import (
+    CertConfig,
+    KubeVirt,
+    KubeVirtSelfSignConfiguration,
+    KubeVirtSpec,
+)
 from virtplane.compute.apiserver.admission.request_schema import schema_causes, write_typed
 from virtplane.compute.apiserver.admission.response import (
     FORBIDDEN,
@@ -96,23 +104,28 @@ def unreadable(new: JsonObject) -> Response | None:
     if found:
         return Response.refuse(found)
     try:
-        write_typed(_KIND, deep_copy(new))
-        for text in _lengths_of_time(get_object(new, "spec")):
+        typed = deep_copy(new)
+        write_typed(_KIND, typed)
+        for text in _lengths_of_time(decode(KubeVirt, typed).spec):
             parse_duration(text)
     except ValueError as error:
         return Response.plain(str(error))
     return None
 
 
-def _lengths_of_time(spec: JsonObject) -> Iterator[str]:
-    rotation = get_object(spec, "certificateRotateStrategy", "selfSigned")
-    parts: list[tuple[JsonObject, tuple[str, ...]]] = [
-        (rotation, ("caRotateInterval", "certRotateInterval", "caOverlapInterval"))
-    ]
-    parts += [(get_object(rotation, part), ("duration", "renewBefore")) for part in ("ca", "server")]
-    parts.append((get_object(spec, "workloadUpdateStrategy"), ("batchEvictionInterval",)))
-    for part, names in parts:
-        yield from (part[name] for name in names if part.get(name) is not None)
+def _lengths_of_time(spec: KubeVirtSpec) -> Iterator[str]:
+    rotation, updates = _rotation_of(spec), spec.workload_update_strategy
+    found = [rotation.ca_rotate_interval, rotation.cert_rotate_interval, rotation.ca_overlap_interval]
+    for certificate in (rotation.ca, rotation.server):
+        if certificate is not None:
+            found += [certificate.duration, certificate.renew_before]
+    found.append(updates.batch_eviction_interval if updates is not None else None)
+    return (text for text in found if text is not None)
+
+
+def _rotation_of(spec: KubeVirtSpec) -> KubeVirtSelfSignConfiguration:
+    strategy = spec.certificate_rotate_strategy
+    return (strategy.self_signed if strategy is not None else None) or KubeVirtSelfSignConfiguration()
 
 
 def placement_probes(new: JsonObject, old: JsonObject) -> Iterator[tuple[ResourceType, JsonObject]]:
@@ -137,66 +150,55 @@ def placement_probes(new: JsonObject, old: JsonObject) -> Iterator[tuple[Resourc
 def review_update(new: JsonObject, old: JsonObject, misplacements: Iterable[str] = ()) -> Response:
     """Every rule on what a readable update may set, and what it should be warned of.
 
-    `misplacements` is what the API server found wrong with `placement_probes`.
+    `misplacements` is what the API server found wrong with `placement_probes`. Raises UnfitDocument.
     """
-    spec, old_spec = get_object(new, "spec"), get_object(old, "spec")
-    configuration = get_object(spec, "configuration")
-    old_configuration = get_object(old_spec, "configuration")
-    gates = _Gates(configuration)
+    spec = decode(KubeVirt, new).spec
+    # What does not fit any longer is corrected by updates, so that it stands in nobody's way.
+    before = next((found.spec for found in readable(KubeVirt, [old])), KubeVirtSpec())
+    configuration = spec.configuration or KubeVirtConfiguration()
+    old_configuration = before.configuration or KubeVirtConfiguration()
+    written, old_written = get_object(new, "spec"), get_object(old, "spec")
     causes = [
         *_patches(spec),
-        *_rotation(get_object(spec, "certificateRotateStrategy", "selfSigned")),
+        *_rotation(_rotation_of(spec)),
         *_overhead(configuration),
-        *_gated(configuration, old_configuration, gates),
+        *_gated(configuration, old_configuration),
         *_tls(configuration, old_configuration),
         *(Cause(text, type=INVALID) for text in misplacements),
-        *_seccomp(configuration, old_configuration),
+        *_seccomp(get_object(written, "configuration"), get_object(old_written, "configuration")),
         *_replicas(spec),
         *_gate_lists(configuration, old_configuration),
     ]
     if causes:
         return Response.refuse(causes, limit=0)
-    warnings = list(_warnings(configuration, old_configuration))
-    known = set(unsupported_warnings(INSTALLATION, old_spec))
-    warnings += [text for text in unsupported_warnings(INSTALLATION, spec) if text not in known]
+    warnings = list(_warnings(get_object(written, "configuration"), configuration, old_configuration))
+    known = set(unsupported_warnings(INSTALLATION, old_written))
+    warnings += [text for text in unsupported_warnings(INSTALLATION, written) if text not in known]
     return Response.allow(warnings)
 
 
-class _Gates:
-    """Feature gates as the object itself would set them."""
-
-    def __init__(self, configuration: JsonObject) -> None:
-        developer = get_object(configuration, "developerConfiguration")
-        self.enabled = get_list(developer, "featureGates")
-        self.disabled = get_list(developer, "disabledFeatureGates")
-
-    def on(self, name: str) -> bool:
-        return feature_gates.is_enabled(name, self.enabled, self.disabled)
-
-
-def _patches(spec: JsonObject) -> Iterator[Cause]:
-    for patch in get_list(spec, "customizeComponents", "patches"):
-        text = get_str(patch, "patch")
+def _patches(spec: KubeVirtSpec) -> Iterator[Cause]:
+    for patch in spec.customize_components.patches if spec.customize_components is not None else ():
         try:
-            orjson.loads(text)
+            orjson.loads(patch.patch)
         except orjson.JSONDecodeError:
-            yield Cause(f'patch "{text}" is not valid JSON', type=NOT_SUPPORTED)
+            yield Cause(f'patch "{patch.patch}" is not valid JSON', type=NOT_SUPPORTED)
 
 
-def _rotation(rotation: JsonObject) -> Iterator[Cause]:
-    deprecated = ("caRotateInterval", "certRotateInterval", "caOverlapInterval")
-    old_style = any(rotation.get(key) is not None for key in deprecated)
-    authority, server = get_object(rotation, "ca"), get_object(rotation, "server")
-    if old_style and any(rotation.get(key) is not None for key in ("ca", "server")):
+def _rotation(rotation: KubeVirtSelfSignConfiguration) -> Iterator[Cause]:
+    authority, server = rotation.ca or CertConfig(), rotation.server or CertConfig()
+    deprecated = (rotation.ca_rotate_interval, rotation.cert_rotate_interval, rotation.ca_overlap_interval)
+    is_old_style = any(text is not None for text in deprecated)
+    if is_old_style and (rotation.ca is not None or rotation.server is not None):
         yield Cause(
             "caRotateInterval, certRotateInterval and caOverlapInterval are deprecated"
             " and conflict with CertConfig defined rotation parameters",
             type=NOT_SUPPORTED,
         )
-    authority_duration = _length(rotation.get("caRotateInterval"), authority.get("duration"), "168h")
-    authority_renewal = _length(rotation.get("caOverlapInterval"), authority.get("renewBefore"), "0")
-    server_duration = _length(rotation.get("certRotateInterval"), server.get("duration"), "24h")
-    server_renewal = _length(server.get("renewBefore"), "0")
+    authority_duration = _length(rotation.ca_rotate_interval, authority.duration, "168h")
+    authority_renewal = _length(rotation.ca_overlap_interval, authority.renew_before, "0")
+    server_duration = _length(rotation.cert_rotate_interval, server.duration, "24h")
+    server_renewal = _length(server.renew_before, "0")
     if authority_duration < authority_renewal:
         yield Cause(
             f"CA RenewBefore cannot exceed Duration ({_ROTATION}.ca.duration < {_ROTATION}.ca.renewBefore)",
@@ -220,8 +222,8 @@ def _length(*choices: str | None) -> timedelta:
     return parse_duration(next(text for text in choices if text is not None))
 
 
-def _overhead(configuration: JsonObject) -> Iterator[Cause]:
-    text = configuration.get("additionalGuestMemoryOverheadRatio")
+def _overhead(configuration: KubeVirtConfiguration) -> Iterator[Cause]:
+    text = configuration.additional_guest_memory_overhead_ratio
     if text is None:
         return
     try:
@@ -237,22 +239,25 @@ def _overhead(configuration: JsonObject) -> Iterator[Cause]:
         yield Cause(f"ratio provided, {text}, cannot be smaller than 1.0", type=NOT_SUPPORTED)
 
 
-def _gated(configuration: JsonObject, old: JsonObject, gates: _Gates) -> Iterator[Cause]:
-    if get_object(configuration, "virtTemplateDeployment").get("enabled") and not gates.on("Template"):
+def _gated(configuration: KubeVirtConfiguration, old: KubeVirtConfiguration) -> Iterator[Cause]:
+    developer, templates = configuration.developer_configuration, configuration.virt_template_deployment
+    is_on = partial(
+        feature_gates.is_enabled, enabled=developer.feature_gates, disabled=developer.disabled_feature_gates
+    )
+    if templates is not None and templates.enabled and not is_on("Template"):
         yield Cause(
             "VirtTemplateDeployment cannot be enabled without enabling the Template feature gate",
             f"{_CONFIGURATION}.virtTemplateDeployment.enabled",
         )
-    strategy = get_str(configuration, "roleAggregationStrategy", default="AggregateToDefault")
-    if strategy != "AggregateToDefault" and not gates.on("OptOutRoleAggregation"):
+    strategy = configuration.role_aggregation_strategy
+    if strategy not in (None, "AggregateToDefault") and not is_on("OptOutRoleAggregation"):
         yield Cause(
             "RoleAggregationStrategy cannot be set to Manual"
             " without enabling the OptOutRoleAggregation feature gate",
             f"{_CONFIGURATION}.roleAggregationStrategy",
         )
-    downtime = get_object(configuration, "migrations").get("maxDowntimeMs")
-    changed = downtime is not None and downtime != get_object(old, "migrations").get("maxDowntimeMs")
-    if changed and not (gates.on("MigrationStallDetection") or gates.on("MigrationDowntimeTuning")):
+    changed = configuration.migrations.max_downtime_ms not in (None, old.migrations.max_downtime_ms)
+    if changed and not (is_on("MigrationStallDetection") or is_on("MigrationDowntimeTuning")):
         yield Cause(
             "maxDowntimeMs cannot be modified without enabling"
             " the MigrationStallDetection or MigrationDowntimeTuning feature gate",
@@ -260,26 +265,24 @@ def _gated(configuration: JsonObject, old: JsonObject, gates: _Gates) -> Iterato
         )
 
 
-def _tls(configuration: JsonObject, old: JsonObject) -> Iterator[Cause]:
-    tls = get_object(configuration, "tlsConfiguration")
-    if not tls or tls == get_object(old, "tlsConfiguration"):
+def _tls(configuration: KubeVirtConfiguration, old: KubeVirtConfiguration) -> Iterator[Cause]:
+    tls, path = configuration.tls_configuration, f"{_CONFIGURATION}.tlsConfiguration"
+    if tls is None or tls == old.tls_configuration:
         return
-    path = f"{_CONFIGURATION}.tlsConfiguration"
-    ciphers = get_list(tls, "ciphers")
-    if ciphers and get_str(tls, "minTLSVersion") in ("", "VersionTLS13"):
+    if tls.ciphers and tls.min_tls_version in (None, "", "VersionTLS13"):
         yield Cause(
             f"You cannot specify ciphers when {path}.minTLSVersion is empty or VersionTLS13",
             f"{path}.ciphers",
             NOT_SUPPORTED,
         )
         return
-    for index, cipher in enumerate(ciphers):
+    for index, cipher in enumerate(tls.ciphers):
         if cipher not in _CIPHERS:
             yield Cause(f"{cipher} is not a valid cipher", f"{path}.ciphers#{index}", NOT_SUPPORTED)
 
 
-def _replicas(spec: JsonObject) -> Iterator[Cause]:
-    if get_object(spec, "infra").get("replicas") == 0:
+def _replicas(spec: KubeVirtSpec) -> Iterator[Cause]:
+    if spec.infra is not None and spec.infra.replicas == 0:
         yield Cause("infra replica count can't be 0")
 
 
@@ -299,12 +302,12 @@ def _seccomp(configuration: JsonObject, old: JsonObject) -> Iterator[Cause]:
         yield Cause(f"{runtime} cannot be set when {local} is set", runtime)
 
 
-def _gate_lists(configuration: JsonObject, old: JsonObject) -> Iterator[Cause]:
+def _gate_lists(configuration: KubeVirtConfiguration, old: KubeVirtConfiguration) -> Iterator[Cause]:
     if not _gates_changed(configuration, old):
         return
-    gates = _Gates(configuration)
-    for name in gates.enabled:
-        if name in gates.disabled:
+    developer = configuration.developer_configuration
+    for name in developer.feature_gates:
+        if name in developer.disabled_feature_gates:
             yield Cause(
                 f'feature gate "{name}" exists on both "FeatureGates" and "DisabledFeatureGates"',
                 f"{_CONFIGURATION}.developerConfiguration.featureGates",
@@ -312,21 +315,24 @@ def _gate_lists(configuration: JsonObject, old: JsonObject) -> Iterator[Cause]:
             )
 
 
-def _gates_changed(configuration: JsonObject, old: JsonObject) -> bool:
-    def lists(document: JsonObject) -> tuple[Any, Any]:
-        developer = get_object(document, "developerConfiguration")
-        return get_list(developer, "featureGates"), get_list(developer, "disabledFeatureGates")
+def _gates_changed(configuration: KubeVirtConfiguration, old: KubeVirtConfiguration) -> bool:
+    ours, theirs = configuration.developer_configuration, old.developer_configuration
+    return (ours.feature_gates, ours.disabled_feature_gates) != (
+        theirs.feature_gates,
+        theirs.disabled_feature_gates,
+    )
 
-    return lists(configuration) != lists(old)
 
-
-def _warnings(configuration: JsonObject, old: JsonObject) -> Iterator[str]:
+def _warnings(
+    written: JsonObject, configuration: KubeVirtConfiguration, old: KubeVirtConfiguration
+) -> Iterator[str]:
+    """`written` is the configuration as its author wrote it: empty lists are warned of, too."""
     if _gates_changed(configuration, old):
-        for name in _Gates(configuration).enabled:
+        for name in configuration.developer_configuration.feature_gates:
             warning = feature_gates.listing_warning(name)
             if warning:
                 yield warning
-    mediated = get_object(configuration, "mediatedDevicesConfiguration")
+    mediated = get_object(written, "mediatedDevicesConfiguration")
     path = f"{_CONFIGURATION}.mediatedDevicesConfiguration"
     if mediated.get("mediatedDevicesTypes") is not None:
         yield f"{path}.mediatedDevicesTypes is deprecated, use mediatedDeviceTypes"
@@ -336,10 +342,10 @@ def _warnings(configuration: JsonObject, old: JsonObject) -> Iterator[str]:
                 f"{path}.nodeMediatedDeviceTypes[{index}].mediatedDevicesTypes is deprecated,"
                 " use mediatedDeviceTypes"
             )
-    if get_object(configuration, "architectureConfiguration").get("ppc64le") is not None:
+    if configuration.architecture_configuration.ppc64le is not None:
         yield f"{_CONFIGURATION}.architectureConfiguration.ppc64le is deprecated and no longer supported."
     contradictions = ClusterConfig(
-        {"status": {"phase": "Deployed"}, "spec": {"configuration": configuration}}
+        {"status": {"phase": "Deployed"}, "spec": {"configuration": written}}
     ).contradictions()
     for contradiction in contradictions:
         yield f"the configuration is ignored until this is mended: {contradiction}"

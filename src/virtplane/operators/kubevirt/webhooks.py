@@ -13,6 +13,7 @@ from aiohttp import web
 from kubecore import errors, resources
 from kubecore.client import Client, ConnectionFailed
 from kubecore.json import JsonObject, get_object, get_str
+from kubecore.objects.structs import UnfitDocument
 from kubecore.resources import ResourceType
 from virtplane.api import resources as api
 from virtplane.compute.apiserver.admission.response import Response
@@ -103,7 +104,7 @@ class OperatorWebhooks:
         asked = get_object(review, "request")
         try:
             answer = await self._review(request.path, asked)
-        except errors.StatusError as error:
+        except (errors.StatusError, UnfitDocument) as error:
             answer = Response.plain(str(error))
         return web.json_response(answer.review(review))
 
