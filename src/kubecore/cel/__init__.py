@@ -6,6 +6,15 @@ expression; the table in ``signatures`` lists all functions with their types. Ea
 Kubernetes adds to the language has a module.
 """
 
-from .program import CompileError, Environment, EvaluationError, Program
+from .program import Budget, BudgetExceededError, CompileError, Environment, Program
+from .values import CostExceededError, EvaluationError
 
-__all__ = ["CompileError", "Environment", "EvaluationError", "Program"]
+__all__ = [
+    "Budget",
+    "BudgetExceededError",
+    "CompileError",
+    "CostExceededError",
+    "Environment",
+    "EvaluationError",
+    "Program",
+]

@@ -10,7 +10,7 @@ from kubecore.schema.formats import STRING_FORMATS
 from kubecore.schema.regexes import Pattern, PatternError
 
 from .signatures import Signature, signatures
-from .syntax import Call, Comprehension, Constant, Ident, ListLiteral, MapLiteral, Node, Select
+from .syntax import Call, Comprehension, Constant, Ident, ListLiteral, MapLiteral, Node, Select, qualified
 from .types import (
     BOOL,
     DYN,
@@ -53,11 +53,11 @@ class Checker:
         types = {name: Type("type", (Type(known or name),)) for name, known in names.items()}
         self._scope: dict[str, Type] = {**types, **variables}
 
-    def check(self, root: Node) -> Type:
-        """The type of the whole expression."""
+    def check(self, root: Node, *, literals: bool = True) -> Type:
+        """The type of the whole expression; whether `literals` are mixed or useless is checked, too."""
         try:
             found = self._bindings.substitute(self._check(root), close=True)
-            if not self.problems:
+            if not self.problems and literals:
                 self.problems = self._mixed_literals() + literal_problems(root)
         except TypesTooLargeError:
             return self._report(0, "the types of this expression are too large to be checked")
@@ -92,7 +92,7 @@ class Checker:
         return found if found is not None else self._undeclared(node.at, node.name)
 
     def _select(self, node: Select) -> Type:
-        if not node.is_test and (name := _qualified(node)) and name in self._scope:
+        if not node.is_test and (name := qualified(node)) and name in self._scope:
             return self._scope[name]
         found = self._field(node.at, self._check(node.operand), node.field)
         return BOOL if node.is_test else self._bindings.substitute(found)
@@ -120,9 +120,6 @@ class Checker:
         arguments = [self._check(argument) for argument in node.args]
         self._texts -= node.function == "format"
         name, target = node.function, node.target
-        prefix = _qualified(target) if target is not None else ""
-        if prefix and f"{prefix}.{name}" in signatures():
-            name, target = f"{prefix}.{name}", None
         if target is not None:
             arguments.insert(0, self._check(target))
         overloads = signatures().get(name)
@@ -262,15 +259,6 @@ class Checker:
             what = f"expression of type '{over}' cannot be range of a comprehension"
             kind = self._report(node.range.at, f"{what} (must be list, map, or dynamic)")
         return {node.variable: kind, **({second: kind} if second else {})}
-
-
-def _qualified(node: Node | None) -> str:
-    """``a.b.c`` for a chain of fields of a variable; empty for everything else."""
-    if isinstance(node, Ident):
-        return node.name
-    if isinstance(node, Select) and not node.is_test and (prefix := _qualified(node.operand)):
-        return f"{prefix}.{node.field}"
-    return ""
 
 
 def literal_problems(node: Node) -> list[Problem]:

@@ -26,7 +26,6 @@ from .syntax import (
     MapLiteral,
     Node,
     Select,
-    parse,
 )
 
 RULE_LIMIT: Final = 10_000_000
@@ -40,7 +39,7 @@ _LIST_COST, _MAP_COST, _MESSAGE_COST = 10, 30, 40
 def estimate(program: Program, variables: Mapping[str, Schema]) -> int:
     """The most that a program can cost where its variables hold values of these schemas."""
     known = {name: declared(schema) for name, schema in variables.items()}
-    return _Estimator(known).cost(parse(program.serialized()))[0]
+    return _Estimator(known).cost(program.tree)[0]
 
 
 class _Estimator:
@@ -52,7 +51,9 @@ class _Estimator:
     def cost(self, node: Node) -> CallCost:
         match node:
             case Constant():
-                return 0, SCALAR if node.value is None else text(len(node.value), len(node.value))
+                return 0, text(len(node.value), len(node.value)) if isinstance(
+                    node.value, str | bytes
+                ) else SCALAR
             case Ident():
                 return 1, self._variables.get(node.name, SCALAR)
             case Select():

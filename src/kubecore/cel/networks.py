@@ -9,10 +9,10 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from kubecore.objects.fields import go_quote
 
-from .declarations import STRINGS, T, function, method
-from .opaque_types import opaque
+from .declarations import function, method
+from .values import Opaque
 
-_URL, _IP, _CIDR = opaque("kubernetes.URL"), opaque("net.IP"), opaque("net.CIDR")
+_URL, _IP, _CIDR = "kubernetes.URL", "net.IP", "net.CIDR"
 _HEX_DIGITS = re.compile("[0-9a-fA-F]+")
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Interface | ipaddress.IPv6Interface
@@ -23,7 +23,7 @@ def _url(text: str) -> Any:
     if not (parts.scheme or text.startswith("/")):
         problem = "invalid URI for request" if text else "empty url"
         raise ValueError(f'URL parse error during conversion from string: parse "{text}": {problem}')
-    return _URL.make(text=text)
+    return Opaque(kind=_URL, text=text)
 
 
 def _is_url(text: str) -> bool:
@@ -129,7 +129,7 @@ def _ipv6_problem(text: str) -> str:
 
 
 def _ip(text: str) -> Any:
-    return _IP.make(text=str(_address(text)))
+    return Opaque(kind=_IP, text=str(_address(text)))
 
 
 def _is_ip(text: str) -> bool:
@@ -156,7 +156,7 @@ def _network(text: str) -> _Network:
 
 
 def _cidr(text: str) -> Any:
-    return _CIDR.make(text=_network(text).with_prefixlen)
+    return Opaque(kind=_CIDR, text=_network(text).with_prefixlen)
 
 
 def _is_cidr(text: str) -> bool:
@@ -179,40 +179,37 @@ def _contains_cidr(block: Any, other: Any) -> bool:
 
 
 def _masked(block: Any) -> Any:
-    return _CIDR.make(text=_network(block.text).network.with_prefixlen)
+    return Opaque(kind=_CIDR, text=_network(block.text).network.with_prefixlen)
 
 
 def _prefix_length(block: Any) -> int:
     return _network(block.text).network.prefixlen
 
 
-_U, _I, _C = _URL.type, _IP.type, _CIDR.type
 FUNCTIONS = (
-    function("url", T.STRING, returns=_U, run=_url),
-    function("isURL", T.STRING, returns=T.BOOL, run=_is_url),
-    method("getScheme", _U, returns=T.STRING, run=lambda value: _parts(value).scheme),
-    method("getHost", _U, returns=T.STRING, run=_host),
-    method("getHostname", _U, returns=T.STRING, run=_hostname),
-    method("getPort", _U, returns=T.STRING, run=_port),
-    method("getEscapedPath", _U, returns=T.STRING, run=lambda value: _parts(value).path),
-    method("getQuery", _U, returns=T.Map(T.STRING, STRINGS), run=_query),
-    function("ip", T.STRING, returns=_I, run=_ip),
-    function("isIP", T.STRING, returns=T.BOOL, run=_is_ip),
-    function("ip.isCanonical", T.STRING, returns=T.BOOL, run=_is_canonical),
-    method("family", _I, returns=T.INT, run=lambda value: _address(value.text).version),
-    method("isUnspecified", _I, returns=T.BOOL, run=lambda value: _address(value.text).is_unspecified),
-    method("isLoopback", _I, returns=T.BOOL, run=lambda value: _address(value.text).is_loopback),
-    method("isLinkLocalUnicast", _I, returns=T.BOOL, run=lambda value: _address(value.text).is_link_local),
+    function("url", "string", run=_url),
+    function("isURL", "string", run=_is_url),
+    method("getScheme", _URL, run=lambda value: _parts(value).scheme),
+    method("getHost", _URL, run=_host),
+    method("getHostname", _URL, run=_hostname),
+    method("getPort", _URL, run=_port),
+    method("getEscapedPath", _URL, run=lambda value: _parts(value).path),
+    method("getQuery", _URL, run=_query),
+    function("ip", "string", run=_ip),
+    function("isIP", "string", run=_is_ip),
+    function("ip.isCanonical", "string", run=_is_canonical),
+    method("family", _IP, run=lambda value: _address(value.text).version),
+    method("isUnspecified", _IP, run=lambda value: _address(value.text).is_unspecified),
+    method("isLoopback", _IP, run=lambda value: _address(value.text).is_loopback),
+    method("isLinkLocalUnicast", _IP, run=lambda value: _address(value.text).is_link_local),
     method(
         "isLinkLocalMulticast",
-        _I,
-        returns=T.BOOL,
+        _IP,
         run=lambda value: _address(value.text) in _link_local_multicast(value),
     ),
     method(
         "isGlobalUnicast",
-        _I,
-        returns=T.BOOL,
+        _IP,
         run=lambda value: (
             not (
                 _address(value.text).is_multicast
@@ -222,16 +219,16 @@ FUNCTIONS = (
             )
         ),
     ),
-    function("string", _I, returns=T.STRING, run=lambda value: value.text),
-    function("cidr", T.STRING, returns=_C, run=_cidr),
-    function("isCIDR", T.STRING, returns=T.BOOL, run=_is_cidr),
-    method("containsIP", _C, _I, returns=T.BOOL, run=_contains_ip),
-    method("containsIP", _C, T.STRING, returns=T.BOOL, run=_contains_ip),
-    method("containsCIDR", _C, _C, returns=T.BOOL, run=_contains_cidr),
-    method("containsCIDR", _C, T.STRING, returns=T.BOOL, run=_contains_cidr),
-    method("ip", _C, returns=_I, run=lambda value: _ip(str(_network(value.text).ip))),
-    method("masked", _C, returns=_C, run=_masked),
-    method("prefixLength", _C, returns=T.INT, run=_prefix_length),
+    function("string", _IP, run=lambda value: value.text),
+    function("cidr", "string", run=_cidr),
+    function("isCIDR", "string", run=_is_cidr),
+    method("containsIP", _CIDR, _IP, run=_contains_ip),
+    method("containsIP", _CIDR, "string", run=_contains_ip),
+    method("containsCIDR", _CIDR, _CIDR, run=_contains_cidr),
+    method("containsCIDR", _CIDR, "string", run=_contains_cidr),
+    method("ip", _CIDR, run=lambda value: _ip(str(_network(value.text).ip))),
+    method("masked", _CIDR, run=_masked),
+    method("prefixLength", _CIDR, run=_prefix_length),
 )
 
 

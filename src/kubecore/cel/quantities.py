@@ -9,11 +9,10 @@ from typing import Any
 from kubecore.objects.fields import go_quote
 from kubecore.objects.quantity import Quantity
 
-from .declarations import T, function, method
-from .opaque_types import opaque
+from .declarations import function, method
+from .values import Opaque
 
-_QUANTITY = opaque("kubernetes.Quantity")
-_SEMVER = opaque("kubernetes.Semver")
+_QUANTITY, _SEMVER = "kubernetes.Quantity", "kubernetes.Semver"
 _RELEASE_PART = r"(?:0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)"
 _VERSION = re.compile(
     rf"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-({_RELEASE_PART}(?:\.{_RELEASE_PART})*))?"
@@ -23,7 +22,7 @@ _VERSION = re.compile(
 
 
 def _quantity(text: str) -> Any:
-    return _QUANTITY.make(text=str(Quantity.parse(text)))
+    return Opaque(kind=_QUANTITY, text=str(Quantity.parse(text)))
 
 
 def _is_quantity(text: str) -> bool:
@@ -68,11 +67,11 @@ def _sign(value: Any) -> int:
 
 
 def _add(left: Any, right: Any) -> Any:
-    return _QUANTITY.make(text=str(_parsed(left) + _other(right)))
+    return Opaque(kind=_QUANTITY, text=str(_parsed(left) + _other(right)))
 
 
 def _sub(left: Any, right: Any) -> Any:
-    return _QUANTITY.make(text=str(_parsed(left) - _other(right)))
+    return Opaque(kind=_QUANTITY, text=str(_parsed(left) - _other(right)))
 
 
 def _other(value: Any) -> Quantity:
@@ -84,7 +83,7 @@ def _semver(text: str, normalize: bool = False) -> Any:
         text = _normalized(text)
     if not _VERSION.match(text):
         raise ValueError(_version_problem(text))
-    return _SEMVER.make(text=text)
+    return Opaque(kind=_SEMVER, text=text)
 
 
 def _version_problem(text: str) -> str:
@@ -161,29 +160,28 @@ def _part(index: int) -> Callable[[Any], int]:
     return part
 
 
-_Q, _S = _QUANTITY.type, _SEMVER.type
 FUNCTIONS = (
-    function("quantity", T.STRING, returns=_Q, run=_quantity),
-    function("isQuantity", T.STRING, returns=T.BOOL, run=_is_quantity),
-    method("isGreaterThan", _Q, _Q, returns=T.BOOL, run=lambda a, b: _compare(a, b) > 0),
-    method("isLessThan", _Q, _Q, returns=T.BOOL, run=lambda a, b: _compare(a, b) < 0),
-    method("compareTo", _Q, _Q, returns=T.INT, run=_compare),
-    method("isInteger", _Q, returns=T.BOOL, run=_is_integer),
-    method("asInteger", _Q, returns=T.INT, run=_as_integer),
-    method("asApproximateFloat", _Q, returns=T.DOUBLE, run=_as_float),
-    method("sign", _Q, returns=T.INT, run=_sign),
-    method("add", _Q, _Q, returns=_Q, run=_add),
-    method("add", _Q, T.INT, returns=_Q, run=_add),
-    method("sub", _Q, _Q, returns=_Q, run=_sub),
-    method("sub", _Q, T.INT, returns=_Q, run=_sub),
-    function("semver", T.STRING, returns=_S, run=_semver),
-    function("semver", T.STRING, T.BOOL, returns=_S, run=_semver),
-    function("isSemver", T.STRING, returns=T.BOOL, run=_is_semver),
-    function("isSemver", T.STRING, T.BOOL, returns=T.BOOL, run=_is_semver),
-    method("isGreaterThan", _S, _S, returns=T.BOOL, run=lambda a, b: _compare_versions(a, b) > 0),
-    method("isLessThan", _S, _S, returns=T.BOOL, run=lambda a, b: _compare_versions(a, b) < 0),
-    method("compareTo", _S, _S, returns=T.INT, run=_compare_versions),
-    method("major", _S, returns=T.INT, run=_part(0)),
-    method("minor", _S, returns=T.INT, run=_part(1)),
-    method("patch", _S, returns=T.INT, run=_part(2)),
+    function("quantity", "string", run=_quantity),
+    function("isQuantity", "string", run=_is_quantity),
+    method("isGreaterThan", _QUANTITY, _QUANTITY, run=lambda a, b: _compare(a, b) > 0),
+    method("isLessThan", _QUANTITY, _QUANTITY, run=lambda a, b: _compare(a, b) < 0),
+    method("compareTo", _QUANTITY, _QUANTITY, run=_compare),
+    method("isInteger", _QUANTITY, run=_is_integer),
+    method("asInteger", _QUANTITY, run=_as_integer),
+    method("asApproximateFloat", _QUANTITY, run=_as_float),
+    method("sign", _QUANTITY, run=_sign),
+    method("add", _QUANTITY, _QUANTITY, run=_add),
+    method("add", _QUANTITY, "int", run=_add),
+    method("sub", _QUANTITY, _QUANTITY, run=_sub),
+    method("sub", _QUANTITY, "int", run=_sub),
+    function("semver", "string", run=_semver),
+    function("semver", "string", "bool", run=_semver),
+    function("isSemver", "string", run=_is_semver),
+    function("isSemver", "string", "bool", run=_is_semver),
+    method("isGreaterThan", _SEMVER, _SEMVER, run=lambda a, b: _compare_versions(a, b) > 0),
+    method("isLessThan", _SEMVER, _SEMVER, run=lambda a, b: _compare_versions(a, b) < 0),
+    method("compareTo", _SEMVER, _SEMVER, run=_compare_versions),
+    method("major", _SEMVER, run=_part(0)),
+    method("minor", _SEMVER, run=_part(1)),
+    method("patch", _SEMVER, run=_part(2)),
 )

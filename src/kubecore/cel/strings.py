@@ -1,4 +1,4 @@
-"""Functions of strings: ``find``, ``findAll``, what ``charAt`` and ``substring`` mean, and named formats
+"""Functions of strings: those of the language and its extension, ``find``, and named formats
 (``format.dns1123Label().validate(...)``).
 """
 
@@ -12,10 +12,14 @@ from kubecore.objects import names
 from kubecore.schema.formats import STRING_FORMATS
 from kubecore.schema.regexes import Pattern, PatternError
 
-from .declarations import LIST, STRINGS, T, function, method
-from .opaque_types import opaque
+from .declarations import function, method
+from .values import NO_OVERLOAD, NONE, Opaque, Optional
 
-_FORMAT = opaque("kubernetes.NamedFormat")
+_FORMAT = "kubernetes.NamedFormat"
+_QUOTED = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+_QUOTED |= {"\\": "\\\\", '"': '\\"'}
+_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+_UPPER = {upper: lower for lower, upper in _LOWER.items()}
 
 
 @lru_cache(maxsize=64)
@@ -24,6 +28,13 @@ def _compiled(pattern: str) -> Pattern:
         return Pattern(pattern)
     except PatternError as error:
         raise ValueError(f"Illegal regex: {error}") from None
+
+
+def _matches(text: str, pattern: str) -> bool:
+    try:
+        return _compiled(pattern).matches(text)
+    except ValueError as error:
+        raise ValueError(str(error).removeprefix("Illegal regex: ")) from None
 
 
 def _find(text: str, pattern: str) -> str:
@@ -52,6 +63,39 @@ def _within(text: str, index: int) -> int:
     return index
 
 
+def _index(text: str, wanted: str, start: int = 0) -> int:
+    return text.find(wanted, _within(text, start)) if wanted else start
+
+
+def _last_index(text: str, wanted: str, start: int | None = None) -> int:
+    if start is None:
+        return text.rfind(wanted)
+    return text.rfind(wanted, 0, _within(text, start) + len(wanted)) if wanted else start
+
+
+def _join(parts: list[Any], separator: str = "") -> str:
+    if not all(isinstance(part, str) for part in parts):
+        raise ValueError(NO_OVERLOAD)
+    return separator.join(parts)
+
+
+def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
+    return text.replace(old, new, limit)
+
+
+def _split(text: str, separator: str, limit: int = -1) -> list[str]:
+    if limit == 0:
+        return []
+    if separator:
+        return text.split(separator, limit - 1 if limit > 0 else -1)
+    whole = len(text) if limit < 0 else min(len(text), limit - 1)
+    return [*text[:whole], *([text[whole:]] if text[whole:] else [])]
+
+
+def _quote(text: str) -> str:
+    return '"' + "".join(_QUOTED.get(char, char) for char in text) + '"'
+
+
 def _prefixed(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
     return names.as_prefix(check)
 
@@ -78,29 +122,48 @@ _FORMATS: dict[str, Callable[[str], list[str]]] = {
 }
 
 
-def _validate(named: Any, text: str) -> list[list[str]]:
-    """An optional list of problems (see ``program``)."""
+def _validate(named: Any, text: str) -> Optional:
+    """The problems, if there are any."""
     problems = _FORMATS[named.name](text)
-    return [problems] if problems else []
+    return Optional((problems,)) if problems else NONE
 
 
-def _named(name: str) -> list[Any]:
-    """An optional format."""
-    return [_FORMAT.make(name=name)] if name in _FORMATS else []
+def _named(name: str) -> Optional:
+    return Optional((Opaque(kind=_FORMAT, name=name),)) if name in _FORMATS else NONE
 
 
 def _maker(name: str) -> Callable[[], Any]:
-    return lambda: _FORMAT.make(name=name)
+    return lambda: Opaque(kind=_FORMAT, name=name)
 
 
+_TEXT, _INT = "string", "int"
 FUNCTIONS = (
-    method("find", T.STRING, T.STRING, returns=T.STRING, run=_find),
-    method("findAll", T.STRING, T.STRING, returns=STRINGS, run=_find_all),
-    method("findAll", T.STRING, T.STRING, T.INT, returns=STRINGS, run=_find_all),
-    method("characterAt", T.STRING, T.INT, returns=T.STRING, run=_character),
-    method("part", T.STRING, T.INT, returns=T.STRING, run=_part),
-    method("part", T.STRING, T.INT, T.INT, returns=T.STRING, run=_part),
-    *(function(f"format.{name}", returns=_FORMAT.type, run=_maker(name)) for name in _FORMATS),
-    function("format.named", T.STRING, returns=LIST, run=_named),
-    method("validate", _FORMAT.type, T.STRING, returns=LIST, run=_validate),
+    function("matches", _TEXT, _TEXT, run=_matches),
+    method("matches", _TEXT, _TEXT, run=_matches),
+    method("contains", _TEXT, _TEXT, run=lambda text, part: part in text),
+    method("startsWith", _TEXT, _TEXT, run=str.startswith),
+    method("endsWith", _TEXT, _TEXT, run=str.endswith),
+    method("find", _TEXT, _TEXT, run=_find),
+    method("findAll", _TEXT, _TEXT, run=_find_all),
+    method("findAll", _TEXT, _TEXT, _INT, run=_find_all),
+    method("charAt", _TEXT, _INT, run=_character),
+    method("substring", _TEXT, _INT, run=_part),
+    method("substring", _TEXT, _INT, _INT, run=_part),
+    method("indexOf", _TEXT, _TEXT, run=_index),
+    method("indexOf", _TEXT, _TEXT, _INT, run=_index),
+    method("lastIndexOf", _TEXT, _TEXT, run=_last_index),
+    method("lastIndexOf", _TEXT, _TEXT, _INT, run=_last_index),
+    method("join", "list", run=_join),
+    method("join", "list", _TEXT, run=_join),
+    method("lowerAscii", _TEXT, run=lambda text: text.translate(_LOWER)),
+    method("upperAscii", _TEXT, run=lambda text: text.translate(_UPPER)),
+    method("trim", _TEXT, run=str.strip),
+    method("replace", _TEXT, _TEXT, _TEXT, run=_replace),
+    method("replace", _TEXT, _TEXT, _TEXT, _INT, run=_replace),
+    method("split", _TEXT, _TEXT, run=_split),
+    method("split", _TEXT, _TEXT, _INT, run=_split),
+    function("strings.quote", _TEXT, run=_quote),
+    *(function(f"format.{name}", run=_maker(name)) for name in _FORMATS),
+    function("format.named", _TEXT, run=_named),
+    method("validate", _FORMAT, _TEXT, run=_validate),
 )

@@ -1,14 +1,16 @@
-"""Syntax trees of expressions, read from the parser's or compiler's serialized form (``cel.expr.ParsedExpr``,
-``cel.expr.CheckedExpr``).
-"""
+"""Syntax trees of expressions, read from the parser's serialized form (``cel.expr.ParsedExpr``)."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from kubecore.protobuf import fields_of
+
+from .signatures import signatures
+from .values import Uint
 
 _ANY_VALUE: Final = 2
 _PARSED_EXPR: Final = 2
@@ -20,10 +22,10 @@ _LITERALS: Final = {1: "null", 2: "bool", 3: "int", 4: "uint", 5: "double", 6: "
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A literal; ``value`` is str, bytes, or None for every literal without a size."""
+    """A literal."""
 
     type: str
-    value: str | bytes | None
+    value: Any
     at: int
 
 
@@ -102,6 +104,15 @@ Node: TypeAlias = Constant | Ident | Select | Call | ListLiteral | MapLiteral | 
 """Each has `at`: how many characters of the text come before it (before the operator or the parenthesis)."""
 
 
+def qualified(node: Node | None) -> str:
+    """``a.b.c`` for a chain of fields of a variable; empty for everything else."""
+    if isinstance(node, Ident):
+        return node.name
+    if isinstance(node, Select) and not node.is_test and (prefix := qualified(node.operand)):
+        return f"{prefix}.{node.field}"
+    return ""
+
+
 def parse(serialized: bytes) -> Node:
     """The tree of a parsed or compiled expression."""
     for message in _members(serialized).get(_ANY_VALUE, []):
@@ -154,8 +165,7 @@ class _Reader:
             case 5:
                 return Select(self._first(members, 1), _text(members, 2), 3 in members, at)
             case 6:
-                target = self._first(members, 1) if 1 in members else None
-                return Call(_text(members, 2), target, self._nodes(members.get(3, [])), at)
+                return self._call(members, at)
             case 7:
                 packed = members.get(2, [])
                 optionals = b"".join(part if isinstance(part, bytes) else bytes([part]) for part in packed)
@@ -166,6 +176,13 @@ class _Reader:
         loop = [self._first(members, part) for part in (2, 4, 5, 6, 7)]
         names = [_text(members, part) for part in (1, 8, 3)]
         return Comprehension(names[0], names[1], loop[0], names[2], loop[1], loop[2], loop[3], loop[4], at)
+
+    def _call(self, members: dict[int, list[Any]], at: int) -> Call:
+        target = self._first(members, 1) if 1 in members else None
+        name, arguments = _text(members, 2), self._nodes(members.get(3, []))
+        if (prefix := qualified(target)) and f"{prefix}.{name}" in signatures():
+            return Call(f"{prefix}.{name}", None, arguments, at)
+        return Call(name, target, arguments, at)
 
     def _first(self, members: dict[int, list[Any]], number: int) -> Node:
         found = self.node(members[number][0]) if number in members else None
@@ -182,7 +199,23 @@ class _Reader:
 def _constant(members: dict[int, list[Any]], at: int) -> Constant:
     for number, name in _LITERALS.items():
         if number in members:
-            value = members[number][0]
-            sized = _text(members, 6) if number == 6 else value if number == 7 else None
-            return Constant(name, sized, at)
+            return Constant(name, _literal(name, members[number][0]), at)
     return Constant("null", None, at)
+
+
+def _literal(name: str, value: Any) -> Any:
+    """The value of a literal from its field."""
+    match name:
+        case "null":
+            return None
+        case "bool":
+            return bool(value)
+        case "int":
+            return value - (1 << 64) if value >> 63 else value
+        case "uint":
+            return Uint(value)
+        case "double":
+            return struct.unpack("<d", value)[0]
+        case "string":
+            return value.decode()
+    return value

@@ -16,7 +16,7 @@ from kubecore.schema import Schema
 from .checker import Checker, Problem
 from .engine import parse_only
 from .syntax import Node, parse
-from .types import Type, of_schema, optional_of, parse_type
+from .types import of_schema, optional_of, parse_type
 
 _PROBLEM: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
 _SIMPLE: Final = r"\(\) (\w+ )?variable name must be a simple identifier"
@@ -55,11 +55,13 @@ def check_types(
     escape_names: bool = True,
     type_name: str = "selfType1",
     optional: Collection[str] = (),
+    literals: bool = True,
 ) -> Checked:
     """Check `text`; `schemas` gives the schema of each variable, `others` the names of the others' types.
 
     Field names are escaped by ``cel_name`` unless `escape_names` is off. Messages call the objects of a
-    schema `type_name`. Variables named in `optional` hold an optional value of their schema.
+    schema `type_name`. Variables named in `optional` hold an optional value of their schema. Lists and maps
+    whose parts are of several types, and patterns that are none, only count if `literals` is set.
     """
     variables = {name: parse_type(kind) for name, kind in others.items()}
     for name, schema in schemas.items():
@@ -72,12 +74,8 @@ def check_types(
         # An error without a position (the expression is too long or nested too deeply) is reported in the
         # parser's words.
         return Checked(_shown(text, _parser_problems(str(error), text)) or str(error), "", None)
-    return _checked(text, tree, variables, escape_names)
-
-
-def _checked(text: str, tree: Node, variables: Mapping[str, Type], escaped: bool) -> Checked:
-    checker = Checker(variables, escaped=escaped, steps=_STEPS + _STEPS_PER_CHARACTER * len(text))
-    kind = checker.check(tree)
+    checker = Checker(variables, escaped=escape_names, steps=_STEPS + _STEPS_PER_CHARACTER * len(text))
+    kind = checker.check(tree, literals=literals)
     return Checked(_shown(text, checker.problems), str(kind), tree)
 
 

@@ -12,11 +12,14 @@ from kindling.apiserver.registry.admission import (
     AuthorizationQuery,
 )
 from kindling.apiserver.registry.context import UserInfo
-from kubecore.cel import CompileError, Environment, EvaluationError, Program
+from kubecore.cel import Budget, BudgetExceededError, CompileError, Environment, EvaluationError, Program
 from kubecore.cel.access_checks import AccessCheck, Authorize
 from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
 from kubecore.schema import Schema
+
+_CONDITIONS_LIMIT = 2_500_000
+"""Most that all match conditions together may cost."""
 
 _REQUEST_VARIABLES = {
     "object": "dyn",
@@ -67,12 +70,15 @@ class MatchConditions:
     def hold(self, variables: Mapping[str, Any], authorize: Authorize) -> bool:
         """Whether all are true. Raises ConditionError when one has no value and none is false."""
         failures: list[str] = []
+        budget = Budget(_CONDITIONS_LIMIT)
         for name, program in self._compiled():
             try:
                 if isinstance(program, CompileError):
                     raise EvaluationError(str(program))
-                if program.evaluate(variables, authorize) is not True:
+                if program.evaluate(variables, authorize, budget) is not True:
                     return False
+            except BudgetExceededError as error:
+                raise ConditionError(str(error)) from None
             except EvaluationError as error:
                 failures.append(f"match condition '{name}' resulted in error: {error}")
         if failures:

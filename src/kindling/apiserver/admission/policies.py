@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kindling.apiserver.registry.admission import AdmissionAttributes, AdmissionEnvironment
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.cel import CompileError, EvaluationError, Program
+from kubecore.cel import Budget, CompileError, CostExceededError, EvaluationError, Program
 from kubecore.cel.access_checks import Authorize
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.selectors import from_label_selector_object
@@ -56,7 +56,7 @@ class Policy:
             raise EvaluationError(f"compilation error: {program}")
         failures = self._compute_variables(text, scope)
         try:
-            return program.evaluate(scope.variables, scope.authorize)
+            return program.evaluate(scope.variables, scope.authorize, scope.budget)
         except EvaluationError as error:
             for name, why in failures.items():
                 if str(error) == f"no such key: {name}":
@@ -77,6 +77,8 @@ class Policy:
             if name in self._variables and name not in values:
                 try:
                     values[name] = self.evaluate(self._variables[name], scope)
+                except CostExceededError:
+                    raise
                 except EvaluationError as error:
                     failures[name] = error
         return failures
@@ -88,6 +90,7 @@ class Scope:
 
     variables: dict[str, Any]
     authorize: Authorize
+    budget: Budget = field(default_factory=Budget)
 
 
 class Binding:

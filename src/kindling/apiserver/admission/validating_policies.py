@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kindling.apiserver.registry.admission import Admission, AdmissionAttributes, AdmissionEnvironment
-from kubecore.cel import EvaluationError
+from kubecore.cel import Budget, BudgetExceededError, EvaluationError
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object
 
@@ -43,12 +43,18 @@ class _ValidatingPolicy(Policy):
             try:
                 if self.evaluate(expression, scope) is True:
                     continue
+            except BudgetExceededError as error:
+                return [] if self.ignores_failure else [_Denial(str(error))]
             except EvaluationError as error:
                 if not self.ignores_failure:
                     found.append(_Denial(f"expression '{expression.strip()}' resulted in error: {error}"))
                 continue
             reason = str(validation.get("reason") or "Invalid")
-            found.append(_Denial(self._message(validation, expression, scope), reason))
+            try:
+                message = self._message(validation, expression, scope)
+            except BudgetExceededError as error:
+                return [] if self.ignores_failure else [_Denial(str(error))]
+            found.append(_Denial(message, reason))
         return found
 
     def _message(self, validation: JsonObject, expression: str, scope: Scope) -> str:
@@ -56,6 +62,8 @@ class _ValidatingPolicy(Policy):
         if message_expression:
             try:
                 text = self.evaluate(str(message_expression), scope)
+            except BudgetExceededError:
+                raise
             except EvaluationError:
                 text = None
             if isinstance(text, str) and text.strip() and "\n" not in text:
@@ -63,8 +71,9 @@ class _ValidatingPolicy(Policy):
         return str(validation.get("message") or "").strip() or f"failed expression: {expression.strip()}"
 
     def audit_annotations(self, scope: Scope) -> dict[str, str]:
-        """The audit annotations that a policy adds to the request."""
-        found = {}
+        """What the policy wants to have recorded about the request."""
+        found: dict[str, str] = {}
+        scope = replace(scope, budget=Budget())
         for annotation in self._audit:
             try:
                 value = self.evaluate(str(annotation.get("valueExpression")), scope)

@@ -5,17 +5,24 @@ from __future__ import annotations
 import base64
 import datetime
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from kubecore.cel.escaping import RESERVED, cel_name
 from kubecore.objects import times
 from kubecore.schema import Schema
 
-if TYPE_CHECKING:
-    from google.protobuf import timestamp_pb2
-
-_DURATION_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_DURATION = re.compile(r"([0-9.]+)(ms|us|µs|ns|h|m|s)")
+_SECONDS: Mapping[str, float] = {
+    **dict.fromkeys(("ns", "nano"), 1e-9),
+    **dict.fromkeys(("us", "µs", "μs", "micro"), 1e-6),
+    **dict.fromkeys(("ms", "milli"), 1e-3),
+    **dict.fromkeys(("s", "sec", "second"), 1),
+    **dict.fromkeys(("m", "min", "minute"), 60),
+    **dict.fromkeys(("h", "hr", "hour"), 3600),
+    **dict.fromkeys(("d", "day"), 86400),
+    **dict.fromkeys(("w", "wk", "week"), 7 * 86400),
+}
+_DURATION = re.compile(r"([0-9.]+)\s*([a-zµμ]+)")
 _TYPED_FORMATS = frozenset({"date", "date-time", "duration", "byte"})
 
 
@@ -45,32 +52,27 @@ def to_cel(value: Any, schema: Schema) -> Any:
     if isinstance(value, list) and schema.items is not None:
         return [to_cel(item, schema.items) for item in value]
     if isinstance(value, str) and schema.type == "string":
-        return _typed(value, schema.format)
+        try:
+            return _typed(value, schema.format)
+        except (ValueError, OverflowError):
+            return value  # the value itself is refused, by its format
     return value
 
 
 def _typed(value: str, format_name: str) -> Any:
     if format_name == "date-time":
-        return _timestamp(times.parse_time(value))
+        return times.parse_time(value)
     if format_name == "date":
         day = datetime.date.fromisoformat(value)
-        return _timestamp(datetime.datetime.combine(day, datetime.time(), datetime.UTC))
+        return datetime.datetime.combine(day, datetime.time(), datetime.UTC)
     if format_name == "byte":
         return base64.b64decode(value)
-    if format_name == "duration":
-        from google.protobuf import duration_pb2  # noqa: PLC0415 - loaded with the interpreter of rules
-
-        seconds = sum(float(found[1]) * _DURATION_UNITS[found[2]] for found in _DURATION.finditer(value))
-        made = duration_pb2.Duration()
-        made.FromTimedelta(datetime.timedelta(seconds=-seconds if value.startswith("-") else seconds))
-        return made
-    return value
+    return _duration(value) if format_name == "duration" else value
 
 
-def _timestamp(moment: datetime.datetime) -> timestamp_pb2.Timestamp:
-    """Inside of maps and lists CEL takes times in this form only."""
-    from google.protobuf import timestamp_pb2  # noqa: PLC0415 - loaded with the interpreter of rules
-
-    made = timestamp_pb2.Timestamp()
-    made.FromDatetime(moment)
-    return made
+def _duration(text: str) -> datetime.timedelta:
+    parts = ((float(found[1]), found[2]) for found in _DURATION.finditer(text))
+    seconds = sum(
+        number * _SECONDS.get(unit, _SECONDS.get(unit.removesuffix("s"), 0)) for number, unit in parts
+    )
+    return datetime.timedelta(seconds=-seconds if text.startswith("-") else seconds)

@@ -7,8 +7,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from kubecore.cel import CompileError, Environment, EvaluationError, Program
-from kubecore.cel.program import NO_OVERLOAD, OUT_OF_BUDGET
+from kubecore.cel import (
+    Budget,
+    BudgetExceededError,
+    CompileError,
+    CostExceededError,
+    Environment,
+    EvaluationError,
+    Program,
+)
+from kubecore.cel.values import NO_OVERLOAD, NONE, Optional
 from kubecore.json import JsonObject
 from kubecore.objects import fields
 from kubecore.objects.fields import OMITTED, FieldError, FieldPath, invalid
@@ -29,23 +37,18 @@ _NOT_CHECKED = (
     "correct the existing errors to complete validation"
 )
 _MAX_MESSAGE_BYTES = 5 * 1024
-_OPTIONAL_OLD = "(hasOldSelf ? optional.of(oldSelfValue) : optional.none())"
-
-
+_NO_FURTHER = "no further validation rules will be run"
+_FAILED_BUDGET = "failed due to running out of cost budget"
 Warn = Callable[[str], None]
 
 
 @cache
 def _environment(optional_old: bool) -> Environment:
-    if optional_old:
-        return Environment({"self": "dyn", "oldSelfValue": "dyn", "hasOldSelf": "bool"})
-    return Environment({"self": "dyn", "oldSelf": "dyn"})
+    return Environment({"self": "dyn", "oldSelf": "optional_type(dyn)" if optional_old else "dyn"})
 
 
 def compile_rule(text: str, optional_old: bool) -> Program:
     """The program of a rule or its message. Raises CompileError."""
-    if optional_old:
-        text = f"cel.bind(oldSelf, {_OPTIONAL_OLD}, ({text}))"
     return _environment(optional_old).compile(text)
 
 
@@ -96,7 +99,9 @@ class RuleChecker:
             return []
         if any(error.type in _BLOCKING for error in found):
             return [invalid(FieldPath(), None, _NOT_CHECKED)]
-        return list(_walk(_Place(new, old, self._schema, FieldPath(), None), warn))
+        return list(
+            _until_out_of_budget(_walk(_Place(new, old, self._schema, FieldPath(), None), warn, Budget()))
+        )
 
 
 def _has_rules(schema: Schema) -> bool:
@@ -154,55 +159,80 @@ class _Place:
                 yield _Place(item, was, schema.items, self.path.index(index), self)
 
 
-def _walk(place: _Place, warn: Warn) -> Iterator[FieldError]:
+class _OutOfBudgetError(Exception):
+    """No further rules are run; `error` says why."""
+
+    def __init__(self, error: FieldError) -> None:
+        super().__init__()
+        self.error = error
+
+
+def _until_out_of_budget(found: Iterator[FieldError]) -> Iterator[FieldError]:
+    try:
+        yield from found
+    except _OutOfBudgetError as end:
+        yield end.error
+
+
+def _walk(place: _Place, warn: Warn, budget: Budget) -> Iterator[FieldError]:
     """Errors at a value and below it."""
     if not place.schema.derive(_has_rules) or place.new is None:
         return
     if place.schema.validations:
-        yield from _at_node(place, warn)
+        yield from _at_node(place, warn, budget)
     for part in place.parts():
-        yield from _walk(part, warn)
+        yield from _walk(part, warn, budget)
 
 
-def _at_node(place: _Place, warn: Warn) -> Iterator[FieldError]:
+def _at_node(place: _Place, warn: Warn, budget: Budget) -> Iterator[FieldError]:
     schema, new, old = place.schema, place.new, place.old
     if schema.derive(has_typed_values):
         new, old = to_cel(new, schema), to_cel(old, schema)
     for rule in schema.derive(_rules_of):
         if rule.is_transition and old is None and not rule.optional_old:
             continue
-        values = {"self": new, "oldSelf": old}
-        if rule.optional_old:
-            values = {"self": new, "oldSelfValue": old, "hasOldSelf": old is not None}
+        former = (NONE if old is None else Optional((old,))) if rule.optional_old else old
+        values = {"self": new, "oldSelf": former}
         try:
-            if rule.program.evaluate(values) is True:
+            if rule.program.evaluate(values, budget=budget) is True:
                 continue
         except EvaluationError as error:
-            yield invalid(place.path, schema.type, _problem(str(error), rule))
+            found = invalid(place.path, schema.type, _problem(error, rule))
+            if isinstance(error, CostExceededError):
+                raise _OutOfBudgetError(found) from None
+            yield found
             continue
-        failure = _failure(rule, values, place)
+        failure = _failure(rule, values, place, budget)
         if not rule.is_transition and place.is_unchanged():
             warn(failure.message())
         else:
             yield failure
 
 
-def _problem(text: str, rule: _Rule) -> str:
-    """The message for a rule whose messageExpression results in no value."""
-    if text == OUT_OF_BUDGET:
+def _problem(error: EvaluationError, rule: _Rule) -> str:
+    """The text for a rule that has no value."""
+    text, shown = str(error), rule.message or rule.text
+    if isinstance(error, BudgetExceededError):
         return text
-    shown = rule.message or rule.text
+    if isinstance(error, CostExceededError):
+        return f"'{text}': {_NO_FURTHER} due to call cost exceeds limit for rule: {shown}"
     if text == NO_OVERLOAD:
         what = "call arguments did not match a supported operator, function or macro signature"
         return f"'{text}': {what} for rule: {shown}"
     return f"{text} evaluating rule: {shown}"
 
 
-def _failure(rule: _Rule, values: JsonObject, place: _Place) -> FieldError:
+def _failure(rule: _Rule, values: JsonObject, place: _Place, budget: Budget) -> FieldError:
     message = rule.message.strip() or f"failed rule: {rule.text}"
     if rule.message_program is not None:
         try:
-            text = rule.message_program.evaluate(values)
+            text = rule.message_program.evaluate(values, budget=budget)
+        except CostExceededError as error:
+            what = f"messageExpression: {rule.message_program.text}"
+            why = f"{_NO_FURTHER} due to call cost exceeds limit for {what}"
+            if isinstance(error, BudgetExceededError):
+                why = f"messageExpression evaluation {_FAILED_BUDGET}, {_NO_FURTHER}"
+            raise _OutOfBudgetError(invalid(place.path, place.schema.type, why)) from None
         except EvaluationError:
             text = None
         if isinstance(text, str) and 0 < len((text := text.strip()).encode()) <= _MAX_MESSAGE_BYTES:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
-from kubecore.cel import CompileError, Environment, EvaluationError
+from kubecore.cel import (
+    Budget,
+    BudgetExceededError,
+    CompileError,
+    CostExceededError,
+    Environment,
+    EvaluationError,
+)
 from kubecore.cel.access_checks import AccessCheck
 from kubecore.cel.authorization import authorizer
 from kubecore.cel.literals import plain_maps
-from kubecore.cel.program import OUT_OF_BUDGET
+from kubecore.cel.program import OBJECT_LIMIT
+from kubecore.cel.values import CALL_TOO_EXPENSIVE, OUT_OF_BUDGET
 
 
 @pytest.fixture(scope="module")
@@ -123,13 +132,135 @@ def test_the_root_of_an_unknown_name_is_reported(environment: Environment) -> No
     )
 
 
-def test_loops_without_end_run_out_of_budget(environment: Environment) -> None:
+def test_loops_without_end_cost_too_much(environment: Environment) -> None:
     ten = "[0,1,2,3,4,5,6,7,8,9]"
     text = "true"
     for name in "abcdef":
         text = f"{ten}.all({name}, {text})"
-    with pytest.raises(EvaluationError, match=OUT_OF_BUDGET):
+    with pytest.raises(CostExceededError, match=CALL_TOO_EXPENSIVE):
         environment.compile(text).evaluate({})
+
+
+LONG = {"numbers": list(range(10_000)), "text": "a" * 1_000_000}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "object.numbers.all(x, object.text + object.text != '')",
+        "object.numbers.all(x, object.numbers == object.numbers)",
+        "sets.contains(object.numbers, object.numbers)",
+        "object.text.replace('a', object.text).size() > 0",
+        "lists.range(1000000000).size() > 0",
+        "object.numbers.map(x, object.numbers.map(y, x + y)).size() > 0",
+        "object.numbers.all(x, object.numbers.distinct().size() > 0)",
+        "object.numbers.exists(x, object.text.matches('(a|aa)*b'))",
+        "[object.text].join(object.text).split('').map(c, c + c).size() > 0",
+    ],
+)
+def test_no_expression_takes_longer_than_its_cost_allows(environment: Environment, text: str) -> None:
+    program = environment.compile(text)
+    began = time.process_time()
+
+    with pytest.raises(CostExceededError, match=CALL_TOO_EXPENSIVE):
+        program.evaluate({"object": LONG})
+
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("text", "cost"),
+    [
+        ("true", 0),
+        ("object.a.b == 1", 4),
+        ("has(object.a)", 2),
+        ("[1, 2].size() == 2", 12),
+        ("{'a': 1}.size() == 1", 32),
+        ("object.long.startsWith('0123456789')", 3),
+        ("object.long == object.long", 14),
+        ("object.long.matches('abcd')", 13),
+        ("object.list.all(x, x > 0)", 2 + 3 * (1 + 1 + 1 + 1 + 1) + 1),
+        ("object.list.map(x, x).size() == 3", 2 + 3 * (1 + 10 + 1 + 1) + 10 + 1 + 1 + 1),
+        ("1 in object.list", 5),
+        ("true || object.a.b == 1", 0),
+    ],
+)
+def test_evaluations_cost_what_they_cost_in_kubernetes(
+    environment: Environment, text: str, cost: int
+) -> None:
+    values = {"object": {"a": {"b": 1}, "long": "x" * 100, "list": [1, 2, 3]}}
+    budget = Budget()
+
+    environment.compile(text).evaluate(values, budget=budget)
+
+    assert OBJECT_LIMIT - budget.left == cost
+
+
+def test_a_budget_ends_all_evaluations_that_share_it(environment: Environment) -> None:
+    program, budget = environment.compile("object.all(x, x >= 0)"), Budget(300_000)
+    values = {"object": list(range(50_000))}
+
+    program.evaluate(values, budget=budget)
+
+    with pytest.raises(BudgetExceededError, match=OUT_OF_BUDGET):
+        program.evaluate(values, budget=budget)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{'a': 1, 'b': 2}.transformMap(k, v, v + 1)", {"a": 2, "b": 3}),
+        ("{'a': 1, 'b': 2}.transformMap(k, v, v > 1, k)", {"b": "b"}),
+        ("['x', 'y'].transformMap(i, v, v + v)", {0: "xx", 1: "yy"}),
+        ("[1, 2].transformList(i, v, i + v)", [1, 3]),
+        ("{'a': 1}.transformList(k, v, k)", ["a"]),
+        ("{'a': 'x'}.transformMapEntry(k, v, {v: k})", {"x": "a"}),
+        ("{'a': 1}.exists(k, v, v == 1) && [3].all(i, v, v == 3)", True),
+        ("{'a': 1, 'b': 2}.existsOne(k, v, v == 1)", True),
+    ],
+)
+def test_loops_with_two_variables_work(environment: Environment, text: str, expected: Any) -> None:
+    assert environment.compile(text).evaluate({}) == expected
+
+
+def test_two_entries_of_one_key_are_refused(environment: Environment) -> None:
+    with pytest.raises(EvaluationError, match="insert failed: key x already exists"):
+        environment.compile("[1, 2].transformMapEntry(i, v, {'x': v})").evaluate({})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("-7 / 2 == -3 && -7 % 2 == -1 && 7u / 2u == 3u && 1.0 / 0.0 > 0.0", True),
+        ("string(1.5) + string(1000000.0) + string(true) + string(b'x')", "1.51e+06truex"),
+        ("int(timestamp('1970-01-01T00:01:00Z')) + int('-3') + int(2.9)", 59),
+        ("string(duration('1h30m') + duration('500ms'))", "5400.5s"),
+        ("timestamp('2024-02-29T23:30:00Z').getHours('+01:00')", 0),
+        ("timestamp('2024-02-29T23:30:00Z').getDayOfYear()", 59),
+        ("timestamp('2024-02-29T23:30:00Z') - duration('24h') < timestamp('2024-02-29T00:00:00Z')", True),
+        ("string(timestamp('2024-02-29T23:30:00.250Z'))", "2024-02-29T23:30:00.25Z"),
+        ("dyn(1) == dyn(1.0) && dyn(1) != dyn(true) && dyn('a') != dyn(1)", True),
+        ("dyn(1) < dyn(1.5) && 2u in [dyn(2)]", True),
+        ("type(1) == int && type('') == string && type(type(1)) == type", True),
+        ("[1 / 0 == 1, true].exists(x, x)", None),
+        ("[0, 1].exists(x, 1 / x == 1) && true || 1 / 0 == 1", True),
+        ("'%d %s %.2f %x %e'.format([5, {'b': [1, 'c'], 'a': null}, 1.5, 255, 10.0])",
+         "5 {a: null, b: [1, c]} 1.50 ff 1.000000e+01"),
+        ("'a-b-c'.split('-', 2) + 'ab'.split('')", ["a", "b-c", "a", "b"]),
+        ("'tacocat'.lastIndexOf('o') + 'tacocat'.indexOf('c', 3)", 7),
+        ("optional.of(1).or(optional.none()).orValue(2) + optional.none().orValue(3)", 4),
+        ("[?optional.none(), ?optional.of(2)] == [2] && {?'a': optional.none()}.size() == 0", True),
+        ("object.?none.optMap(x, x + 1).orValue(7)", 7),
+        ("[[1], [2, [3]]].flatten().size() + [3, 1, 2].sortBy(x, -x)[0]", 6),
+    ],
+)  # fmt: skip
+def test_the_language_itself(environment: Environment, text: str, expected: Any) -> None:
+    program = environment.compile(text)
+    if expected is None:
+        with pytest.raises(EvaluationError, match="division by zero"):
+            program.evaluate({"object": {}})
+    else:
+        assert program.evaluate({"object": {}}) == expected
 
 
 def test_the_authorizer_is_asked_for_what_the_expression_names(environment: Environment) -> None:
