@@ -35,8 +35,16 @@ def _unconvertible(value: Any, kind: str) -> EvaluationError:
     return EvaluationError(f"type conversion error from '{source}' to '{_NAMES.get(kind, kind)}'")
 
 
-def parse_duration(text: str) -> datetime.timedelta:
-    """A duration as Go writes it. Raises EvaluationError."""
+def _refuser(kind: str) -> Callable[[Any], Any]:
+    """What is tried last: a conversion that no other overload makes."""
+
+    def refuse(value: Any) -> Any:
+        raise _unconvertible(value, kind)
+
+    return refuse
+
+
+def _duration(text: str) -> datetime.timedelta:
     if not _DURATION.match(text):
         raise _unconvertible(text, "duration")
     seconds = sum(float(part[1]) * _UNITS[part[2]] for part in _DURATION_PART.finditer(text))
@@ -222,8 +230,7 @@ FUNCTIONS = (
     function("double", "string", run=_parsed_double),
     function("double", "int", run=float),
     function("double", "uint", run=float),
-    function("duration", "string", run=parse_duration),
-    function("duration", "int", run=lambda nanoseconds: _span(nanoseconds / 1e9)),
+    function("duration", "string", run=_duration),
     function("int", "string", run=_parsed_int),
     function("int", "double", run=_int),
     function("int", "uint", run=to_int),
@@ -238,6 +245,7 @@ FUNCTIONS = (
         function("string", kind, run=text_of)
         for kind in ("bool", "bytes", "double", "duration", "int", "timestamp", "uint")
     ),
+    *(function(name, "dyn", run=_refuser(name)) for name in _SAME),
     method("format", "string", "list", run=_format),
     *(method(name, "timestamp", run=_reader(read)) for name, read in _OF_TIME.items()),
     *(method(name, "timestamp", "string", run=_reader(read)) for name, read in _OF_TIME.items()),

@@ -58,7 +58,7 @@ Step: TypeAlias = Callable[[Run], Any]
 def _functions() -> Mapping[tuple[str, bool], Callable[..., Any]]:
     """All functions and, marked as such, methods by name."""
     found: dict[tuple[str, bool], list[Declared]] = {}
-    for module in (conversions, strings, lists, quantities, networks, authorization):
+    for module in (strings, lists, quantities, networks, authorization, conversions):
         for each in module.FUNCTIONS:
             found.setdefault((each.name, each.is_member), []).append(each)
     return {name: choose(overloads) for name, overloads in found.items()}

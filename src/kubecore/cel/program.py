@@ -13,7 +13,7 @@ from typing import Any, Final
 from . import interpreter
 from .access_checks import ASKING, Authorize
 from .syntax import Node
-from .values import OUT_OF_BUDGET, CostExceededError
+from .values import OUT_OF_BUDGET, CostExceededError, EvaluationError
 
 MAX_EXPRESSION_BYTES: Final = 64 * 1024
 CALL_LIMIT: Final = 1_000_000
@@ -60,6 +60,8 @@ class Program:
         token = ASKING.set(authorize) if authorize is not None else None
         try:
             return self._step(run)
+        except RecursionError:
+            raise EvaluationError("values are nested too deeply") from None
         finally:
             if token is not None:
                 ASKING.reset(token)

@@ -184,7 +184,7 @@ net.CIDR:ip() -> net.IP
 net.CIDR:masked() -> net.CIDR
 net.CIDR:prefixLength() -> int
 quantity(string) -> kubernetes.Quantity
-kubernetes.Quantity:sign() -> int
+sign(kubernetes.Quantity) -> int
 kubernetes.Quantity:isInteger() -> bool
 kubernetes.Quantity:asInteger() -> int
 kubernetes.Quantity:asApproximateFloat() -> double

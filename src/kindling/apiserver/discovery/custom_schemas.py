@@ -18,6 +18,8 @@ _PRESERVES = "x-kubernetes-preserve-unknown-fields"
 _EMBEDDED = "x-kubernetes-embedded-resource"
 _CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 _JUNCTIONS = ("allOf", "oneOf", "anyOf", "not")
+_INT_OR_STRING = "x-kubernetes-int-or-string"
+_EITHER = [{"type": "integer"}, {"type": "string"}]
 _NESTED = ("properties", "patternProperties", "definitions")
 
 
@@ -57,7 +59,7 @@ def object_schema(
     else:
         schema = _completed(simplified(raw) if openapi == 2 else raw, common, openapi)
         own = schema.get("properties") or {}
-        schema = {**schema, "type": "object", "properties": {**own, **common.fields}}
+        schema = {**schema, "properties": {**own, **common.fields}}
     return {**schema, **_extensions(definition, definition.resource.kind)}
 
 
@@ -102,8 +104,10 @@ def _mapped(node: JsonObject, change: Any) -> JsonObject:
 
 
 def _completed(node: JsonObject, common: TypeMeta, openapi: int) -> JsonObject:
-    """Embedded objects with the fields that they must have."""
+    """Embedded objects with the fields that they must have, and both types where a number or text may be."""
     done = _mapped(node, lambda child: _completed(child, common, openapi))
+    if openapi == 3 and done.get(_INT_OR_STRING):
+        done = _unfolded(done)
     if not done.get(_EMBEDDED) or (openapi == 2 and done.get(_PRESERVES)):
         return done
     about = {
@@ -117,6 +121,14 @@ def _completed(node: JsonObject, common: TypeMeta, openapi: int) -> JsonObject:
     required = list(done.get("required") or [])
     required += [name for name in ("kind", "apiVersion") if name not in required]
     return {**done, "properties": properties, "required": required}
+
+
+def _unfolded(node: JsonObject) -> JsonObject:
+    """``x-kubernetes-int-or-string`` said in the words of OpenAPI, unless the schema says it already."""
+    any_of, all_of = node.get("anyOf"), node.get("allOf") or []
+    if any_of == _EITHER or (all_of and all_of[0].get("anyOf") == _EITHER):
+        return node
+    return {**node, "anyOf": _EITHER} if not any_of else {**node, "allOf": [{"anyOf": _EITHER}, *all_of]}
 
 
 def simplified(node: JsonObject) -> JsonObject:

@@ -90,6 +90,45 @@ async def test_a_false_expression_refuses(validation: JsonObject, message: str, 
     assert (error.details or {})["causes"] == [{"message": DENIED.partition("forbidden: ")[2] + message}]
 
 
+EXPENSIVE = "[1,2,3,4,5,6,7,8,9,0]"
+for name in "abcde":
+    EXPENSIVE = f"[1,2,3,4,5,6,7,8,9,0].map({name}, {EXPENSIVE})"
+OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
+
+
+async def test_one_expression_may_cost_no_more_than_in_kubernetes() -> None:
+    text = f"{EXPENSIVE}.size() > 0"
+    setup = Setup(policy(validations=[{"expression": text}]), binding())
+
+    error = await setup.refusal(setup.request())
+
+    assert error.message == (
+        f"{DENIED}expression '{text}' resulted in error: operation cancelled: actual cost limit exceeded"
+    )
+
+
+async def test_all_expressions_of_a_policy_share_a_budget() -> None:
+    expression = "[1, 2, 3].all(x, object.data.all(k, object.data.all(l, k + l != '')))"
+    setup = Setup(policy(validations=[{"expression": expression}] * 30), binding())
+    data = {f"key{number}": "" for number in range(150)}
+
+    error = await setup.refusal(setup.request(data))
+
+    assert error.message == DENIED + OUT_OF_BUDGET
+    ignoring = Setup(policy(validations=[{"expression": expression}] * 30, failurePolicy="Ignore"), binding())
+    await ignoring.validating.validate(ignoring.request(data))
+
+
+async def test_match_conditions_have_a_smaller_budget() -> None:
+    text = "[1, 2, 3].all(x, object.data.all(k, object.data.all(l, k + l != '')))"
+    conditions = [{"name": f"c{number}", "expression": text} for number in range(8)]
+    setup = Setup(policy(validations=[{"expression": "true"}], matchConditions=conditions), binding())
+
+    error = await setup.refusal(setup.request({f"key{number}": "" for number in range(150)}))
+
+    assert error.message == DENIED + OUT_OF_BUDGET
+
+
 async def test_variables_the_namespace_and_the_user_can_be_asked_for() -> None:
     expressions = [
         "variables.double == 2",

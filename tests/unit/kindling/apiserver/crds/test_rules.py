@@ -132,3 +132,57 @@ def test_rules_wait_until_the_object_has_its_form() -> None:
         "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; "
         "correct the existing errors to complete validation"
     )
+
+
+NUMBERS = {"type": "array", "items": NUMBER}
+NO_FURTHER = "no further validation rules will be run"
+
+
+def test_a_rule_that_costs_too_much_ends_the_check() -> None:
+    text = "self.a.all(x, self.a.all(y, x + y >= 0))"
+    properties = {"a": {**NUMBERS, "items": {**NUMBER, **rule("self < 0")}}}
+
+    assert check(properties, {"a": list(range(1000))}, **rule(text)) == [
+        "spec: Invalid value: \"object\": 'operation cancelled: actual cost limit exceeded': "
+        f"{NO_FURTHER} due to call cost exceeds limit for rule: {text}"
+    ]
+
+
+def test_all_rules_of_an_object_share_a_budget() -> None:
+    text = "self.all(x, self.all(y, x + y >= 0))"
+    properties = {"lists": {"type": "array", "items": {**NUMBERS, **rule(text)}}}
+    values = {"lists": [list(range(300))] * 30}
+
+    assert check(properties, {"lists": values["lists"][:10]}) == []
+    (problem,) = check(properties, values)
+    assert problem.startswith("spec.lists[") and problem.endswith(
+        f'Invalid value: "array": validation failed due to running out of cost budget, {NO_FURTHER}'
+    )
+
+
+def test_a_message_that_costs_too_much_ends_the_check() -> None:
+    text = "string(self.a.all(x, self.a.all(y, x + y >= 0)))"
+    properties = {"a": {**NUMBERS, "items": {**NUMBER, **rule("self < 0")}}}
+
+    (problem,) = check(properties, {"a": list(range(1000))}, **rule("false", messageExpression=text))
+
+    reason = f"{NO_FURTHER} due to call cost exceeds limit for messageExpression: {text}"
+    assert problem == f'spec: Invalid value: "object": {reason}'
+
+
+def test_former_values_that_may_be_absent_are_optional() -> None:
+    properties = {"a": {**NUMBER, **rule("self >= oldSelf.orValue(5)", optionalOldSelf=True)}}
+
+    assert check(properties, {"a": 5}) == []
+    assert check(properties, {"a": 4}) == [
+        "spec.a: Invalid value: 4: failed rule: self >= oldSelf.orValue(5)"
+    ]
+    assert check(properties, {"a": 3}, {"a": 2}) == []
+
+
+def test_durations_and_times_compare() -> None:
+    span = {"type": "string", "format": "duration", **rule("self > duration('1h')")}
+    moment = {"type": "string", "format": "date-time", **rule("self.getFullYear() == 2024")}
+
+    assert check({"d": span, "t": moment}, {"d": "2 days", "t": "2024-01-01T00:00:00Z"}) == []
+    assert len(check({"d": span, "t": moment}, {"d": "5m", "t": "2025-01-01T00:00:00Z"})) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.support.apiserver import WIDGETS, generic_definition
 
 from kindling.apiserver.discovery.custom_schemas import TypeMeta, list_schema, object_schema, simplified
@@ -83,6 +84,52 @@ def test_embedded_objects_have_a_type_and_metadata_too() -> None:
 
     assert sorted(template["properties"]) == ["apiVersion", "kind", "metadata"]
     assert template["required"] == ["kind", "apiVersion"]
+
+
+EITHER = [{"type": "integer"}, {"type": "string"}]
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ({}, {"anyOf": EITHER}),
+        ({"anyOf": EITHER, "maximum": 3}, {"anyOf": EITHER, "maximum": 3}),
+        ({"allOf": [{"anyOf": EITHER}]}, {"allOf": [{"anyOf": EITHER}]}),
+        ({"anyOf": [{"minimum": 42}]}, {"anyOf": [{"minimum": 42}], "allOf": [{"anyOf": EITHER}]}),
+        (
+            {"anyOf": [{"minimum": 42}], "allOf": [{"minimum": 42}]},
+            {"anyOf": [{"minimum": 42}], "allOf": [{"anyOf": EITHER}, {"minimum": 42}]},
+        ),
+    ],
+)
+def test_openapi_3_names_both_types_of_a_number_or_text(said: JsonObject, shown: JsonObject) -> None:
+    marked = {"x-kubernetes-int-or-string": True}
+    raw = {"type": "object", "properties": {"port": {**said, **marked}}}
+
+    assert published(raw, 3)["properties"]["port"] == {**shown, **marked}
+    assert published(raw, 2)["properties"]["port"] == {
+        **{name: value for name, value in said.items() if name == "maximum"},
+        **marked,
+    }
+
+
+def test_an_embedded_object_that_admits_anything_names_no_field_in_openapi_2() -> None:
+    marks = {"x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
+    raw = {"type": "object", "properties": {"template": {"type": "object", **marks}}}
+
+    assert published(raw, 2)["properties"]["template"] == marks
+    assert sorted(published(raw, 3)["properties"]["template"]["properties"]) == [
+        "apiVersion",
+        "kind",
+        "metadata",
+    ]
+
+
+def test_defaults_and_limits_are_published_everywhere() -> None:
+    spec = {"type": "integer", "default": 3, "minimum": 1, "x-kubernetes-validations": [{"rule": "self > 0"}]}
+    raw = {"type": "object", "properties": {"spec": spec}}
+
+    assert published(raw, 2)["properties"]["spec"] == published(raw, 3)["properties"]["spec"] == spec
 
 
 def test_lists_and_objects_tell_which_fields_select() -> None:
