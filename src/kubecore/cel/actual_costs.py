@@ -15,6 +15,7 @@ from .values import elements_below, size_of
 _PER_BYTE: Final = 0.1
 _PER_PATTERN_BYTE: Final = 0.25
 _CHECK_COST: Final = 350_000
+_SCALARS: Final = frozenset((int, float, bool))
 _FREE_WORK: Final = 64
 """So many small steps take as long as one unit of cost."""
 
@@ -37,6 +38,8 @@ def _by_argument(_: Any, part: Any) -> int:
 
 
 def _comparison(left: Any, right: Any) -> int:
+    if type(left) in _SCALARS:
+        return 1
     cost = _share(min(size_of(left), size_of(right)))
     if isinstance(left, list | dict) and type(left) is type(right):
         cost += elements_below(left)
@@ -44,6 +47,8 @@ def _comparison(left: Any, right: Any) -> int:
 
 
 def _sum(left: Any, right: Any) -> int:
+    if type(left) in _SCALARS:
+        return 1
     size = size_of(left) + size_of(right)
     return _share(size) if isinstance(left, str | bytes) else 1 + work(size if isinstance(left, list) else 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from kindling.apiserver.registry.admission import Admission, AdmissionAttributes, AdmissionEnvironment
@@ -102,7 +103,7 @@ class MutatingPolicies(Admission):
                 continue
             before = attributes.object
             try:
-                self._apply(attributes, policy, binding)
+                await self._apply(attributes, policy, binding)
             except (ParameterError, ConditionError, EvaluationError, MutationError) as error:
                 if policy.ignores_failure:
                     continue
@@ -115,13 +116,16 @@ class MutatingPolicies(Admission):
             if policy.reinvoked_if_needed:
                 reinvocation.note(key, attributes.object)
 
-    def _apply(self, attributes: AdmissionAttributes, policy: _MutatingPolicy, binding: Binding) -> None:
+    async def _apply(
+        self, attributes: AdmissionAttributes, policy: _MutatingPolicy, binding: Binding
+    ) -> None:
         definition = attributes.definition
         scopes = self._engine.scopes(
             policy, binding, attributes, definition, attributes.object, attributes.old_object
         )
         for scope in list(scopes):
             for mutation in policy.mutations:
+                await asyncio.sleep(0)  # others are served between two expressions
                 current = attributes.object or {}
                 scope.variables["object"] = current
                 changed = policy.mutate(mutation, current, definition.schema, scope)
