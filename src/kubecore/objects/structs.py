@@ -6,8 +6,10 @@ would be lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -79,6 +81,58 @@ def encode(value: msgspec.Struct) -> JsonObject:
     """`value` as a JSON object, without empty lists (and without fields unknown to its type)."""
     document: JsonObject = json.decode(msgspec.json.encode(value))
     return document
+
+
+def part(document: Mapping[str, Any], struct: type[Struct], choose: Callable[[Struct], object]) -> JsonObject:
+    """The object in a document of `struct` that `choose` leads to, as it is written; an empty one for none.
+
+    `choose` goes through members (``lambda vm: vm.spec.template``): a misspelt one fails the type checker.
+    """
+    found: JsonObject | None = _at(document, struct, choose)
+    return {} if found is None else found
+
+
+def parts(document: Mapping[str, Any], struct: type[Struct], choose: Callable[[Struct], object]) -> list[Any]:
+    """The list in a document of `struct` that `choose` leads to, as it is written; an empty one for none."""
+    found: list[Any] | None = _at(document, struct, choose)
+    return [] if found is None else found
+
+
+def _at(document: Mapping[str, Any], struct: type[Struct], choose: Callable[[Struct], object]) -> Any:
+    place = choose(cast("Struct", _Place(document, struct)))
+    return place.value if isinstance(place, _Place) else None
+
+
+class _Place:
+    """A place in a document, with the type that is written there; its members are places, too."""
+
+    __slots__ = ("struct", "value")
+
+    def __init__(self, value: Any, struct: type[msgspec.Struct] | None) -> None:
+        self.value = value
+        self.struct = struct
+
+    def __getattr__(self, name: str) -> _Place:
+        if self.struct is None or name not in _members(self.struct):
+            raise AttributeError(f"{self.struct} has no member {name}")
+        key, struct = _members(self.struct)[name]
+        return _Place(self.value.get(key) if isinstance(self.value, Mapping) else None, struct)
+
+
+@cache
+def _members(struct: type[msgspec.Struct]) -> Mapping[str, tuple[str, type[msgspec.Struct] | None]]:
+    """The members of a struct by name: how they are written, and their struct where they are of one."""
+    return {
+        field.name: (field.encode_name, _struct_in(field.type)) for field in msgspec.structs.fields(struct)
+    }
+
+
+def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind
+    if get_origin(kind) in (Annotated, Union, UnionType):
+        return next((found for item in get_args(kind) if (found := _struct_in(item))), None)
+    return None
 
 
 def _plain(value: Any) -> Any:

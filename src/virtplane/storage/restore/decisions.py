@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 import orjson
 
-from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
-from kubecore.objects.structs import decode, encode
+from kubecore.objects.structs import decode, encode, part, parts
 from kubecore.patch import apply_json_patch
 from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
 from virtplane.api.core_v1 import PersistentVolumeClaimSpec
+from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineSpec
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
@@ -112,21 +114,22 @@ def restored_spec(source: JsonObject, items: list[RestoredVolume]) -> JsonObject
     template = spec.setdefault("template", {}).setdefault("spec", {})
     replaced: set[str] = set()
     kept: list[JsonObject] = []
-    for volume in get_list(template, "volumes"):
-        name = get_str(volume, "name")
-        if "memoryDump" in volume:
+    for document in parts(template, VirtualMachineInstanceSpec, lambda spec: spec.volumes):
+        volume = decode(Volume, document)
+        claim = claims.get(volume.name)
+        if volume.memory_dump is not None:
             continue
-        if name in claims:
-            replaced.add(claim_name(decode(Volume, volume)))
-            kept.append({"name": name, "persistentVolumeClaim": {"claimName": claims[name]}})
+        if claim is not None:
+            replaced.add(claim_name(volume))
+            kept.append({"name": volume.name, "persistentVolumeClaim": {"claimName": claim}})
         else:
-            kept.append(volume)
+            kept.append(document)
     if "volumes" in template:
         template["volumes"] = kept
     templates = [
         item
-        for item in get_list(spec, "dataVolumeTemplates")
-        if get_str(item, "metadata", "name") not in replaced
+        for item in parts(spec, VirtualMachineSpec, lambda spec: spec.data_volume_templates)
+        if item is None or meta.name(item) not in replaced
     ]
     if templates:
         spec["dataVolumeTemplates"] = templates
@@ -166,7 +169,7 @@ def new_target(restore: VirtualMachineRestore, source: ObjectMeta, spec: JsonObj
 def updated_target(restore: VirtualMachineRestore, vm: JsonObject, spec: JsonObject) -> JsonObject:
     """An existing VM with the restored spec; it stays on or off as it is."""
     new = deep_copy(vm)
-    before = get_object(vm, "spec")
+    before = part(vm, VirtualMachine, lambda vm: vm.spec)
     new["spec"] = {key: value for key, value in spec.items() if key not in ("running", "runStrategy")}
     for key in ("running", "runStrategy"):
         if key in before:

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
-from kubecore.json import JsonObject, get_object
+from kubecore.json import JsonObject
 from kubecore.objects import meta, times
-from kubecore.objects.structs import UnfitDocument, decode, encode, readable
+from kubecore.objects.structs import UnfitDocument, decode, encode, part, readable
 from kubecore.patch.guarded import guarded_patch, same_version
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
@@ -182,7 +182,8 @@ class RestoreController:
     ) -> JsonObject:
         """The machine's spec, made of the content as it was written, not of what its struct knows."""
         written = await as_written(self._cluster, kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS, content)
-        kept = get_object(written, "spec", "source", "virtualMachine", "spec")
+        struct = VirtualMachineSnapshotContent
+        kept = part(written, struct, lambda content: content.spec.source.virtual_machine.spec)
         return decisions.restored_spec(kept, items)
 
     def _content(self, restore: VirtualMachineRestore) -> VirtualMachineSnapshotContent:

@@ -7,15 +7,15 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from kubecore.json import JsonObject, deep_copy, get_list, get_object
+from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta, times
-from kubecore.objects.structs import encode
+from kubecore.objects.structs import encode, part, parts
 from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.conditions import is_true
-from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineSpec
 from virtplane.api.kubevirt_v1.vm_status import VirtualMachineStatus
-from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virtplane.api.kubevirt_v1.volumes import claim_name
 from virtplane.api.snapshot_v1beta1.snapshot import (
     VirtualMachineSnapshot,
@@ -116,11 +116,11 @@ def running_spec(spec: JsonObject, started: JsonObject | None) -> JsonObject:
     if started is None:
         return deep_copy(spec)
     present, result = deep_copy(spec), deep_copy(started)
-    current = get_object(present, "template", "spec")
+    current = part(present, VirtualMachineSpec, lambda spec: spec.template.spec)
     template = result.setdefault("template", {}).setdefault("spec", {})
     if "volumes" in current:
         template["volumes"] = current["volumes"]
-        disks = get_list(current, "domain", "devices", "disks")
+        disks = parts(current, VirtualMachineInstanceSpec, lambda spec: spec.domain.devices.disks)
         template.setdefault("domain", {}).setdefault("devices", {})["disks"] = disks
     if "dataVolumeTemplates" in present:
         result["dataVolumeTemplates"] = present["dataVolumeTemplates"]

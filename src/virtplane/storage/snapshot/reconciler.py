@@ -8,9 +8,9 @@ from msgspec.structs import replace as changed
 
 from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
-from kubecore.json import JsonObject, deep_copy, get_object
+from kubecore.json import JsonObject, get_object
 from kubecore.objects import meta, times
-from kubecore.objects.structs import UnfitDocument, decode, encode, readable
+from kubecore.objects.structs import UnfitDocument, decode, part, readable
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Informer, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
@@ -204,7 +204,7 @@ class SnapshotController:
         revision = self._cluster.revisions.get(snapshot.metadata.namespace, name) if name else None
         started = get_object(revision, "data", "spec") if revision else None
         written = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, vm)
-        spec = decisions.running_spec(get_object(written, "spec"), started)
+        spec = decisions.running_spec(part(written, VirtualMachine, lambda vm: vm.spec), started)
         content = decisions.new_content(snapshot, vm, written, spec, volumes, claims)
         try:
             created = await self._cluster.client.create(_CONTENTS, content)
@@ -254,8 +254,9 @@ class SnapshotController:
             status["error"] = {"time": times.now_rfc3339(), "message": problem}
             status.pop("creationTime", None)
             status["readyToUse"] = False
-        if _without_time(status) != _without_time(encode(content.status)):
-            operations = status_patch(content, VirtualMachineSnapshotContentStatus, content.status, status)
+        struct = VirtualMachineSnapshotContentStatus
+        if _without_time(decode(struct, status)) != _without_time(content.status):
+            operations = status_patch(content, struct, content.status, status)
             await patch(self._cluster, _CONTENTS, content, operations, "status")
         return RequeueAfter(_RETRY_SECONDS) if problem else DONE
 
@@ -358,7 +359,6 @@ def _get(informer: Informer[Typed], namespace: str, name: str, problems: list[st
         return None
 
 
-def _without_time(status: JsonObject) -> JsonObject:
-    copied = deep_copy(status)
-    get_object(copied, "error").pop("time", None)
-    return copied
+def _without_time(status: VirtualMachineSnapshotContentStatus) -> VirtualMachineSnapshotContentStatus:
+    """The status without the time of its error, which alone is no reason to write it."""
+    return changed(status, error=changed(status.error, time=None)) if status.error is not None else status

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubecore.objects.structs import UnfitDocument, decode, encode
+from kubecore.objects.structs import UnfitDocument, decode, encode, part, parts
 
 
 class Wheel(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, kw_only=True):
@@ -89,3 +89,22 @@ def test_a_part_of_a_document_is_named_by_its_type() -> None:
 def test_a_part_is_encoded_as_it_was_written() -> None:
     spec = {"colour": "red", "wheels": [{"name": "left"}], "tags": {"a": "b"}, "spare": {"name": "x"}}
     assert encode(decode(Spec, spec)) == spec
+
+
+def test_a_part_of_a_document_is_the_one_that_is_written_there() -> None:
+    document = _car(spare={"name": "fifth", "unknown": 1}, wheels=[{"name": "left"}])
+    assert part(document, Car, lambda car: car.spec.spare) is document["spec"]["spare"]
+    assert parts(document, Car, lambda car: car.spec.wheels) is document["spec"]["wheels"]
+
+
+@pytest.mark.parametrize("document", [{}, {"spec": None}, {"spec": {"spare": None, "wheels": None}}])
+def test_a_part_that_is_not_there_is_empty(document: dict[str, Any]) -> None:
+    assert part(document, Car, lambda car: car.spec.spare) == {}
+    assert parts(document, Car, lambda car: car.spec.wheels) == []
+
+
+def test_a_part_has_a_name_that_its_type_knows() -> None:
+    with pytest.raises(AttributeError, match="wings"):
+        part({}, Car, lambda car: car.spec.wings)  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="size"):
+        part({}, Car, lambda car: car.spec.colour.size)  # type: ignore[union-attr]

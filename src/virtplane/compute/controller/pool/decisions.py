@@ -6,12 +6,14 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kubecore.json import JsonObject, deep_copy, get_object
+from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta
-from kubecore.objects.structs import decode
+from kubecore.objects.structs import decode, part, parts
 from virtplane.api import labels
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.domain import DomainSpec
 from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineSpec
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.api.markers import ApiStruct
 from virtplane.api.meta_v1 import ObjectMeta
@@ -150,7 +152,7 @@ def new_machine(pool: VirtualMachinePool, written: JsonObject, number: int) -> J
     """The VM with that index."""
     template = pool.spec.virtual_machine_template
     metadata = decode(ObjectMeta, template.metadata or {})
-    spec = deep_copy(get_object(written, "spec", "virtualMachineTemplate", "spec"))
+    spec = deep_copy(part(written, VirtualMachinePool, lambda pool: pool.spec.virtual_machine_template.spec))
     if template.spec is not None:
         _set_indexes(template.spec, pool.spec.name_generation, spec, number)
     revision = revision_name(pool)
@@ -194,16 +196,17 @@ def updated_machine(
 
 def _keep(vm: VirtualMachineSpec, before: JsonObject, after: JsonObject) -> None:
     """Keep the VM's identity, and fields that admission has set."""
-    old, new = vm.template.spec, get_object(after, "template", "spec")
+    old, new = vm.template.spec, part(after, VirtualMachineSpec, lambda spec: spec.template.spec)
     domain = new.setdefault("domain", {})
     if old is not None:
         firmware = {"uuid": old.domain.firmware.uuid, "serial": old.domain.firmware.serial}
         kept = {key: value for key, value in firmware.items() if value}
         if kept:
-            domain["firmware"] = {**kept, **get_object(domain, "firmware")}
+            domain["firmware"] = {**kept, **part(domain, DomainSpec, lambda domain: domain.firmware)}
         if old.architecture is not None:
             new.setdefault("architecture", old.architecture)
-    for key, value in get_object(before, "template", "spec", "domain").items():
+    instance = part(before, VirtualMachineSpec, lambda spec: spec.template.spec)
+    for key, value in part(instance, VirtualMachineInstanceSpec, lambda spec: spec.domain).items():
         if key in ("machine", "resources"):
             domain.setdefault(key, value)
     annotations = decode(ObjectMeta, vm.template.metadata or {}).annotations
@@ -222,13 +225,14 @@ def _set_indexes(
 ) -> None:
     """Give DataVolumes in `spec` names of their own, and config maps and secrets if the pool says so."""
     renamed: dict[str, str] = {}
-    disks = spec.get("dataVolumeTemplates") or ()
+    disks = parts(spec, VirtualMachineSpec, lambda spec: spec.data_volume_templates)
     for disk, document in zip(template.data_volume_templates, disks, strict=True):
         if disk is not None:
             name = decode(ObjectMeta, disk.metadata or {}).name
             renamed[name] = document["metadata"]["name"] = f"{name}-{number}"
     volumes = template.template.spec.volumes if template.template.spec else ()
-    documents = get_object(spec, "template", "spec").get("volumes") or ()
+    instance = part(spec, VirtualMachineSpec, lambda spec: spec.template.spec)
+    documents = parts(instance, VirtualMachineInstanceSpec, lambda spec: spec.volumes)
     naming = naming or VirtualMachinePoolNameGeneration()
     for volume, document in zip(volumes, documents, strict=True):
         _set_index(volume, naming, document, renamed, number)
@@ -262,7 +266,7 @@ def revision_of(pool: VirtualMachinePool, written: JsonObject) -> JsonObject:
             "namespace": pool.metadata.namespace,
             "ownerReferences": [meta.new_controller_ref(described(pool), kinds.VIRTUAL_MACHINE_POOLS)],
         },
-        "data": deep_copy(get_object(written, "spec")),
+        "data": deep_copy(part(written, VirtualMachinePool, lambda pool: pool.spec)),
         "revision": pool.metadata.generation,
     }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kubecore.json import JsonObject, deep_copy, get_object
+from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta
-from kubecore.objects.structs import decode
+from kubecore.objects.structs import decode, part
 from virtplane.api import resources as kinds
 from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.replicaset import VirtualMachineInstanceReplicaSet
@@ -73,6 +73,7 @@ def _reversed(moment: str) -> str:
 
 def new_instance(replica_set: VirtualMachineInstanceReplicaSet, written: JsonObject) -> JsonObject:
     """An instance from the set's template; the spec is copied from the set's document `written`."""
+    spec = part(written, VirtualMachineInstanceReplicaSet, lambda item: item.spec.template.spec)
     template = decode(ObjectMeta, replica_set.spec.template.metadata or {})
     created: JsonObject = {
         "generateName": template.generate_name or replica_set.metadata.name,
@@ -86,7 +87,7 @@ def new_instance(replica_set: VirtualMachineInstanceReplicaSet, written: JsonObj
         "apiVersion": kinds.VIRTUAL_MACHINE_INSTANCES.api_version,
         "kind": "VirtualMachineInstance",
         "metadata": created,
-        "spec": deep_copy(get_object(written, "spec", "template", "spec")),
+        "spec": deep_copy(spec),
     }
 
 

@@ -10,7 +10,7 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists
 from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta
-from kubecore.objects.structs import UnfitDocument, decode, encode
+from kubecore.objects.structs import UnfitDocument, decode, encode, part
 from kubecore.patch.guarded import same_version
 from virtplane.api import resources as kinds
 from virtplane.api.instancetype_v1beta1.instancetype import (
@@ -162,7 +162,7 @@ class InstancetypeSync:
             return None
         # The values are written into the template as the user wrote it.
         written = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, vm)
-        template = deep_copy(get_object(written, "spec", "template"))
+        template = deep_copy(part(written, VirtualMachine, lambda vm: vm.spec.template))
         template.setdefault("metadata", {})
         template["spec"].setdefault("domain", {}).setdefault("devices", {})
         try:

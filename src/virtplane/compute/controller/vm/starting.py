@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import uuid
 
-from kubecore.json import JsonObject, deep_copy, get_list, get_object
+from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta
-from kubecore.objects.structs import decode
+from kubecore.objects.structs import decode, part
 from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.cluster.objects import described
 from virtplane.compute.controller.vm.strategy import RECEIVER_ANNOTATION, first_request
@@ -55,7 +56,7 @@ def start_revision(vm: VirtualMachine, written: JsonObject) -> JsonObject:
             "namespace": vm.metadata.namespace,
             "ownerReferences": [meta.new_controller_ref(described(vm), kinds.VIRTUAL_MACHINES)],
         },
-        "data": {"spec": deep_copy(get_object(written, "spec"))},
+        "data": {"spec": deep_copy(part(written, VirtualMachine, lambda vm: vm.spec))},
         "revision": vm.metadata.generation,
     }
 
@@ -63,7 +64,7 @@ def start_revision(vm: VirtualMachine, written: JsonObject) -> JsonObject:
 def new_instance(vm: VirtualMachine, written: JsonObject, *, is_receiver: bool = False) -> JsonObject:
     """The instance from the VM's template, before instance type and admission."""
     template = decode(ObjectMeta, vm.spec.template.metadata or {})
-    spec = deep_copy(get_object(written, "spec", "template", "spec"))
+    spec = deep_copy(part(written, VirtualMachine, lambda vm: vm.spec.template.spec))
     annotations = {**template.annotations, GENERATION_ANNOTATION: str(vm.metadata.generation)}
     if is_receiver:
         annotations[RECEIVER_ANNOTATION] = "true"
@@ -71,7 +72,9 @@ def new_instance(vm: VirtualMachine, written: JsonObject, *, is_receiver: bool =
     domain.setdefault("firmware", {}).setdefault("uuid", firmware_uuid(vm.metadata.name))
     if first_request(vm).data.get("paused") == "true":
         spec["startStrategy"] = "Paused"
-    _drop_memory_dumps(spec)
+    if "volumes" in spec:
+        written_volumes = zip(vm.spec.instance.volumes, spec["volumes"] or (), strict=True)
+        spec["volumes"] = [item for volume, item in written_volumes if volume.memory_dump is None]
     domain.setdefault("devices", {})
     default_disks(spec)
     metadata: JsonObject = {
@@ -96,13 +99,8 @@ def new_instance(vm: VirtualMachine, written: JsonObject, *, is_receiver: bool =
     }
 
 
-def _drop_memory_dumps(spec: JsonObject) -> None:
-    if "volumes" in spec:
-        spec["volumes"] = [item for item in get_list(spec, "volumes") if "memoryDump" not in item]
-
-
 def set_default_input(spec: JsonObject) -> None:
     """Add the input device for autoattachInputDevice; preference or admission sets its type and bus."""
-    devices = spec["domain"].setdefault("devices", {})
-    if devices.get("autoattachInputDevice") is True and not get_list(devices, "inputs"):
-        devices["inputs"] = [{"name": "default-0", "type": ""}]
+    devices = decode(VirtualMachineInstanceSpec, spec).domain.devices
+    if devices.autoattach_input_device is True and not devices.inputs:
+        spec["domain"].setdefault("devices", {})["inputs"] = [{"name": "default-0", "type": ""}]

@@ -120,7 +120,7 @@ READ_BY: dict[str, dict[str, tuple[str, str]]] = {
         "template.metadata": ("compute/controller/vm/starting.py", "spec.template.metadata"),
         "template.spec.domain.devices.autoattachInputDevice": (
             "compute/controller/vm/starting.py",
-            '"autoattachInputDevice"',
+            ".autoattach_input_device",
         ),
         "updateVolumesStrategy": ("compute/controller/vm/running.py", "spec.update_volumes_strategy"),
         **{
