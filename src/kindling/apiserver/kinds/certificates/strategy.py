@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
-from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin, labels_of
+from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, Table, human_duration, plain
 from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
 from kindling.apiserver.registry.context import RequestContext
@@ -51,10 +50,6 @@ class RequestStrategy(BuiltinStrategy):
     def validate_name(self, name: str, *, prefix: bool) -> list[str]:
         """A path segment."""
         return is_path_segment_name(name)
-
-    def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
-        """The signer."""
-        return labels_of(obj, "spec.signerName")
 
 
 class RequestStatusStrategy(BuiltinStatusStrategy):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.checks import messages
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
-from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, too_long
@@ -18,32 +19,27 @@ MAX_BYTES = 1024 * 1024
 IMMUTABLE = "field is immutable when `immutable` is set"
 
 
-class ConfigMapStrategy(BuiltinStrategy):
-    """Text and binary data, frozen when `immutable`."""
+def valid_keys(path: FieldPath, data: JsonObject) -> Iterator[FieldError]:
+    """Keys that can be names of files."""
+    for key in data:
+        yield from messages(path.key(key), key, is_config_map_key)
 
-    has_status = False
-    tracks_generation = False
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """Keys, their uniqueness, and the size."""
-        found: list[FieldError] = []
-        data, binary = get_object(obj, "data"), get_object(obj, "binaryData")
-        for key in data:
-            path = FieldPath("data").key(key)
-            found += [invalid(path, key, message) for message in is_config_map_key(key)]
-            if key in binary:
-                found.append(invalid(path, key, "duplicate of key present in binaryData"))
-        for key in binary:
-            found += [invalid(FieldPath("binaryData").key(key), key, text) for text in is_config_map_key(key)]
-        total = sum(len(value.encode()) for value in data.values())
-        total += sum(len(value) * 3 // 4 for value in binary.values())
-        if total > MAX_BYTES:
-            found.append(too_long("[]", MAX_BYTES))
-        return found
+def decoded_size(data: JsonObject) -> int:
+    """The bytes of values in base64."""
+    return sum(len(value) * 3 // 4 for value in data.values())
 
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """The data of an immutable config map cannot change."""
-        return [*frozen_data(new, old, ("data", "binaryData")), *self.validate(ctx, new)]
+
+def _validate(obj: JsonObject) -> Iterator[FieldError]:
+    """Keys, their uniqueness, and the size."""
+    data, binary, path = get_object(obj, "data"), get_object(obj, "binaryData"), FieldPath("data")
+    for key in data:
+        yield from messages(path.key(key), key, is_config_map_key)
+        if key in binary:
+            yield invalid(path.key(key), key, "duplicate of key present in binaryData")
+    yield from valid_keys(FieldPath("binaryData"), binary)
+    if sum(len(value.encode()) for value in data.values()) + decoded_size(binary) > MAX_BYTES:
+        yield too_long("[]", MAX_BYTES)
 
 
 def frozen_data(new: JsonObject, old: JsonObject, fields: tuple[str, ...]) -> Iterator[FieldError]:
@@ -55,6 +51,20 @@ def frozen_data(new: JsonObject, old: JsonObject, fields: tuple[str, ...]) -> It
     yield from (
         forbidden(field, IMMUTABLE) for field in fields if (new.get(field) or {}) != (old.get(field) or {})
     )
+
+
+def _validate_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    """The data of an immutable config map cannot change."""
+    yield from frozen_data(new, old, ("data", "binaryData"))
+    yield from _validate(new)
+
+
+class ConfigMapStrategy(BuiltinStrategy):
+    """Text and binary data, frozen when `immutable`."""
+
+    has_status = False
+    tracks_generation = False
+    rules = Rules(_validate, update=_validate_update)
 
 
 def definitions() -> list[ResourceDefinition]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin, labels_of
+from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
-from kindling.apiserver.kinds.machinery.rules import Rules
+from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
 from kubecore import errors
@@ -28,12 +28,23 @@ def validate_finalizers(obj: JsonObject) -> Iterator[FieldError]:
         yield from kubernetes_finalizer(finalizer, FieldPath("spec", "finalizers").index(position))
 
 
+def _phase(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    """The phase is Terminating when the namespace is being deleted, and Active otherwise."""
+    wanted, is_empty = "Active", "empty"
+    if new["metadata"].get("deletionTimestamp"):
+        wanted, is_empty = "Terminating", "not empty"
+    phase = get_str(new, "status", "phase")
+    if phase != wanted:
+        text = f"may only be '{wanted}' if `deletionTimestamp` is {is_empty}"
+        yield invalid(FieldPath("status", "Phase"), phase, text)
+
+
 class NamespaceStrategy(BuiltinStrategy):
     """Namespaces are Active until deleted, then Terminating until spec.finalizers is empty."""
 
     tracks_generation = False
     returns_deleted_object = True
-    rules = Rules(validate_finalizers)
+    rules = Rules(validate_finalizers, update=unjudged, status=_phase)
 
     def complete(self, obj: JsonObject) -> None:
         """The name as a label, and the phase."""
@@ -63,28 +74,9 @@ class NamespaceStrategy(BuiltinStrategy):
         if not new["spec"]["finalizers"]:
             del new["spec"]["finalizers"]
 
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Nothing beyond metadata."""
-        return []
-
-    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """The phase is Terminating when the namespace is being deleted, and Active otherwise."""
-        phase = get_str(new, "status", "phase")
-        path = FieldPath("status", "Phase")
-        if not get_str(new, "metadata", "deletionTimestamp"):
-            if phase != "Active":
-                return [invalid(path, phase, "may only be 'Active' if `deletionTimestamp` is empty")]
-        elif phase != "Terminating":
-            return [invalid(path, phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")]
-        return []
-
     def validate_name(self, name: str, *, prefix: bool) -> list[str]:
         """A DNS label."""
         return is_dns1123_label(name.rstrip("-") if prefix else name)
-
-    def selectable_fields(self, obj: JsonObject) -> dict[str, str]:
-        """The phase."""
-        return labels_of(obj, "status.phase")
 
     def before_delete(self, ctx: RequestContext, obj: JsonObject) -> JsonObject | None:
         """Set phase Terminating; the namespace is removed when spec.finalizers is empty."""

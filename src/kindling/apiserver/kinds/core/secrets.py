@@ -5,64 +5,22 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator
 
-from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin, labels_of
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.checks import immutable
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.fields import FieldError, FieldPath, invalid, required, too_long
-from kubecore.objects.names import is_config_map_key
 from kubecore.resources import SECRETS
 
-from .configmaps import MAX_BYTES, frozen_data
+from .configmaps import MAX_BYTES, decoded_size, frozen_data, valid_keys
 
 TOKEN_TYPE = "kubernetes.io/service-account-token"
 ACCOUNT_ANNOTATION = "kubernetes.io/service-account.name"
-
-
-class SecretStrategy(BuiltinStrategy):
-    """Secrets by type; stringData is merged into data."""
-
-    has_status = False
-    tracks_generation = False
-
-    def complete(self, obj: JsonObject) -> None:
-        """Default to type Opaque, and merge stringData into data."""
-        obj.setdefault("type", "Opaque")
-        text = obj.pop("stringData", None)
-        if text:
-            data = obj.setdefault("data", {})
-            for key, value in text.items():
-                data[key] = base64.b64encode(str(value).encode()).decode()
-
-    def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
-        """Keep the type if the client does not send one."""
-        super().prepare_for_update(ctx, new, old)
-        if not new.get("type"):
-            new["type"] = old.get("type", "Opaque")
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """Validate the keys, the size, and the rules of the type."""
-        data = get_object(obj, "data")
-        found: list[FieldError] = []
-        for key in data:
-            found += [invalid(FieldPath("data").key(key), key, message) for message in is_config_map_key(key)]
-        if sum(len(value) * 3 // 4 for value in data.values()) > MAX_BYTES:
-            found.append(too_long("data", MAX_BYTES))
-        return found + _validate_type(obj, data)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """The type never changes, frozen data neither."""
-        found = []
-        if new.get("type") != old.get("type"):
-            found.append(invalid("type", new.get("type"), "field is immutable"))
-        return [*found, *frozen_data(new, old, ("data",)), *self.validate(ctx, new)]
-
-    def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
-        """The type."""
-        return labels_of(obj, "type")
 
 
 _REQUIRED_KEYS = {
@@ -107,6 +65,45 @@ def _json_problem(encoded: str) -> str:
     if not isinstance(document, dict):
         return "json: cannot unmarshal value into Go value of type map[string]interface {}"
     return ""
+
+
+def validate_secret(obj: JsonObject) -> Iterator[FieldError]:
+    """Keys, size, and what the type demands."""
+    data = get_object(obj, "data")
+    yield from valid_keys(FieldPath("data"), data)
+    if decoded_size(data) > MAX_BYTES:
+        yield too_long("data", MAX_BYTES)
+    yield from _validate_type(obj, data)
+
+
+def validate_secret_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    """The type never changes, frozen data neither."""
+    yield from immutable("type", new.get("type"), old.get("type"))
+    yield from frozen_data(new, old, ("data",))
+    yield from validate_secret(new)
+
+
+class SecretStrategy(BuiltinStrategy):
+    """Secrets by type; stringData is merged into data."""
+
+    has_status = False
+    tracks_generation = False
+    rules = Rules(validate_secret, update=validate_secret_update)
+
+    def complete(self, obj: JsonObject) -> None:
+        """Default to type Opaque, and merge stringData into data."""
+        obj.setdefault("type", "Opaque")
+        text = obj.pop("stringData", None)
+        if text:
+            data = obj.setdefault("data", {})
+            for key, value in text.items():
+                data[key] = base64.b64encode(str(value).encode()).decode()
+
+    def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
+        """The type stays when it is not given."""
+        super().prepare_for_update(ctx, new, old)
+        if not new.get("type"):
+            new["type"] = old.get("type", "Opaque")
 
 
 def definitions() -> list[ResourceDefinition]:

@@ -39,6 +39,10 @@ class BuiltinStrategy(Strategy):
     rules: Rules = Rules()
     """The kind's validation. A strategy whose rules depend on the request overrides the methods below."""
 
+    fields: tuple[str, ...] = ()
+    """Dotted paths of the field labels. Set by ``builtin``; a strategy whose labels are no plain fields reads
+    them itself."""
+
     def default(self, obj: JsonObject) -> None:
         """The wire form, with the kind's defaults."""
         wire.normalize(obj, self.schema)
@@ -68,6 +72,10 @@ class BuiltinStrategy(Strategy):
         """The errors of a change, fields that never change last."""
         found = self.validate(ctx, new) if self.rules.update is None else self.rules.update(new, old)
         return [*found, *self.rules.changed(new, old)]
+
+    def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
+        """The values of `fields`."""
+        return labels_of(obj, *self.fields)
 
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """The errors of a write through ``/status``."""
@@ -111,6 +119,7 @@ def builtin(  # noqa: PLR0913 - one line of facts about a kind, all by name
     schemas = builtin_schemas()
     name = schemas.name_of(resource.group, resource.version, resource.kind)
     strategy.schema = schemas.schema(name)
+    strategy.fields = tuple(fields)
     parts: dict[str, Subresource] = {}
     if strategy.has_status:
         parts["status"] = status_subresource(resource.kind, status or BuiltinStatusStrategy(strategy))

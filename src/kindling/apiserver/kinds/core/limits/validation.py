@@ -12,6 +12,7 @@ from kindling.apiserver.kinds.core.pods.resources import (
     resource_name_problems,
 )
 from kindling.apiserver.kinds.machinery.checks import amount, messages, quantity
+from kindling.apiserver.kinds.machinery.fields import may, spec
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
@@ -27,6 +28,13 @@ SCOPES = (
     "Terminating",
     "VolumeAttributesClass",
 )
+_ONLY_EXISTS = (
+    "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
+    "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort "
+    "or ResourceQuotaScopeCrossNamespacePodAffinity"
+)
+_VALUES_NEEDED = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+_NO_VALUES = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
 _POD_RESOURCES = {"cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory", "pods"}
 
 
@@ -87,27 +95,14 @@ def _validate_scope_requirement(
         yield invalid(path.child("scopeName"), scope, "unsupported scope")
     yield from unfit
     if scope not in ("PriorityClass", "VolumeAttributesClass") and scope in SCOPES and operator != "Exists":
-        text = (
-            "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "
-            "ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort "
-            "or ResourceQuotaScopeCrossNamespacePodAffinity"
-        )
-        yield invalid(path.child("operator"), operator, text)
+        yield invalid(path.child("operator"), operator, _ONLY_EXISTS)
     if operator in ("In", "NotIn"):
         if not values:
-            yield required(
-                path.child("values"),
-                "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
-            )
-    elif operator in ("Exists", "DoesNotExist"):
-        if values:
-            yield invalid(
-                path.child("values"),
-                values,
-                "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector",
-            )
-    else:
+            yield required(path.child("values"), _VALUES_NEEDED)
+    elif operator not in ("Exists", "DoesNotExist"):
         yield invalid(path.child("operator"), operator, "not a valid selector operator")
+    elif values:
+        yield invalid(path.child("values"), values, _NO_VALUES)
 
 
 def validate_quota_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
@@ -118,24 +113,26 @@ def validate_quota_update(new: JsonObject, old: JsonObject) -> Iterator[FieldErr
         yield invalid(_SPEC.child("scopes"), get_list(new, "spec", "scopes"), "field is immutable")
 
 
-def validate_limit_range(limits: JsonObject) -> Iterator[FieldError]:
-    """Each type once; min <= defaultRequest <= default <= max."""
+def _limit_type(path: FieldPath, kind: str) -> list[FieldError]:
+    found = messages(path, kind, names.is_qualified_name)
+    if not found and "/" not in kind and kind not in ("Container", "Pod", "PersistentVolumeClaim"):
+        found.append(invalid(path, kind, "must be a standard limit type or fully qualified"))
+    return found
+
+
+def _limits(path: FieldPath, limits: list[JsonObject]) -> Iterator[FieldError]:
     seen: set[str] = set()
-    for position, item in enumerate(get_list(limits, "spec", "limits")):
-        here = _SPEC.child("limits").index(position)
-        kind = item.get("type", "")
-        yield from _validate_limit_type(kind, here.child("type"))
+    for position, item in enumerate(limits):
+        here, kind = path.index(position), item.get("type", "")
+        yield from _limit_type(here.child("type"), kind)
         if kind in seen:
             yield duplicate(here.child("type"), kind)
         seen.add(kind)
         yield from _validate_limit(item, kind, here)
 
 
-def _validate_limit_type(kind: str, path: FieldPath) -> list[FieldError]:
-    found = messages(path, kind, names.is_qualified_name)
-    if not found and "/" not in kind and kind not in ("Container", "Pod", "PersistentVolumeClaim"):
-        found.append(invalid(path, kind, "must be a standard limit type or fully qualified"))
-    return found
+validate_limit_range = spec(may("limits", _limits))
+"""Each type once; min <= defaultRequest <= default <= max."""
 
 
 def _validate_limit(item: JsonObject, kind: str, path: FieldPath) -> Iterator[FieldError]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin, labels_of
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import (
     AGE,
     NAME,
@@ -72,10 +72,6 @@ class ServiceStrategy(BuiltinStrategy):
     def validate_name(self, name: str, *, prefix: bool) -> list[str]:
         """A DNS label (names may start with a digit since Kubernetes 1.36)."""
         return is_dns1123_label(name.rstrip("-") if prefix else name)
-
-    def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
-        """Address and type."""
-        return labels_of(obj, *FIELDS)
 
     def after_delete(self, ctx: RequestContext, obj: JsonObject) -> None:
         """Release the service's addresses and ports."""
