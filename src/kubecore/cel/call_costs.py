@@ -171,8 +171,13 @@ def _split(values: list[Value]) -> CallCost:
 def _join(values: list[Value]) -> CallCost:
     count = values[0].size
     gaps = times(max(0, count - 1), values[1].size) if len(values) > 1 else 0
-    size = plus(times(count, values[0].element.size), gaps)
+    size = plus(times(count, _element_size(values[0])), gaps)
     return _share(size), text(size)
+
+
+def _element_size(values: Value) -> int:
+    """Of lists that expressions make, Kubernetes knows no sizes of elements."""
+    return values.element.size if values.schema is not None else UNKNOWN
 
 
 def _walk(values: list[Value]) -> CallCost:
@@ -180,7 +185,7 @@ def _walk(values: list[Value]) -> CallCost:
     if values[0].kind != LISTS:
         return _walked(values)
     element = values[0].element
-    each = 1 + (_share(element.size) if element.kind == TEXTS else 0)
+    each = plus(1, _share(_element_size(values[0])) if element.kind == TEXTS else 0)
     return times(values[0].size, each), element
 
 

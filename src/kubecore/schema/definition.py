@@ -78,7 +78,7 @@ def _forbidden_keywords(raw: JsonObject, path: FieldPath, *, in_metadata: bool) 
 
 def _object_keywords(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     extra = raw.get("additionalProperties")
-    if extra is False:
+    if extra is False and raw.get("properties"):
         yield forbidden(path.child("additionalProperties"), "additionalProperties cannot be set to false")
     if extra is not None and extra is not True and raw.get("properties"):
         message = "additionalProperties and properties are mutual exclusive"

@@ -69,7 +69,7 @@ def _invariants(raw: JsonObject, level: str, path: FieldPath) -> Iterator[FieldE
     if extra is not None and level == "root":
         yield forbidden(path.child("additionalProperties"), "must not be used at the root")
     yield from _extension_conflicts(raw, path)
-    yield from _value_validation(raw, path, allow_int_or_string=bool(raw.get("x-kubernetes-int-or-string")))
+    yield from _value_validation(raw, path, allow_int_or_string=True)
     yield from _types(raw, level, path)
     if level == "root" or raw.get("x-kubernetes-embedded-resource"):
         yield from _common_fields(raw, path)

@@ -59,8 +59,18 @@ A = "s.properties[a]"
             [f"{A}.allOf[0].x-kubernetes-validations: Forbidden: must be empty to be structural"],
         ),
         (
-            {"type": "object", "additionalProperties": False},
-            [f"{A}.additionalProperties: Forbidden: additionalProperties cannot be set to false"],
+            {"type": "object", "additionalProperties": False, "properties": {"b": {"type": "string"}}},
+            [
+                f"{A}.additionalProperties: Forbidden: additionalProperties cannot be set to false",
+                f"{A}.additionalProperties: Forbidden: additionalProperties and properties "
+                "are mutual exclusive",
+            ],
+        ),
+        ({"type": "object", "additionalProperties": False}, []),
+        ({"type": "string", "anyOf": [{"type": "integer"}, {"type": "string"}]}, []),
+        (
+            {"type": "string", "anyOf": [{"type": "integer"}]},
+            [f"{A}.anyOf[0].type: Forbidden: must be empty to be structural"],
         ),
         (
             {

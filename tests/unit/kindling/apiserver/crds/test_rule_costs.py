@@ -119,3 +119,11 @@ def test_a_rule_counts_as_often_as_it_can_be_evaluated() -> None:
     complaints = _complaints({"type": "object", "properties": {"a": {"type": "array", "items": rule}}})
     assert "more than 100x" not in complaints[0]
     assert _complaints({"type": "array", "items": rule, "maxItems": 100}) == []
+
+
+def test_texts_in_lists_that_a_rule_makes_have_no_known_size() -> None:
+    texts = {"type": "array", "maxItems": 9, "items": {"type": "string", "maxLength": 9}}
+
+    assert _complaints(_with("self.isSorted() && self.join(',') != ''", **texts)) == []
+    for made in ("self.map(x, x).isSorted()", "self.map(x, x).join(',') != ''"):
+        assert any(_TOO_MUCH in complaint for complaint in _complaints(_with(made, **texts)))
