@@ -279,7 +279,7 @@ def _is_pattern(text: str) -> bool:
     return True
 
 
-_DURATION: Final = re.compile(r"[-+]?(0|((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)\Z")
+_DURATION: Final = re.compile(r"[-+]?(0|((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)\Z")
 _LITERALS: Final[Mapping[str, Callable[[str], bool]]] = {
     "matches": _is_pattern,
     "duration": lambda text: _DURATION.match(text) is not None,

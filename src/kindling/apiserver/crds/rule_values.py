@@ -11,6 +11,7 @@ from typing import Any
 from kubecore.cel.escaping import RESERVED, cel_name
 from kubecore.objects import times
 from kubecore.schema import Schema
+from kubecore.schema.formats import STRING_FORMATS
 
 _SECONDS: Mapping[str, float] = {
     **dict.fromkeys(("ns", "nano"), 1e-9),
@@ -71,6 +72,8 @@ def _typed(value: str, format_name: str) -> Any:
 
 
 def _duration(text: str) -> datetime.timedelta:
+    if not STRING_FORMATS["duration"](text):
+        raise ValueError("no duration")
     parts = ((float(found[1]), found[2]) for found in _DURATION.finditer(text))
     seconds = sum(
         number * _SECONDS.get(unit, _SECONDS.get(unit.removesuffix("s"), 0)) for number, unit in parts

@@ -205,6 +205,20 @@ def test_evaluations_cost_what_they_cost_in_kubernetes(
     assert OBJECT_LIMIT - budget.left == cost
 
 
+@pytest.mark.parametrize(
+    "name", ["duration", "double", "int", "uint", "timestamp", "quantity", "semver", "ip"]
+)
+def test_long_texts_that_are_no_value_are_told_at_once(environment: Environment, name: str) -> None:
+    digits = "1" * 60_000 + "_"
+    began = time.process_time()
+
+    for text in (f"{name}(object) == {name}(object)", f"{name}('{digits}') == {name}('1')"):
+        with pytest.raises(EvaluationError):
+            environment.compile(text).evaluate({"object": digits})
+
+    assert time.process_time() - began < 2
+
+
 def test_a_budget_ends_all_evaluations_that_share_it(environment: Environment) -> None:
     program, budget = environment.compile("object.all(x, x >= 0)"), Budget(300_000)
     values = {"object": list(range(50_000))}
