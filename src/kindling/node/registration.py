@@ -29,6 +29,8 @@ LEASE_SECONDS = 40
 LEASE_RENEW_SECONDS = 10.0
 STATUS_SECONDS = 300.0
 """How often an unchanged status is reported."""
+CHECK_SECONDS = 5.0
+"""How often the node looks whether something in its status has changed."""
 MAX_PODS = 110
 
 
@@ -47,8 +49,19 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def machine_resources(root: Path, extended: Mapping[str, tuple[int, int]]) -> tuple[JsonObject, JsonObject]:
-    """Capacity and allocatable."""
+def advertised(node: JsonObject, extended: Mapping[str, tuple[int, int]]) -> JsonObject:
+    """The extended resources that somebody other than device plugins put into the node's capacity."""
+    return {
+        name: amount
+        for name, amount in get_object(node, "status", "capacity").items()
+        if "/" in name and "kubernetes.io/" not in name and name not in extended
+    }
+
+
+def machine_resources(
+    root: Path, extended: Mapping[str, tuple[int, int]], others: JsonObject
+) -> tuple[JsonObject, JsonObject]:
+    """Capacity and allocatable; all of `others` can be allocated."""
     disk = shutil.disk_usage(root).total
     capacity: JsonObject = {
         "cpu": str(os.cpu_count() or 1),
@@ -58,6 +71,7 @@ def machine_resources(root: Path, extended: Mapping[str, tuple[int, int]]) -> tu
         "hugepages-1Gi": "0",
         "pods": str(MAX_PODS),
     }
+    capacity |= others
     allocatable = dict(capacity)
     for resource, (total, healthy) in extended.items():
         capacity[resource] = str(total)
@@ -113,7 +127,7 @@ class NodeRegistration:
         self._registered = registered
         self._wake = asyncio.Event()
         self._images: list[JsonObject] = []
-        self.allocatable: JsonObject = machine_resources(Path("/var/lib/kubelet"), {})[1]
+        self.allocatable: JsonObject = machine_resources(Path("/var/lib/kubelet"), {}, {})[1]
 
     def changed(self) -> None:
         """Have the status reported now: something in it has changed."""
@@ -170,15 +184,26 @@ class NodeRegistration:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                await asyncio.wait_for(self._wake.wait(), 5.0)
+                await asyncio.wait_for(self._wake.wait(), CHECK_SECONDS)
                 changed = True
             except TimeoutError:
-                changed = False
+                changed = await self._lags()
             self._wake.clear()
             now_problems = await self._problems()
             if changed or now_problems != problems or loop.time() - reported > STATUS_SECONDS:
                 await self._persistently(self._update_status)
                 problems, reported = now_problems, loop.time()
+
+    async def _lags(self) -> bool:
+        """Whether somebody advertised or took back a resource, which what can be allocated follows."""
+        try:
+            node = await self._client.get(NODES, self._settings.name)
+        except (StatusError, ConnectionFailed) as error:
+            _log.warning("node %s cannot be read, trying again: %s", self._settings.name, error)
+            return False
+        extended = self._extended()
+        allocatable = {"status": {"capacity": get_object(node, "status", "allocatable")}}
+        return advertised(node, extended) != advertised(allocatable, extended)
 
     async def _problems(self) -> list[str]:
         try:
@@ -188,7 +213,9 @@ class NodeRegistration:
 
     async def _update_status(self) -> None:
         node = await self._client.get(NODES, self._settings.name)
-        capacity, allocatable = machine_resources(Path("/var/lib/kubelet"), self._extended())
+        extended = self._extended()
+        others = advertised(node, extended)
+        capacity, allocatable = machine_resources(Path("/var/lib/kubelet"), extended, others)
         self.allocatable = allocatable
         name, version = await self._runtime.version()
         images: list[JsonObject] = [

@@ -1,7 +1,9 @@
 """Device plugins: their registration, the devices that they offer, and allocations to containers.
 
 Plugins register on ``kubelet.sock``; the agent then calls each over the plugin's own socket. Allocations are
-kept on disk, so that a restarted agent does not hand out a device twice.
+kept on disk, so that a restarted agent does not hand out a device twice. The names of the resources are kept
+too: a resource has no devices until its plugin registers again. Extended resources that no plugin ever offered
+here were written into the node's status by an administrator; nothing is allocated for those.
 """
 
 from __future__ import annotations
@@ -55,8 +57,10 @@ class DeviceManager:
         self._plugins: dict[str, _Plugin] = {}
         self._server: Any = None
         self._checkpoint = directory / "kindling_allocations.json"
-        self._allocated: dict[str, dict[str, dict[str, list[str]]]] = self._load()
+        self._allocated: dict[str, dict[str, dict[str, list[str]]]] = _read(self._checkpoint) or {}
         """pod uid -> container -> resource -> device ids"""
+        self._names = directory / "kindling_resources.json"
+        self._plugins |= {name: _Plugin(name, directory) for name in _read(self._names) or ()}
         self._lock = asyncio.Lock()
 
     async def start(self) -> None:
@@ -91,7 +95,8 @@ class DeviceManager:
         """Allocate devices to a container; repeated calls return the same devices. Raises ContentProblem when
         too few are available.
         """
-        wanted = extended_resources(container)
+        requested = extended_resources(container)
+        wanted = {name: count for name, count in requested.items() if name in self._plugins}
         if not wanted:
             return DeviceGrant()
         uid, name = get_str(pod, "metadata", "uid"), get_str(container, "name")
@@ -129,9 +134,9 @@ class DeviceManager:
             self.release(uid)
 
     async def _allocate_one(self, uid: str, container: str, resource: str, count: int) -> Any:
-        plugin = self._plugins.get(resource)
-        if plugin is None:
-            raise ContentProblem(f"no device plugin offers {resource}")
+        plugin = self._plugins[resource]
+        if not plugin.stub:
+            raise ContentProblem(f"the device plugin of {resource} has not registered yet")
         held = self._allocated.setdefault(uid, {}).setdefault(container, {})
         ids = held.get(resource)
         if ids is None:
@@ -179,6 +184,8 @@ class DeviceManager:
         if previous is not None:
             plugin.devices = previous.devices
         self._plugins[resource] = plugin
+        if previous is None:
+            self._write(self._names, sorted(self._plugins))
         plugin.task = asyncio.create_task(self._watch(plugin), name=f"device-plugin-{resource}")
         return self._interface.message("Empty")
 
@@ -200,18 +207,22 @@ class DeviceManager:
         plugin.devices = dict.fromkeys(plugin.devices, "Unhealthy")
         self._changed()
 
-    def _load(self) -> dict[str, dict[str, dict[str, list[str]]]]:
-        try:
-            loaded: dict[str, dict[str, dict[str, list[str]]]] = orjson.loads(self._checkpoint.read_bytes())
-        except (FileNotFoundError, orjson.JSONDecodeError):
-            return {}
-        return loaded
-
     def _save(self) -> None:
+        self._write(self._checkpoint, self._allocated)
+
+    def _write(self, path: Path, content: object) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
-        temporary = self._checkpoint.with_suffix(".new")
-        temporary.write_bytes(orjson.dumps(self._allocated))
-        temporary.replace(self._checkpoint)
+        temporary = path.with_suffix(".new")
+        temporary.write_bytes(orjson.dumps(content))
+        temporary.replace(path)
+
+
+def _read(path: Path) -> Any:
+    """What was kept in a file; None when there is none, or none that can be read."""
+    try:
+        return orjson.loads(path.read_bytes())
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        return None
 
 
 def _registration_problem(version: str, resource: str, endpoint: str) -> str:

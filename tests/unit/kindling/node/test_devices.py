@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 
 from kindling.node.devices.manager import DeviceManager
+from kindling.node.pods.container import DeviceGrant
 from kindling.node.volumes.content import ContentProblem
 from kubecore.wire import load_interface
 
@@ -85,6 +86,28 @@ async def test_devices_are_given_once_and_the_same_again(tmp_path: Path, stack: 
     again.retain({"2"})
     devices.release("1")
     assert (await devices.allocate(pod("3"), CONTAINER)).envs == {"IDS": "a"}
+
+
+async def test_after_a_restart_a_resource_counts_nothing_until_its_plugin_registers(
+    tmp_path: Path, stack: AsyncExitStack
+) -> None:
+    before, changed = await started(stack, tmp_path)
+    await Plugin().serve(stack, tmp_path / "p.sock")
+    await register(tmp_path)
+    await asyncio.wait_for(changed.wait(), 5)
+    await before.close()
+    again, changed = await started(stack, tmp_path)
+    assert again.capacity() == {RESOURCE: (0, 0)}
+    with pytest.raises(ContentProblem, match=r"plugin of example\.com/thing has not registered yet"):
+        await again.allocate(pod("1"), CONTAINER)
+    await register(tmp_path)
+    await asyncio.wait_for(changed.wait(), 5)
+    assert again.capacity() == {RESOURCE: (2, 2)}
+
+
+async def test_nothing_is_allocated_of_a_resource_that_no_plugin_offered(tmp_path: Path) -> None:
+    devices = DeviceManager(tmp_path, lambda: None)
+    assert await devices.allocate(pod("1"), CONTAINER) == DeviceGrant()
 
 
 @pytest.mark.parametrize("answers", [0, 2])
