@@ -103,7 +103,9 @@ async def serve_health(
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(registry), headers={"Content-Type": content_type})
 
-    app = web.Application()
+    # As Go's servers do, on whom clients rely that put a slash before a path which has one.
+    plain_path = web.normalize_path_middleware(append_slash=False, redirect_class=web.HTTPMovedPermanently)
+    app = web.Application(middlewares=[plain_path])
     app.router.add_get("/healthz", live)
     app.router.add_get("/livez", live)
     app.router.add_get("/readyz", ready)

@@ -161,7 +161,11 @@ class Served:
 
     def application(self) -> web.Application:
         """The web application."""
-        app = web.Application(middlewares=[self._guard], client_max_size=_MAX_BODY)
+        # As Go's servers do, on whom clients rely that put a slash before a path which has one.
+        plain_path = web.normalize_path_middleware(
+            append_slash=False, redirect_class=web.HTTPMovedPermanently
+        )
+        app = web.Application(middlewares=[plain_path, self._guard], client_max_size=_MAX_BODY)
         router = app.router
         for path, document in (
             ("/", discovery.root_paths),

@@ -61,6 +61,7 @@ async def test_health_is_served_with_every_check_named() -> None:
     async with (
         serve_health(health, 0, host="127.0.0.1", registry=registry) as port,
         ClientSession(f"http://127.0.0.1:{port}") as session,
+        ClientSession() as plain,
     ):
         async with session.get("/readyz") as response:
             assert (response.status, await response.text()) == (200, "ok")
@@ -74,6 +75,8 @@ async def test_health_is_served_with_every_check_named() -> None:
             assert response.status == 200
         async with session.get("/metrics") as response:
             assert "things_total 1.0" in await response.text()
+        async with plain.get(f"http://127.0.0.1:{port}//healthz") as response:
+            assert (response.status, response.url.path) == (200, "/healthz")
         health.add_detail("config-resource-version", lambda: "7")
         async with session.get("/healthz") as response:
             assert await response.json() == {"health": "ok", "config-resource-version": "7"}
