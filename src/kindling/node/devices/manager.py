@@ -2,8 +2,8 @@
 
 Plugins register on ``kubelet.sock``; the agent then calls each over the plugin's own socket. Allocations are
 kept on disk, so that a restarted agent does not hand out a device twice. The names of the resources are kept
-too: a resource has no devices until its plugin registers again. Extended resources that no plugin ever offered
-here were written into the node's status by an administrator; nothing is allocated for those.
+too: a resource has no devices until its plugin registers again. Extended resources that no plugin ever
+offered here were written into the node's status by an administrator; nothing is allocated for those.
 """
 
 from __future__ import annotations

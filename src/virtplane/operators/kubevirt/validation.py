@@ -25,13 +25,7 @@ from virtplane.api.kubevirt_v1.kubevirt import (
     KubeVirtSpec,
 )
 from virtplane.compute.apiserver.admission.request_schema import schema_causes, write_typed
-from virtplane.compute.apiserver.admission.response import (
-    FORBIDDEN,
-    INVALID,
-    NOT_SUPPORTED,
-    Cause,
-    Response,
-)
+from virtplane.compute.apiserver.admission.response import FORBIDDEN, INVALID, NOT_SUPPORTED, Cause, Response
 from virtplane.operators.kit.status import DEPLOYED
 
 BLOCK_UNINSTALL = "BlockUninstallIfWorkloadsExist"

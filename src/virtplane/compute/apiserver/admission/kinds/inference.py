@@ -9,11 +9,7 @@ from kubecore.json import JsonObject, get_object
 from kubecore.objects import meta
 from kubecore.objects.structs import decode
 from virtplane.api import labels, resources
-from virtplane.api.cdi_v1beta1.data_volume import (
-    DataSource,
-    DataVolumeSourceSnapshot,
-    DataVolumeSpec,
-)
+from virtplane.api.cdi_v1beta1.data_volume import DataSource, DataVolumeSourceSnapshot, DataVolumeSpec
 from virtplane.api.kubevirt_v1.vm import VirtualMachineSpec
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.compute.apiserver.admission.lookups import Lookups
@@ -127,8 +123,7 @@ async def _data_volume_spec_labels(
     if source is not None and source.snapshot is not None:
         return await _snapshot_labels(source.snapshot, namespace, lookups)
     raise InferenceError(
-        "unable to infer defaults from DataVolumeSpec as DataVolumeSource is not supported",
-        is_ignorable=True,
+        "unable to infer defaults from DataVolumeSpec as DataVolumeSource is not supported", is_ignorable=True
     )
 
 

@@ -11,11 +11,7 @@ from virtplane.api import resources
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceStatus
 from virtplane.compute.apiserver.admission.mutation.instance import default_instance
-from virtplane.compute.apiserver.admission.mutation.presets import (
-    DEPRECATION,
-    PresetConflict,
-    apply_presets,
-)
+from virtplane.compute.apiserver.admission.mutation.presets import DEPRECATION, PresetConflict, apply_presets
 from virtplane.compute.apiserver.admission.request import Request, replace
 from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, Cause, Response
 from virtplane.compute.apiserver.admission.rules import compute, disks, hotplug, networks, platform

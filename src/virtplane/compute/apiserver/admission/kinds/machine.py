@@ -14,10 +14,7 @@ from virtplane.api.instancetype_v1beta1.preference import VirtualMachinePreferen
 from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineSpec
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virtplane.compute.apiserver.admission.kinds import inference, matching
-from virtplane.compute.apiserver.admission.mutation.instance import (
-    PCI_TOPOLOGY,
-    supports_pcie_hotplug,
-)
+from virtplane.compute.apiserver.admission.mutation.instance import PCI_TOPOLOGY, supports_pcie_hotplug
 from virtplane.compute.apiserver.admission.request import Request, replace
 from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, Cause, Response
 from virtplane.compute.apiserver.admission.rules import machine as rules

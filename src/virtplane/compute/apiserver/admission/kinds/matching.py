@@ -20,13 +20,7 @@ from virtplane.api.kubevirt_v1.vm import InstancetypeMatcher, PreferenceMatcher,
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.compute.apiserver.admission.lookups import Lookups
 from virtplane.compute.apiserver.admission.request import Refused
-from virtplane.compute.apiserver.admission.response import (
-    INVALID,
-    NOT_FOUND,
-    NOT_SUPPORTED,
-    Cause,
-    Response,
-)
+from virtplane.compute.apiserver.admission.response import INVALID, NOT_FOUND, NOT_SUPPORTED, Cause, Response
 from virtplane.instancetypes import apply as application
 from virtplane.instancetypes import references
 from virtplane.instancetypes.defaults import DefaultingError, default_spec

@@ -21,13 +21,7 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.migrations_v1alpha1.policy import MigrationPolicy, MigrationPolicySpec, Selectors
 from virtplane.compute.apiserver.admission.request import Request, replace
 from virtplane.compute.apiserver.admission.request_schema import schema_causes
-from virtplane.compute.apiserver.admission.response import (
-    FORBIDDEN,
-    NOT_SUPPORTED,
-    REQUIRED,
-    Cause,
-    Response,
-)
+from virtplane.compute.apiserver.admission.response import FORBIDDEN, NOT_SUPPORTED, REQUIRED, Cause, Response
 from virtplane.compute.apiserver.admission.rules.compute import quantity
 
 KIND = "VirtualMachineInstanceMigration"
@@ -164,19 +158,11 @@ def _policy_causes(request: Request, spec: MigrationPolicySpec, old: MigrationPo
         )
     ours = spec.experimental or ExperimentalMigrationOptions()
     theirs = old.experimental or ExperimentalMigrationOptions()
+    tunes = ours.downtime_tuning not in (None, theirs.downtime_tuning)
+    detects = ours.stall_detector not in (None, theirs.stall_detector)
     for field, changed, is_on, gate in (
-        (
-            "downtimeTuning",
-            ours.downtime_tuning not in (None, theirs.downtime_tuning),
-            tuning,
-            "MigrationDowntimeTuning",
-        ),
-        (
-            "stallDetector",
-            ours.stall_detector not in (None, theirs.stall_detector),
-            stall,
-            "MigrationStallDetection",
-        ),
+        ("downtimeTuning", tunes, tuning, "MigrationDowntimeTuning"),
+        ("stallDetector", detects, stall, "MigrationStallDetection"),
     ):
         if changed and not is_on:
             yield Cause(

@@ -7,7 +7,9 @@ from typing import Any
 
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects.selectors import from_label_selector_object
+from kubecore.objects.structs import decode, encode
 from virtplane.api import labels
+from virtplane.api.meta_v1 import LabelSelector
 
 DEPRECATION = "kubevirt.io/v1 VirtualMachineInstancePresets is now deprecated and will be removed in v2."
 _API_VERSION = "kubevirt.io/v1"
@@ -39,16 +41,19 @@ def apply_presets(instance: JsonObject, presets: Sequence[JsonObject]) -> None:
     matching = [
         preset
         for preset in presets
-        if from_label_selector_object(get_object(preset, "spec", "selector")).matches(
-            get_object(own, "labels")
-        )
+        if from_label_selector_object(_selector(preset)).matches(get_object(own, "labels"))
     ]
     _check_conflicts(matching)
     domain = instance["spec"].setdefault("domain", {})
     for preset in matching:
         if _apply(domain, get_object(preset, "spec", "domain")):
             key = labels.PRESET_PREFIX + get_str(preset, "metadata", "name")
-            instance["metadata"].setdefault("annotations", {})[key] = _API_VERSION
+            metadata = instance.setdefault("metadata", {})
+            metadata.setdefault("annotations", {})[key] = _API_VERSION
+
+
+def _selector(preset: JsonObject) -> JsonObject:
+    return encode(decode(LabelSelector, get_object(preset, "spec", "selector")))
 
 
 def _apply(domain: JsonObject, given: JsonObject) -> bool:

@@ -101,11 +101,7 @@ def _kind_rules(path: str, field: str, kind: str, devices: _Devices, is_enabled:
 
 
 def _duplicates(
-    path: str,
-    field: str,
-    kind: str,
-    devices: _Devices,
-    pairs: dict[tuple[str, str], tuple[str, int]],
+    path: str, field: str, kind: str, devices: _Devices, pairs: dict[tuple[str, str], tuple[str, int]]
 ) -> Iterator[Cause]:
     for index, device in enumerate(devices):
         pair = device.claim_name or "", device.request_name or ""

@@ -229,8 +229,7 @@ def cpu_settings(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]
             )
     if cpu.max_sockets and (cpu.sockets or 0) > cpu.max_sockets:
         yield Cause(
-            "Number of sockets in CPU topology is greater than the maximum sockets allowed",
-            f"{base}.sockets",
+            "Number of sockets in CPU topology is greater than the maximum sockets allowed", f"{base}.sockets"
         )
 
 
@@ -269,10 +268,7 @@ def memory_hotplug_problem(spec: VirtualMachineInstanceSpec) -> str:
         ),
         (guest is not None and guest.value % step != 0, f"Guest memory must be {step_text} aligned"),
         (most is not None and most.value % step != 0, f"MaxGuest must be {step_text} aligned"),
-        (
-            (spec.architecture or "amd64") != "amd64",
-            "Memory hotplug is only available for x86_64 VMs",
-        ),
+        ((spec.architecture or "amd64") != "amd64", "Memory hotplug is only available for x86_64 VMs"),
         (
             guest is not None and guest.value < 1 << 30,
             "Memory hotplug is only available for VMs with at least 1Gi of guest memory",

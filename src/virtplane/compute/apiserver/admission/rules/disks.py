@@ -198,8 +198,7 @@ def _volume_of(field: str, disk: Disk, volume: Volume | None, config: ClusterCon
         return
     if target == "lun" and not is_disk_claim(volume):
         yield Cause(
-            f"{field}.lun can only be mapped to a DataVolume or PersistentVolumeClaim volume.",
-            f"{field}.lun",
+            f"{field}.lun can only be mapped to a DataVolume or PersistentVolumeClaim volume.", f"{field}.lun"
         )
     if volume.downward_metrics is not None:
         if target != "disk":

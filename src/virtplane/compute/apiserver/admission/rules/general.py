@@ -11,11 +11,7 @@ from virtplane.api.config import ClusterConfig
 from virtplane.api.core_v1 import PodDNSConfig
 from virtplane.api.kubevirt_v1.probes import Probe
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
-from virtplane.compute.apiserver.admission.response import (
-    NOT_SUPPORTED,
-    REQUIRED,
-    Cause,
-)
+from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, REQUIRED, Cause
 
 EVICTION_STRATEGIES = ("LiveMigrate", "LiveMigrateIfPossible", "None", "External")
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
@@ -46,10 +42,7 @@ def machine_type(path: str, spec: VirtualMachineInstanceSpec, config: ClusterCon
     allowed = config.emulated_machines(spec.architecture or "")
     if not any(fnmatch.fnmatchcase(wanted, pattern) for pattern in allowed):
         field = f"{path}.domain.machine.type"
-        yield Cause(
-            f"{field} is not supported: {wanted} (allowed values: [{' '.join(allowed)}])",
-            field,
-        )
+        yield Cause(f"{field} is not supported: {wanted} (allowed values: [{' '.join(allowed)}])", field)
 
 
 def start_strategy(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
@@ -142,9 +135,7 @@ def dns(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:
             return
         if not config.nameservers:
             yield Cause(
-                "must provide at least one DNS nameserver when `dnsPolicy` is None",
-                "nameservers",
-                REQUIRED,
+                "must provide at least one DNS nameserver when `dnsPolicy` is None", "nameservers", REQUIRED
             )
             return
     if config is not None:

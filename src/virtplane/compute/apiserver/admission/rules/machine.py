@@ -11,12 +11,7 @@ from virtplane.api.kubevirt_v1.vm import DataVolumeTemplateSpec, VirtualMachine,
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.api.meta_v1 import ObjectMeta
-from virtplane.compute.apiserver.admission.response import (
-    INVALID,
-    NOT_SUPPORTED,
-    REQUIRED,
-    Cause,
-)
+from virtplane.compute.apiserver.admission.response import INVALID, NOT_SUPPORTED, REQUIRED, Cause
 from virtplane.compute.apiserver.admission.rules.compute import memory_hotplug_problem
 from virtplane.compute.apiserver.admission.rules.hotplug import VM_PREFIX, new_disk
 from virtplane.compute.apiserver.admission.rules.metadata import metadata
@@ -113,8 +108,7 @@ def _data_volume(field: str, template: DataVolumeTemplateSpec | None) -> Iterato
         return
     if claim is not None and storage is not None:
         yield Cause(
-            "Duplicate storage definition, both target storage and target pvc defined",
-            f"{field}.PVC.Storage",
+            "Duplicate storage definition, both target storage and target pvc defined", f"{field}.PVC.Storage"
         )
         return
     target, source, reference = claim or storage, spec.source, spec.source_ref

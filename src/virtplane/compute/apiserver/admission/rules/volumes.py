@@ -175,10 +175,7 @@ def _propagation(
 
 
 def _source_and_method(
-    field: str,
-    own: str,
-    secret: AccessCredentialSecretSource | None,
-    methods: Sequence[ApiStruct | None],
+    field: str, own: str, secret: AccessCredentialSecretSource | None, methods: Sequence[ApiStruct | None]
 ) -> Iterator[Cause]:
     if secret is None:
         yield Cause(f"{own} must have exactly one source set", f"{field}.source")
