@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -210,7 +210,7 @@ class Reference:
     """An object that a volume's source names."""
 
     path: tuple[str, ...]
-    """Fields of the source that lead to the name."""
+    """Attributes of the source that lead to the name."""
     kind: str
     group: str = ""
     purpose: Literal["storage", "config"] = "config"
@@ -262,8 +262,8 @@ class VolumeKind:
 
 
 _CLOUD_INIT = (
-    Reference(("secretRef", "name"), "Secret"),
-    Reference(("networkDataSecretRef", "name"), "Secret"),
+    Reference(("secret_ref", "name"), "Secret"),
+    Reference(("network_data_secret_ref", "name"), "Secret"),
 )
 _ATTRIBUTES = {item.encode_name: item.name for item in structs.fields(Volume)}
 
@@ -273,7 +273,7 @@ VOLUME_KINDS: tuple[VolumeKind, ...] = (
         claim=("claim_name",),
         claim_is="disk",
         is_shared=True,
-        references=(Reference(("claimName",), "PersistentVolumeClaim", purpose="storage"),),
+        references=(Reference(("claim_name",), "PersistentVolumeClaim", purpose="storage"),),
     ),
     VolumeKind(
         "dataVolume",
@@ -295,14 +295,14 @@ VOLUME_KINDS: tuple[VolumeKind, ...] = (
         folder="secret",
         is_made_of_files=True,
         required="secretName",
-        references=(Reference(("secretName",), "Secret"),),
+        references=(Reference(("secret_name",), "Secret"),),
     ),
     VolumeKind(
         "serviceAccount",
         is_made_of_files=True,
         required="serviceAccountName",
         unique="serviceAccount volume",
-        references=(Reference(("serviceAccountName",), "ServiceAccount"),),
+        references=(Reference(("service_account_name",), "ServiceAccount"),),
     ),
     VolumeKind("cloudInitNoCloud", references=_CLOUD_INIT),
     VolumeKind("cloudInitConfigDrive", references=_CLOUD_INIT),
@@ -310,7 +310,7 @@ VOLUME_KINDS: tuple[VolumeKind, ...] = (
         "sysprep",
         folder="sysprep",
         is_made_of_files=True,
-        references=(Reference(("configMap", "name"), "ConfigMap"), Reference(("secret", "name"), "Secret")),
+        references=(Reference(("config_map", "name"), "ConfigMap"), Reference(("secret", "name"), "Secret")),
     ),
     VolumeKind("downwardAPI", folder="downwardapi", is_made_of_files=True),
     VolumeKind("downwardMetrics", unique="downwardMetric volume"),
@@ -336,9 +336,19 @@ def is_disk_claim(volume: Volume) -> bool:
 def claim_name(volume: Volume) -> str:
     """The claim behind a volume, empty when there is none."""
     kind = kind_of(volume)
-    if kind is None or not kind.claim:
-        return ""
-    found = kind.source(volume)
-    for attribute in kind.claim:
-        found = getattr(found, attribute) if found is not None else None
-    return found or ""
+    return _text_at(kind.source(volume), kind.claim) if kind is not None and kind.claim else ""
+
+
+def references(volume: Volume) -> Iterator[tuple[Reference, str]]:
+    """The objects that a volume's sources name, with their names."""
+    for kind in VOLUME_KINDS:
+        for reference in kind.references:
+            name = _text_at(kind.source(volume), reference.path)
+            if name:
+                yield reference, name
+
+
+def _text_at(source: Any, path: tuple[str, ...]) -> str:
+    for attribute in path:
+        source = getattr(source, attribute) if source is not None else None
+    return source or ""

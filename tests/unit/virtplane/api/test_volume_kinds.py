@@ -39,10 +39,10 @@ def test_every_source_of_a_volume_has_a_kind() -> None:
 def test_what_the_table_says_of_a_source_is_in_its_struct(kind: VolumeKind) -> None:
     source = _struct(kind)
     for path in (reference.path for reference in kind.references):
-        names = {item.encode_name: item.type for item in structs.fields(source)}
+        names = {item.name: item.type for item in structs.fields(source)}
         assert path[0] in names
         if len(path) > 1:
-            assert path[1] in {item.encode_name for item in structs.fields(_member(names[path[0]]))}
+            assert path[1] in {item.name for item in structs.fields(_member(names[path[0]]))}
     if kind.required:
         assert kind.required in {item.encode_name for item in structs.fields(source)}
     if kind.is_hotpluggable:

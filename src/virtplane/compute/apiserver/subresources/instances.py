@@ -276,9 +276,9 @@ class Instances:
         """The objects that the instance depends on."""
         objectgraph.require_gate((await self.settings()).gate("ObjectGraph"))
         options = await read_options(request, bodytypes.ObjectGraphOptions)
-        document = await self._document(request)
-        pods = await self.launchers(instance_of(document))
-        return web.json_response(objectgraph.of_instance(document, pods, options))
+        vmi = instance_of(await self._document(request))
+        pods = await self.launchers(vmi)
+        return web.json_response(objectgraph.of_instance(vmi, pods, options))
 
     async def cancel_evacuation(self, request: web.Request) -> web.Response:
         """Takes back the mark that the instance is to leave its node."""

@@ -13,6 +13,7 @@ from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1 import subresources as bodytypes
 from virtplane.api.kubevirt_v1 import vm_status
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.apiserver.subresources import lifecycle, memorydump, objectgraph, refusals, volumes
 from virtplane.compute.apiserver.subresources.bodies import (
@@ -254,9 +255,10 @@ class Machines:
         settings = await self._instances.settings()
         objectgraph.require_gate(settings.gate("ObjectGraph"))
         options = await read_options(request, bodytypes.ObjectGraphOptions)
-        vm = await self._machine(request)
-        vmi = await self._instance_document(vm)
-        pods = await self._instances.launchers(instance_of(vmi)) if vmi else []
+        document = await self._machine(request)
+        vmi = await self._instance(document)
+        pods = await self._instances.launchers(vmi) if vmi is not None else []
+        vm = refusals.readable(VirtualMachine, document)
         return web.json_response(objectgraph.of_machine(vm, vmi, pods, options))
 
     async def cancel_evacuation(self, request: web.Request) -> web.Response:

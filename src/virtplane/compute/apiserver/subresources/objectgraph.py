@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kubecore import errors
-from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_list
 from kubecore.objects import meta
-from kubecore.objects.selectors import from_label_selector_object
-from virtplane.api.kubevirt_v1.volumes import VOLUME_KINDS
+from kubecore.objects.selectors import SelectorError, from_label_selector_object
+from virtplane.api.kubevirt_v1.vm import InstancetypeMatcher, PreferenceMatcher, VirtualMachine
+from virtplane.api.kubevirt_v1.vm_status import InstancetypeStatusRef
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
+from virtplane.api.kubevirt_v1.volumes import references
 
 _LABEL = "kubevirt.io/dependency-type"
 
@@ -20,31 +23,37 @@ def require_gate(is_on: bool) -> None:
 
 
 def of_machine(
-    vm: JsonObject, vmi: JsonObject | None, pods: Iterable[JsonObject], options: JsonObject
+    vm: VirtualMachine,
+    vmi: VirtualMachineInstance | None,
+    pods: Iterable[JsonObject],
+    options: JsonObject,
 ) -> JsonObject:
     """The tree below a VM."""
-    children: list[JsonObject] = []
+    namespace, children = vm.metadata.namespace, list[JsonObject]()
     if vmi is not None:
-        instance = _node("kubevirt.io", "VirtualMachineInstance", meta.name(vmi), vm, "compute")
+        name = vmi.metadata.name
+        instance = _node("kubevirt.io", "VirtualMachineInstance", name, namespace, "compute")
         children.append(_with(instance, [_pod(pod) for pod in pods]))
-    for matcher, default in (("instancetype", "Instancetype"), ("preference", "Preference")):
-        children += _matcher(vm, matcher, default)
-    children += _volumes(get_object(vm, "spec", "template", "spec"), vm)
-    root = _with(_node("kubevirt.io", "VirtualMachine", meta.name(vm), vm, "compute"), children)
-    return _filtered(root, options)
+    spec, status = vm.spec, vm.observed
+    children += _matcher(spec.instancetype, status.instancetype_ref, "Instancetype", namespace)
+    children += _matcher(spec.preference, status.preference_ref, "Preference", namespace)
+    children += _volumes(spec.instance, namespace)
+    root = _node("kubevirt.io", "VirtualMachine", vm.metadata.name, namespace, "compute")
+    return _filtered(_with(root, children), options)
 
 
-def of_instance(vmi: JsonObject, pods: Iterable[JsonObject], options: JsonObject) -> JsonObject:
+def of_instance(vmi: VirtualMachineInstance, pods: Iterable[JsonObject], options: JsonObject) -> JsonObject:
     """The tree below an instance."""
-    children = [_pod(pod) for pod in pods] + _volumes(get_object(vmi, "spec"), vmi)
-    root = _with(_node("kubevirt.io", "VirtualMachineInstance", meta.name(vmi), vmi, "compute"), children)
-    return _filtered(root, options)
+    name, namespace = vmi.metadata.name, vmi.metadata.namespace
+    children = [_pod(pod) for pod in pods] + _volumes(vmi.spec, namespace)
+    root = _node("kubevirt.io", "VirtualMachineInstance", name, namespace, "compute")
+    return _filtered(_with(root, children), options)
 
 
 def _node(
-    group: str, kind: str, name: str, owner: JsonObject, dependency: str, optional: bool = False
+    group: str, kind: str, name: str, namespace: str, dependency: str, optional: bool = False
 ) -> JsonObject:
-    reference = {"apiGroup": group, "kind": kind, "name": name, "namespace": meta.namespace(owner)}
+    reference = {"apiGroup": group, "kind": kind, "name": name, "namespace": namespace}
     node: JsonObject = {"objectReference": reference, "labels": {_LABEL: dependency}}
     if optional:
         node["optional"] = True
@@ -56,54 +65,52 @@ def _with(node: JsonObject, children: list[JsonObject]) -> JsonObject:
 
 
 def _pod(pod: JsonObject) -> JsonObject:
-    return _node("", "Pod", meta.name(pod), pod, "compute")
+    return _node("", "Pod", meta.name(pod), meta.namespace(pod), "compute")
 
 
-def _matcher(vm: JsonObject, matcher: str, default: str) -> list[JsonObject]:
-    spec = get_object(vm, "spec", matcher)
-    name = get_str(spec, "name")
-    if not name:
+def _matcher(
+    matcher: InstancetypeMatcher | PreferenceMatcher | None,
+    used: InstancetypeStatusRef | None,
+    default: str,
+    namespace: str,
+) -> list[JsonObject]:
+    if matcher is None or not matcher.name:
         return []
-    kind = get_str(spec, "kind") or f"VirtualMachineCluster{default}"
-    found = _node("instancetype.kubevirt.io", kind, name, vm, "config", optional=True)
+    kind = matcher.kind or f"VirtualMachineCluster{default}"
+    found = _node("instancetype.kubevirt.io", kind, matcher.name, namespace, "config", optional=True)
     if "Cluster" in kind:
         found["objectReference"].pop("namespace")
-    revision = get_str(vm, "status", f"{matcher}Ref", "controllerRevisionRef", "name")
-    revision = revision or get_str(spec, "revisionName")
+    pinned = used.controller_revision_ref if used is not None else None
+    revision = (pinned.name if pinned is not None else None) or matcher.revision_name
     if not revision:
         return [found]
-    return [found, _node("apps", "ControllerRevision", revision, vm, "config")]
+    return [found, _node("apps", "ControllerRevision", revision, namespace, "config")]
 
 
-def _volumes(spec: JsonObject, owner: JsonObject) -> list[JsonObject]:
+def _volumes(spec: VirtualMachineInstanceSpec, namespace: str) -> list[JsonObject]:
     result: list[JsonObject] = []
-    for credential in get_list(spec, "accessCredentials"):
-        for kind in ("sshPublicKey", "userPassword"):
-            secret = get_str(credential, kind, "source", "secret", "secretName")
-            if secret:
-                result.append(_node("", "Secret", secret, owner, "config"))
-    for volume in get_list(spec, "volumes"):
-        result += [_node(*found[:3], owner, found[3]) for found in _sources(volume)]
-    for network in get_list(spec, "networks"):
-        definition = get_str(network, "multus", "networkName")
-        if definition:
+    for credential in spec.access_credentials:
+        for method in (credential.ssh_public_key, credential.user_password):
+            secret = method.source.secret if method is not None else None
+            if secret is not None and secret.secret_name:
+                result.append(_node("", "Secret", secret.secret_name, namespace, "config"))
+    for volume in spec.volumes:
+        for reference, name in references(volume):
+            result.append(_node(reference.group, reference.kind, name, namespace, reference.purpose))
+    for network in spec.networks:
+        if network.multus is not None and network.multus.network_name:
             group, kind = "k8s.cni.cncf.io", "NetworkAttachmentDefinition"
-            result.append(_node(group, kind, definition.rpartition("/")[2], owner, "network", optional=True))
+            name = network.multus.network_name.rpartition("/")[2]
+            result.append(_node(group, kind, name, namespace, "network", optional=True))
     return result
-
-
-def _sources(volume: JsonObject) -> list[tuple[str, str, str, str]]:
-    found = [
-        (reference, get_str(volume, kind.name, *reference.path))
-        for kind in VOLUME_KINDS
-        for reference in kind.references
-    ]
-    return [(reference.group, reference.kind, name, reference.purpose) for reference, name in found if name]
 
 
 def _filtered(root: JsonObject, options: JsonObject) -> JsonObject:
     selector = options.get("labelSelector")
-    wanted = from_label_selector_object(selector) if isinstance(selector, dict) else None
+    try:
+        wanted = from_label_selector_object(selector) if isinstance(selector, dict) else None
+    except SelectorError as error:
+        raise errors.bad_request(str(error)) from error
 
     def prune(node: JsonObject) -> None:
         kept = []
