@@ -103,7 +103,8 @@ def status_patch(
 ) -> list[JsonObject]:
     """Operations that make `after` (a document of `struct`) of the status `before`, field by field.
 
-    They hold at the very version of `obj` only. None where nothing changes; null and absent are the same.
+    They hold at the very version of `obj` only. None where nothing changes; null and absent are the same,
+    and so are an empty status and none: structs do not tell them apart.
     """
     old = encode(before) if before is not None else {}
     new = encode(decode(struct, after))

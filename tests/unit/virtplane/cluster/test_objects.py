@@ -44,9 +44,10 @@ def test_a_status_is_patched_field_by_field_where_it_says_something_else() -> No
 
 def test_a_first_status_is_added_as_a_whole() -> None:
     assert _operations(_vm(), {}) == []
-    assert _operations(_vm(status=None), {"ready": True}) == [
-        {"op": "add", "path": "/status", "value": {"ready": True}}
-    ]
+    for absent in (None, {}):
+        assert _operations(_vm(status=absent), {"ready": True}) == [
+            {"op": "add", "path": "/status", "value": {"ready": True}}
+        ]
 
 
 def test_conditions_always_carry_both_times() -> None:
