@@ -8,7 +8,7 @@ from tests.support.controllers import running_controllers, until
 
 from kubecore.json import JsonObject, deep_copy, get_list, get_object
 from kubecore.objects import meta
-from kubecore.resources import ResourceType
+from kubecore.resources import PODS, ResourceType
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.compute.launcherpod.inputs import Images
@@ -70,6 +70,7 @@ async def _up(api: _LateApi) -> str:
         },
     )
     await until(lambda: api.vmi() is not None and not api.waiting())
+    await until(lambda: api.list(PODS, "ns"))  # without its launcher, a running instance has failed
     vmi = deep_copy(api.vmi() or {})
     vmi["status"] = {"phase": "Running"}
     api.put(_VMIS, vmi)
