@@ -44,7 +44,8 @@ def test_a_status_is_patched_field_by_field_where_it_says_something_else() -> No
 
 def test_a_first_status_is_added_as_a_whole() -> None:
     assert _operations(_vm(), {}) == []
-    for absent in (None, {}):
+    statuses: tuple[JsonObject | None, ...] = (None, {})
+    for absent in statuses:
         assert _operations(_vm(status=absent), {"ready": True}) == [
             {"op": "add", "path": "/status", "value": {"ready": True}}
         ]
