@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from kindling.apiserver.kinds.core.pods.defaults import default_pod_spec
-from kindling.apiserver.kinds.core.pods.warnings import template_warnings
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import (
     AGE,
@@ -20,7 +19,6 @@ from kindling.apiserver.kinds.machinery.printing import (
     plain,
     since,
     template_columns,
-    template_of,
     wide,
 )
 from kindling.apiserver.kinds.machinery.rules import Rules
@@ -58,6 +56,7 @@ class JobStrategy(BuiltinStrategy):
         validation.validate_job,
         update=validation.validate_job_update,
         status=validation.validate_job_status_update,
+        warnings=validation.job_warnings,
     )
 
     def complete(self, obj: JsonObject) -> None:
@@ -92,12 +91,6 @@ class JobStrategy(BuiltinStrategy):
         if labels and not obj["metadata"].get("labels"):
             obj["metadata"]["labels"] = dict(labels)
 
-    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """Warnings about the pod template, and names that are invalid as host names of pods."""
-        before = template_of(old) if old is not None else None
-        own = validation.job_warnings(obj) if old is None else []
-        return own + template_warnings(template_of(obj), ("spec", "template"), before)
-
     def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
         """How many pods succeeded."""
         return {"status.successful": str(get_int(obj, "status", "succeeded"))}
@@ -122,7 +115,11 @@ def generate_selector(obj: JsonObject) -> None:
 class CronJobStrategy(BuiltinStrategy):
     """Jobs on a schedule."""
 
-    rules = Rules(validation.validate_new_cron_job, update=validation.validate_cron_job)
+    rules = Rules(
+        validation.validate_new_cron_job,
+        update=validation.validate_cron_job,
+        warnings=validation.cron_job_warnings,
+    )
 
     def complete(self, obj: JsonObject) -> None:
         """Set the defaults: concurrencyPolicy Allow, history limits of three successful jobs and one
@@ -134,15 +131,6 @@ class CronJobStrategy(BuiltinStrategy):
         spec.setdefault("suspend", False)
         spec.setdefault("successfulJobsHistoryLimit", 3)
         spec.setdefault("failedJobsHistoryLimit", 1)
-
-    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """Warnings about the pod template, and time zones in the schedule."""
-        found = validation.cron_job_warnings(obj) if old is None else []
-        template = get_object(obj, "spec", "jobTemplate", "spec", "template")
-        before = get_object(old, "spec", "jobTemplate", "spec", "template") if old else None
-        if before is None or before != template:
-            found += template_warnings(template, ("spec", "jobTemplate", "spec", "template"), before)
-        return found
 
 
 def _job_state(obj: JsonObject) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kindling.apiserver.kinds.core.pods.validation import validate_template
-from kindling.apiserver.kinds.core.pods.warnings import name_warning
+from kindling.apiserver.kinds.core.pods.warnings import name_warning, template_warnings
 from kindling.apiserver.kinds.machinery.checks import one_of
 from kindling.apiserver.kinds.machinery.fields import (
     Row,
@@ -23,6 +23,7 @@ from kindling.apiserver.kinds.machinery.fields import (
     spec,
     status,
 )
+from kindling.apiserver.kinds.machinery.printing import template_of
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import OMITTED, FieldError, FieldPath, invalid, not_supported, required
 from kubecore.objects.selectors import (
@@ -243,19 +244,25 @@ def _is_true(job: JsonObject, kind: str) -> bool:
     return any(item.get("type") == kind and item.get("status") == "True" for item in conditions)
 
 
-def job_warnings(job: JsonObject) -> list[str]:
-    """Names and sizes that make trouble for pods."""
-    found = name_warning(job)
+def job_warnings(job: JsonObject, old: JsonObject | None) -> Iterator[str]:
+    """Names and sizes that make trouble for pods, and those of the pod template."""
+    if old is None:
+        yield from _new_job_warnings(job)
+    before = template_of(old) if old is not None else None
+    yield from template_warnings(template_of(job), ("spec", "template"), before)
+
+
+def _new_job_warnings(job: JsonObject) -> Iterator[str]:
+    yield from name_warning(job)
     spec = get_object(job, "spec")
     if spec.get("completionMode") == "Indexed":
         completions, parallelism = spec.get("completions") or 0, spec.get("parallelism") or 0
         if completions > _MAX_INDEXED and parallelism > 10_000:
-            found.append(
+            yield (
                 "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher "
                 "than 10^4, Kubernetes might not be able to track completedIndexes when a big number of "
                 "indexes fail"
             )
-    return found
 
 
 def validate_new_cron_job(cron: JsonObject) -> Iterator[FieldError]:
@@ -318,12 +325,18 @@ def _zone_problem(zone: str) -> str:
     return ""
 
 
-def cron_job_warnings(cron: JsonObject) -> list[str]:
-    """Names that pods cannot have, and time zones in the schedule."""
-    found = name_warning(cron)
+def cron_job_warnings(cron: JsonObject, old: JsonObject | None) -> Iterator[str]:
+    """Names that pods cannot have, time zones in the schedule, and those of the pod template."""
+    if old is None:
+        yield from _new_cron_job_warnings(cron)
+    path = ("spec", "jobTemplate", "spec", "template")
+    yield from template_warnings(get_object(cron, *path), path, get_object(old, *path) if old else None)
+
+
+def _new_cron_job_warnings(cron: JsonObject) -> Iterator[str]:
+    yield from name_warning(cron)
     if "TZ" in get_str(cron, "spec", "schedule"):
-        found.append(
+        yield (
             "spec.schedule: TZ or CRON_TZ used in spec.schedule is not officially supported, see "
             "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
         )
-    return found

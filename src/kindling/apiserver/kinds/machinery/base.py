@@ -83,7 +83,7 @@ class BuiltinStrategy(Strategy):
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """See ``Rules.warnings``."""
-        return self.rules.warnings(obj, old)
+        return list(self.rules.warnings(obj, old))
 
 
 class BuiltinStatusStrategy(StatusStrategy):

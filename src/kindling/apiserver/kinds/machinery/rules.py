@@ -23,8 +23,8 @@ def _no_errors(obj: JsonObject) -> Iterable[FieldError]:
     return ()
 
 
-def _no_warnings(obj: JsonObject, old: JsonObject | None) -> list[str]:
-    return []
+def _no_warnings(obj: JsonObject, old: JsonObject | None) -> Iterable[str]:
+    return ()
 
 
 def unjudged(new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
@@ -44,7 +44,7 @@ class Rules:
     """Fields that never change, as dotted paths; their errors come after those of `update`."""
     status: Change = unjudged
     """The errors of a write of the status."""
-    warnings: Callable[[JsonObject, JsonObject | None], list[str]] = _no_warnings
+    warnings: Callable[[JsonObject, JsonObject | None], Iterable[str]] = _no_warnings
     """What clients are told about an object beside errors; the old one is None when it is new."""
 
     def changed(self, new: JsonObject, old: JsonObject) -> list[FieldError]:

@@ -251,19 +251,17 @@ validate_network_policy = spec(
 """Selectors, peers and ports."""
 
 
-def network_policy_warnings(obj: JsonObject, old: JsonObject | None) -> list[str]:
+def network_policy_warnings(obj: JsonObject, old: JsonObject | None) -> Iterator[str]:
     """Warnings about CIDR blocks with bits set beyond their prefix."""
-    found = []
     for direction, peers in (("ingress", "from"), ("egress", "to")):
         for position, rule in enumerate(get_list(obj, "spec", direction)):
             for number, peer in enumerate(get_list(rule, peers)):
                 block = get_object(peer, "ipBlock")
                 at = f"spec.{direction}[{position}].{peers}[{number}].ipBlock"
                 if block:
-                    found += _block_warning(block.get("cidr"), f"{at}.cidr")
+                    yield from _block_warning(block.get("cidr"), f"{at}.cidr")
                     for order, part in enumerate(get_list(block, "except")):
-                        found += _block_warning(part, f"{at}.except[{order}]")
-    return found
+                        yield from _block_warning(part, f"{at}.except[{order}]")
 
 
 def _block_warning(value: Any, at: str) -> list[str]:

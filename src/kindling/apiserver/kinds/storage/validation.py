@@ -89,16 +89,14 @@ def driver_warnings(obj: JsonObject, old: JsonObject | None) -> list[str]:
     ]
 
 
-def class_warnings(obj: JsonObject, old: JsonObject | None) -> list[str]:
+def class_warnings(obj: JsonObject, old: JsonObject | None) -> Iterator[str]:
     """Deprecated topology labels."""
-    found = []
     for position, term in enumerate(get_list(obj, "allowedTopologies")):
         for number, expression in enumerate(get_list(term, "matchLabelExpressions")):
             text = old_label(expression.get("key", ""))
             if text:
                 at = f"allowedTopologies[{position}].matchLabelExpressions[{number}].key"
-                found.append(f"{at}: {expression['key']} is {text}")
-    return found
+                yield f"{at}: {expression['key']} is {text}"
 
 
 def _audiences(path: FieldPath, requests: list[JsonObject]) -> Iterator[FieldError]:

@@ -199,21 +199,21 @@ class BindingStrategy(BuiltinStrategy):
     tracks_generation = False
 
 
+def _template_warnings(obj: JsonObject, old: JsonObject | None) -> list[str]:
+    return template_warnings(get_object(obj, "template"), ("template",))
+
+
 class PodTemplateStrategy(BuiltinStrategy):
     """A stored pod template."""
 
     has_status = False
-    rules = Rules(document(part("template", validate_template)))
+    rules = Rules(document(part("template", validate_template)), warnings=_template_warnings)
     allow_create_on_update = True
     returns_deleted_object = True
 
     def complete(self, obj: JsonObject) -> None:
         """The template's pod spec."""
         default_pod_spec(get_object(obj, "template").setdefault("spec", wire.empty(self.schema, "spec")))
-
-    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """The warnings of pods."""
-        return template_warnings(get_object(obj, "template"), ("template",))
 
 
 _TEMPLATE_TABLE = Table(

@@ -60,7 +60,8 @@ def pod_warnings(pod: JsonObject, old: JsonObject | None) -> list[str]:
     """Warnings about a pod; on updates only about what is new."""
     if old is not None:
         return []
-    return name_warning(pod, "in the Pod's hostname") + _warnings(pod, FieldPath(), FieldPath("spec"))
+    hostname = name_warning(pod, "in the Pod's hostname")
+    return [*hostname, *_warnings(pod, FieldPath(), FieldPath("spec"))]
 
 
 def template_warnings(template: JsonObject, path: Sequence[str], old: JsonObject | None = None) -> list[str]:
@@ -68,22 +69,21 @@ def template_warnings(template: JsonObject, path: Sequence[str], old: JsonObject
     if old is not None and old == template:
         return []
     at = FieldPath(*path)
-    return _warnings(template, at, at.child("spec"))
+    return list(_warnings(template, at, at.child("spec")))
 
 
-def _warnings(pod: JsonObject, path: FieldPath, spec_path: FieldPath) -> list[str]:
+def _warnings(pod: JsonObject, path: FieldPath, spec_path: FieldPath) -> Iterator[str]:
     spec = get_object(pod, "spec")
-    found = list(_placement(spec, spec_path))
-    found += _annotations(pod, path)
-    found += _aliases(spec, spec_path)
-    found += _volumes(get_list(spec, "volumes"), spec_path)
-    found += _containers(spec, spec_path)
+    yield from list(_placement(spec, spec_path))
+    yield from _annotations(pod, path)
+    yield from _aliases(spec, spec_path)
+    yield from _volumes(get_list(spec, "volumes"), spec_path)
+    yield from _containers(spec, spec_path)
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
-        found.append(
+        yield (
             f"{spec_path.child('terminationGracePeriodSeconds')}: must be >= 0; "
             "negative values are invalid and will be treated as 1"
         )
-    return found
 
 
 def _placement(spec: JsonObject, path: FieldPath) -> Iterator[str]:
@@ -128,49 +128,43 @@ def _term(term: JsonObject, path: FieldPath) -> Iterator[str]:
             yield f"{at}: {expression['key']} is {text}"
 
 
-def _annotations(pod: JsonObject, path: FieldPath) -> list[str]:
-    found = []
+def _annotations(pod: JsonObject, path: FieldPath) -> Iterator[str]:
     containers = {item.get("name") for field in _CONTAINER_FIELDS for item in get_list(pod, "spec", field)}
     for key in sorted(get_object(pod, "metadata", "annotations")):
         at = path.child("metadata", "annotations").key(key)
         if key in _OLD_ANNOTATIONS:
-            found.append(f"{at}: {_OLD_ANNOTATIONS[key]}")
+            yield f"{at}: {_OLD_ANNOTATIONS[key]}"
         elif key.startswith(_APPARMOR) and key.removeprefix(_APPARMOR) in containers:
-            found.append(f'{at}: deprecated since v1.30; use the "appArmorProfile" field instead')
+            yield f'{at}: deprecated since v1.30; use the "appArmorProfile" field instead'
         elif key.startswith(_SECCOMP_CONTAINER) and key.removeprefix(_SECCOMP_CONTAINER) in containers:
-            found.append(f'{at}: non-functional in v1.27+; use the "seccompProfile" field instead')
-    return found
+            yield f'{at}: non-functional in v1.27+; use the "seccompProfile" field instead'
 
 
-def _aliases(spec: JsonObject, path: FieldPath) -> list[str]:
-    found = []
+def _aliases(spec: JsonObject, path: FieldPath) -> Iterator[str]:
     for position, reference in enumerate(get_list(spec, "imagePullSecrets")):
         if not reference.get("name"):
             here = path.child("imagePullSecrets").index(position).child("name")
-            found.append(f'{here}: invalid empty name ""')
+            yield f'{here}: invalid empty name ""'
     seen: dict[str, int] = {}
     for position, alias in enumerate(get_list(spec, "hostAliases")):
         address = alias.get("ip", "")
         if address in seen:
-            found.append(
+            yield (
                 f"{path.child('hostAliases').index(position).child('ip')}: duplicate ip "
                 f"{go_quote(address)} shared with {path.child('hostAliases').index(seen[address])}"
             )
         seen.setdefault(address, position)
-    return found
 
 
-def _volumes(volumes: Sequence[JsonObject], path: FieldPath) -> list[str]:
-    found = []
+def _volumes(volumes: Sequence[JsonObject], path: FieldPath) -> Iterator[str]:
     for position, volume in enumerate(volumes):
         here = path.child("volumes").index(position)
-        found += _old_sources(volume, here)
+        yield from _old_sources(volume, here)
         if not isinstance(volume.get("projected"), dict):
             continue
         for source in get_list(volume, "projected", "sources"):
             if not any(value is not None for value in source.values()):
-                found.append(f"volume {go_quote(volume.get('name', ''))} (Projected) has no sources provided")
-    return found
+                yield f"volume {go_quote(volume.get('name', ''))} (Projected) has no sources provided"
 
 
 def _old_sources(holder: JsonObject, path: FieldPath) -> list[str]:
@@ -179,84 +173,71 @@ def _old_sources(holder: JsonObject, path: FieldPath) -> list[str]:
     ]
 
 
-def volume_warnings(volume: JsonObject, old: JsonObject | None) -> list[str]:
+def volume_warnings(volume: JsonObject, old: JsonObject | None) -> Iterator[str]:
     """Warnings about a persistent volume."""
     spec, path = get_object(volume, "spec"), FieldPath("spec")
-    found: list[str] = []
     for key, since, field in (
         ("volume.beta.kubernetes.io/storage-class", "v1.8", "storageClassName"),
         ("volume.beta.kubernetes.io/mount-options", "v1.31", "mountOptions"),
     ):
         if key in get_object(volume, "metadata", "annotations"):
-            found.append(
-                f'metadata.annotations[{key}]: deprecated since {since}; use "{field}" attribute instead'
-            )
+            yield f'metadata.annotations[{key}]: deprecated since {since}; use "{field}" attribute instead'
     if spec.get("persistentVolumeReclaimPolicy") == "Recycle":
-        found.append(
+        yield (
             f"{path.child('persistentVolumeReclaimPolicy')}: The Recycle reclaim policy is deprecated. "
             "Instead, the recommended approach is to use dynamic provisioning."
         )
     at = path.child("nodeAffinity", "required", "nodeSelectorTerms")
     for position, term in enumerate(get_list(spec, "nodeAffinity", "required", "nodeSelectorTerms")):
-        found += _term(term, at.index(position))
-    return found + _old_sources(spec, path)
+        yield from _term(term, at.index(position))
+    yield from _old_sources(spec, path)
 
 
-def _containers(spec: JsonObject, path: FieldPath) -> list[str]:
-    found: list[str] = []
+def _containers(spec: JsonObject, path: FieldPath) -> Iterator[str]:
     for field in ("initContainers", "containers"):
         for position, container in enumerate(get_list(spec, field)):
             here = path.child(field).index(position)
-            found += _resources(container, here)
-            found += _environment(container, here)
-            found += _ports(container, here)
-    return found
+            yield from _resources(container, here)
+            yield from _environment(container, here)
+            yield from _ports(container, here)
 
 
-def _resources(container: JsonObject, path: FieldPath) -> list[str]:
-    found = []
+def _resources(container: JsonObject, path: FieldPath) -> Iterator[str]:
     for field in ("limits", "requests"):
         for name in ("memory", "ephemeral-storage"):
             value = get_object(container, "resources", field).get(name)
             if value is not None and amount(value).milli_value % 1000:
                 at = path.child("resources", field).key(name)
-                found.append(
-                    f'{at}: fractional byte value "{Quantity.parse(value)}" is invalid, must be an integer'
-                )
-    return found
+                yield f'{at}: fractional byte value "{Quantity.parse(value)}" is invalid, must be an integer'
 
 
-def _environment(container: JsonObject, path: FieldPath) -> list[str]:
-    found = []
+def _environment(container: JsonObject, path: FieldPath) -> Iterator[str]:
     seen: set[str] = set()
     for position, variable in enumerate(get_list(container, "env")):
         name, value = variable.get("name", ""), variable.get("value", "")
         # A variable that refers to its own earlier value extends it.
         if name in seen and f"$({name})" not in value:
-            found.append(
+            yield (
                 f"{path.child('env').index(position)}: hides previous definition of {go_quote(name)}, "
                 "which may be dropped when using apply"
             )
         seen.add(name)
-    return found
 
 
-def _ports(container: JsonObject, path: FieldPath) -> list[str]:
-    found: list[str] = []
+def _ports(container: JsonObject, path: FieldPath) -> Iterator[str]:
     keys: list[tuple[Any, ...]] = []
     at = path.child("ports")
     for position, port in enumerate(get_list(container, "ports")):
         key = tuple(port.get(field) or "" for field in ("containerPort", "protocol", "hostIP", "hostPort"))
-        found += [
+        yield from (
             f"{at.index(position)}: duplicate port definition with {at.index(other)}"
             for other, known in enumerate(keys)
             if known == key
-        ]
+        )
         keys.append(key)
         if port.get("hostIP") and not port.get("hostPort"):
             shown = " ".join(
                 f"{name}:{port.get(name[0].lower() + name[1:]) or (0 if name.endswith('Port') else '')}"
                 for name in ("Name", "HostPort", "ContainerPort", "Protocol", "HostIP")
             )
-            found.append(f"{at.index(position)}: hostIP set without hostPort: {{{shown}}}")
-    return found
+            yield f"{at.index(position)}: hostIP set without hostPort: {{{shown}}}"

@@ -262,41 +262,39 @@ def validate_service_status(service: JsonObject, old: JsonObject) -> Iterable[Fi
     return status(part("loadBalancer", balancer))(service, old)
 
 
-def service_warnings(service: JsonObject, old: JsonObject | None) -> list[str]:
+def service_warnings(service: JsonObject, old: JsonObject | None) -> Iterator[str]:
     """Deprecated and pointless settings."""
     spec = get_object(service, "spec")
     before = get_object(old, "spec") if old else {}
     annotations = get_object(service, "metadata", "annotations")
-    found = []
     if "service.kubernetes.io/topology-aware-hints" in annotations:
-        found.append(
+        yield (
             "annotation service.kubernetes.io/topology-aware-hints is deprecated, "
             "please use service.kubernetes.io/topology-mode instead"
         )
     if spec.get("externalIPs") and spec.get("externalIPs") != before.get("externalIPs"):
-        found.append("spec.externalIPs is deprecated and may no longer be implemented in some clusters")
+        yield "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
     if spec.get("type") == "ExternalName" and spec.get("externalIPs"):
-        found.append('spec.externalIPs is ignored when spec.type is "ExternalName"')
+        yield 'spec.externalIPs is ignored when spec.type is "ExternalName"'
     if spec.get("type") != "ExternalName" and spec.get("externalName"):
-        found.append('spec.externalName is ignored when spec.type is not "ExternalName"')
+        yield 'spec.externalName is ignored when spec.type is not "ExternalName"'
     if spec.get("clusterIP") == "None":
         if spec.get("loadBalancerIP"):
-            found.append("spec.loadBalancerIP is ignored for headless services")
+            yield "spec.loadBalancerIP is ignored for headless services"
         if spec.get("externalIPs"):
-            found.append("spec.externalIPs is ignored for headless services")
+            yield "spec.externalIPs is ignored for headless services"
         if spec.get("sessionAffinity") not in (None, "None"):
-            found.append("spec.SessionAffinity is ignored for headless services")
+            yield "spec.SessionAffinity is ignored for headless services"
     if (
         spec.get("trafficDistribution") == "PreferClose"
         and before.get("trafficDistribution") != "PreferClose"
     ):
-        found.append("spec.trafficDistribution: PreferClose is deprecated; use PreferSameZone")
+        yield "spec.trafficDistribution: PreferClose is deprecated; use PreferSameZone"
     if _affinity_seconds(spec) not in (_DEFAULT_AFFINITY_SECONDS, _affinity_seconds(before)):
-        found.append(
+        yield (
             "spec.sessionAffinityConfig.clientIP.timeoutSeconds has no effect: affinity does not end with "
             "time here; clients stay with their endpoint until the service's endpoints change"
         )
-    return found
 
 
 def _affinity_seconds(spec: JsonObject) -> int:

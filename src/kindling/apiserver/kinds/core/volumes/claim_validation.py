@@ -126,20 +126,18 @@ def _size(spec: JsonObject) -> Quantity:
     return amount(get_object(spec, "resources", "requests").get("storage"))
 
 
-def claim_warnings(claim: JsonObject, old: JsonObject | None) -> list[str]:
+def claim_warnings(claim: JsonObject, old: JsonObject | None) -> Iterator[str]:
     """Warn about sizes that are not a whole number of bytes."""
-    found = []
     for field in ("requests", "limits"):
         value = get_object(claim, "spec", "resources", field).get("storage")
         if value is not None and amount(value).milli_value % 1000:
-            found.append(
+            yield (
                 f'spec.resources.{field}[storage]: fractional byte value "{value}" is invalid, '
                 "must be an integer"
             )
     annotation = "volume.beta.kubernetes.io/storage-class"
     if old is None and annotation in get_object(claim, "metadata", "annotations"):
-        found.append(
+        yield (
             f"metadata.annotations[{annotation}]: deprecated since v1.8; "
             'use "storageClassName" attribute instead'
         )
-    return found
