@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +23,7 @@ from virtplane.compute.domain.document import domain_name
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.credentials import CredentialKeeper
 from virtplane.compute.handler.decisions import Observation
+from virtplane.compute.handler.guestagent import FROZEN, THAWED
 from virtplane.compute.handler.kvm import KvmVerdict
 from virtplane.compute.handler.launcher import LauncherGone
 from virtplane.compute.handler.libvirtcalls import DomainState
@@ -102,6 +104,18 @@ class SimulatedMachine:
 
     def refresh_facts(self, vmi: VirtualMachineInstance) -> None:
         """A simulated guest has no agent."""
+
+    async def freeze(self) -> None:
+        """See Machine.freeze; simulated guests have file systems that freeze at once."""
+        self.facts = replace(self.facts, freeze_state=FROZEN)
+
+    async def thaw(self) -> None:
+        """See Machine.thaw."""
+        self.facts = replace(self.facts, freeze_state=THAWED)
+
+    async def is_frozen(self) -> bool:
+        """See Machine.is_frozen."""
+        return self.facts.freeze_state == FROZEN
 
     async def press_power_button(self) -> None:
         """See Machine.press_power_button; most guests obey after a while."""
