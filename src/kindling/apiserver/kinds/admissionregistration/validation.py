@@ -11,6 +11,7 @@ from kindling.apiserver.kinds.machinery.fields import (
     QUALIFIED,
     SUBDOMAIN,
     Check,
+    Once,
     Row,
     always,
     check_fields,
@@ -28,7 +29,7 @@ from kindling.apiserver.kinds.machinery.fields import (
 )
 from kubecore.json import JsonObject
 from kubecore.objects import names
-from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid, required
+from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required
 
 OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 REVIEW_VERSIONS = ("v1", "v1beta1")
@@ -159,7 +160,7 @@ _REINVOCATIONS = choice("IfNeeded", "Never")
 _MATCH_CONDITIONS = may(
     "matchConditions",
     fewer(MAX_CONDITIONS),
-    items(always("expression", "", _written()), must("name", QUALIFIED), unique="name"),
+    items(always("expression", "", _written()), must("name", QUALIFIED), Once("name")),
 )
 _SIDE_EFFECTS = must(
     "sideEffects", choice("None", "NoneOnDryRun"), detail="must specify one of None, NoneOnDryRun", given=True
@@ -176,10 +177,8 @@ _WEBHOOK_HEAD: tuple[Row, ...] = (
 )
 _WEBHOOK_TAIL = (part("clientConfig", _client_config), _MATCH_CONDITIONS)
 _REINVOKED = given("reinvocationPolicy", _REINVOCATIONS)
-VALIDATING_WEBHOOKS = document(may("webhooks", items(*_WEBHOOK_HEAD, *_WEBHOOK_TAIL, unique="name")))
-MUTATING_WEBHOOKS = document(
-    may("webhooks", items(*_WEBHOOK_HEAD, _REINVOKED, *_WEBHOOK_TAIL, unique="name"))
-)
+VALIDATING_WEBHOOKS = document(may("webhooks", items(*_WEBHOOK_HEAD, *_WEBHOOK_TAIL, Once("name"))))
+MUTATING_WEBHOOKS = document(may("webhooks", items(*_WEBHOOK_HEAD, _REINVOKED, *_WEBHOOK_TAIL, Once("name"))))
 
 
 def _group_version(path: FieldPath, version: str) -> Iterator[FieldError]:
@@ -215,23 +214,8 @@ def _identifier(path: FieldPath, name: str) -> Iterator[FieldError]:
         yield invalid(path, name, "must be a valid CEL identifier")
 
 
-def _variables(path: FieldPath, variables: list[JsonObject]) -> Iterator[FieldError]:
-    seen: set[str] = set()
-    for position, variable in enumerate(variables):
-        here, name = path.index(position), variable.get("name", "")
-        yield from check_fields(variable, here, must("name", _identifier, detail="name is not specified"))
-        if name in seen:
-            yield duplicate(here.child("name"), name)
-        seen.add(name)
-        yield from check_fields(variable, here, always("expression", "", _NO_EXPRESSION))
-
-
-def _resource_names(path: FieldPath, values: list[str]) -> Iterable[FieldError]:
-    return items(PATH_SEGMENT, distinct=True)(path, values)
-
-
 _NO_EXPRESSION = _written("expression is not specified")
-_NAMED_RULES = items(may("resourceNames", _resource_names), *_RULE)
+_NAMED_RULES = items(may("resourceNames", items(PATH_SEGMENT, Once())), *_RULE)
 _MATCH_RESOURCES: tuple[Row, ...] = (
     _MATCH_POLICY,
     *_SELECTORS,
@@ -243,7 +227,17 @@ _POLICY_HEAD: tuple[Row, ...] = (
     given("paramKind", must("apiVersion", _group_version), must("kind")),
     must("matchConstraints", *_MATCH_RESOURCES, must("resourceRules"), given=True),
 )
-_POLICY_TAIL = (may("variables", _variables), _MATCH_CONDITIONS)
+_POLICY_TAIL = (
+    may(
+        "variables",
+        items(
+            must("name", _identifier, detail="name is not specified"),
+            Once("name"),
+            always("expression", "", _NO_EXPRESSION),
+        ),
+    ),
+    _MATCH_CONDITIONS,
+)
 VALIDATING_POLICY = spec(
     *_POLICY_HEAD,
     _some_validation,
@@ -295,7 +289,7 @@ VALIDATING_BINDING = spec(
     *_BINDING,
     must(
         "validationActions",
-        items(choice("Audit", "Deny", "Warn"), distinct=True),
+        items(choice("Audit", "Deny", "Warn"), Once()),
         _deny_or_warn,
         detail="at least one validation action is required",
     ),

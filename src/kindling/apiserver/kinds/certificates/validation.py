@@ -7,7 +7,16 @@ import binascii
 from collections.abc import Iterator
 from typing import Any
 
-from kindling.apiserver.kinds.machinery.fields import at_least, check_fields, choice, given, items, must, spec
+from kindling.apiserver.kinds.machinery.fields import (
+    Once,
+    at_least,
+    check_fields,
+    choice,
+    given,
+    items,
+    must,
+    spec,
+)
 from kubecore.json import JsonObject, get_list
 from kubecore.objects.fields import FieldError, FieldPath, Verbatim, duplicate, forbidden, invalid
 from kubecore.objects.names import is_dns1123_label, is_dns1123_subdomain
@@ -93,7 +102,7 @@ def _request(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
 
 validate_request = spec(
     _request,
-    must("usages", items(choice(*USAGES), distinct=True)),
+    must("usages", items(choice(*USAGES), Once())),
     must("signerName", _signer),
     given("expirationSeconds", at_least(MIN_SECONDS, _TOO_SHORT)),
 )

@@ -12,8 +12,8 @@ from kindling.apiserver.kinds.machinery.fields import (
     QUALIFIED,
     SUBDOMAIN,
     Check,
+    Once,
     always,
-    check_fields,
     choice,
     document,
     fewer,
@@ -26,7 +26,7 @@ from kindling.apiserver.kinds.machinery.fields import (
 )
 from kubecore.json import JsonObject, get_list
 from kubecore.objects import names
-from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid, required, too_many
+from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required
 
 ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 MAX_ENDPOINTS = 1000
@@ -59,20 +59,8 @@ def _addresses(kind: str) -> Check:
 
 def _hints(rule: Check) -> Check:
     """A list of names that satisfy `rule`, each once, unless there are too many."""
-
-    def check(path: FieldPath, hints: list[JsonObject]) -> Iterator[FieldError]:
-        if len(hints) > MAX_HINTS:
-            yield too_many(path, len(hints), MAX_HINTS)
-            return
-        known: set[str] = set()
-        for position, hint in enumerate(hints):
-            at, name = path.index(position).child("name"), hint.get("name", "")
-            if name in known:
-                yield duplicate(at, name)
-            known.add(name)
-            yield from rule(at, name)
-
-    return check
+    named_once = items(Once("name"), always("name", "", rule))
+    return lambda path, hints: fewer(MAX_HINTS)(path, hints) or named_once(path, hints)
 
 
 def _topology(path: FieldPath, topology: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -82,20 +70,17 @@ def _topology(path: FieldPath, topology: Mapping[str, Any]) -> Iterator[FieldErr
         yield invalid(path, _ZONE, "may not be set as it is mapped to zone")
 
 
-def _ports(path: FieldPath, ports: list[JsonObject]) -> Iterator[FieldError]:
-    if len(ports) > MAX_PORTS:
-        yield too_many(path, len(ports), MAX_PORTS)
-        return
-    seen: set[str] = set()
-    for position, item in enumerate(ports):
-        here, name = path.index(position), item.get("name") or ""
-        yield from check_fields(item, here, may("name", LABEL))
-        if name in seen:
-            yield duplicate(here.child("name"), name)
-        seen.add(name)
-        yield from check_fields(
-            item, here, given("port", port), must("protocol", PROTOCOL), given("appProtocol", QUALIFIED)
-        )
+_PORTS = items(
+    may("name", LABEL),
+    Once("name"),
+    given("port", port),
+    must("protocol", PROTOCOL),
+    given("appProtocol", QUALIFIED),
+)
+
+
+def _ports(path: FieldPath, ports: list[JsonObject]) -> Iterable[FieldError]:
+    return fewer(MAX_PORTS)(path, ports) or _PORTS(path, ports)
 
 
 def validate_slice(obj: JsonObject) -> Iterable[FieldError]:

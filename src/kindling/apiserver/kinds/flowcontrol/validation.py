@@ -9,6 +9,7 @@ from kindling.apiserver.kinds.machinery.fields import (
     LABEL,
     SUBDOMAIN,
     Check,
+    Once,
     always,
     at_least,
     at_most,
@@ -17,23 +18,17 @@ from kindling.apiserver.kinds.machinery.fields import (
     choice,
     given,
     items,
+    may,
     must,
     part,
     spec,
+    status,
     within,
 )
 from kindling.apiserver.kinds.machinery.internal import internal_form
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects import names
-from kubecore.objects.fields import (
-    FieldError,
-    FieldPath,
-    duplicate,
-    forbidden,
-    invalid,
-    not_supported,
-    required,
-)
+from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
 
 _SPEC = FieldPath("spec")
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch")
@@ -160,17 +155,10 @@ def validate_flow_schema(obj: JsonObject) -> Iterator[FieldError]:
     yield from _PRECEDENCE(obj)
     yield from _only_exempt_is_first(obj)
     yield from _FLOWS(obj)
-    types: set[str] = set()
-    for position, condition in enumerate(get_list(obj, "status", "conditions")):
-        here = FieldPath("status", "conditions").index(position).child("type")
-        kind = condition.get("type", "")
-        if kind in types:
-            yield duplicate(here, kind)
-        types.add(kind)
-        if not kind:
-            yield required(here, "must not be empty")
+    yield from _CONDITIONS(obj, obj)
 
 
+_CONDITIONS = status(may("conditions", items(Once("type"), must("type", detail="must not be empty"))))
 _PRECEDENCE = spec(
     always(
         "matchingPrecedence",

@@ -139,19 +139,32 @@ def within(*rows: Row) -> Check:
     return lambda path, value: check_fields(value, path, *rows)
 
 
-def items(*rows: Row, unique: str | None = None, distinct: bool = False) -> Check:
-    """A check of each element of a list; no two may have the same field `unique` or (`distinct`) be equal."""
+@dataclass(frozen=True, slots=True)
+class Once:
+    """A row of list elements: none may have the same field `name` as one before it (or be equal, without)."""
+
+    name: str = ""
+
+    def over_a_list(self) -> Check:
+        """The check of the elements of one list, which remembers them."""
+        seen: set[Any] = set()
+
+        def check(path: FieldPath, item: Any) -> Iterator[FieldError]:
+            key = item.get(self.name) or "" if self.name else item
+            if key in seen:
+                yield duplicate(path.child(self.name) if self.name else path, key)
+            seen.add(key)
+
+        return check
+
+
+def items(*rows: Row | Once) -> Check:
+    """A check of each element of a list."""
 
     def check(path: FieldPath, values: Iterable[Any]) -> Iterator[FieldError]:
-        seen: set[Any] = set()
+        judged = [row.over_a_list() if isinstance(row, Once) else row for row in rows]
         for position, item in enumerate(values):
-            here = path.index(position)
-            yield from check_fields(item, here, *rows)
-            if unique is not None or distinct:
-                key = item if unique is None else item.get(unique, "")
-                if key in seen:
-                    yield duplicate(here if unique is None else here.child(unique), key)
-                seen.add(key)
+            yield from check_fields(item, path.index(position), *judged)
 
     return check
 
@@ -188,7 +201,7 @@ def shorter(limit: int) -> Check:
     return lambda path, value: [too_long(path, limit)] if len(value) > limit else []
 
 
-def fewer(limit: int) -> Check:
+def fewer(limit: int) -> Callable[[FieldPath, Any], list[FieldError]]:
     """A check for a list or map of at most `limit` entries."""
     return lambda path, value: [too_many(path, len(value), limit)] if len(value) > limit else []
 

@@ -10,9 +10,9 @@ from kindling.apiserver.kinds.machinery.checks import immutable, messages, one_o
 from kindling.apiserver.kinds.machinery.fields import (
     QUALIFIED,
     SUBDOMAIN,
+    Once,
     always,
     at_least,
-    check_fields,
     choice,
     document,
     fewer,
@@ -59,7 +59,7 @@ def _topologies(path: FieldPath, topologies: list[JsonObject]) -> Iterator[Field
         yield from _EXPRESSIONS(here, expressions)
 
 
-_EXPRESSIONS = items(always("key", "", QUALIFIED), must("values", items(distinct=True)), unique="key")
+_EXPRESSIONS = items(always("key", "", QUALIFIED), must("values", items(Once())), Once("key"))
 validate_class = document(
     must("provisioner", _provisioner),
     may("parameters", _parameters),
@@ -99,16 +99,6 @@ def class_warnings(obj: JsonObject, old: JsonObject | None) -> Iterator[str]:
                 yield f"{at}: {expression['key']} is {text}"
 
 
-def _audiences(path: FieldPath, requests: list[JsonObject]) -> Iterator[FieldError]:
-    known: set[str] = set()
-    for position, request in enumerate(requests):
-        at, audience = path.index(position), request.get("audience", "")
-        if audience in known:
-            yield duplicate(at.child("audience"), audience)
-        known.add(audience)
-        yield from check_fields(request, at, given("expirationSeconds", at_least(600, _TEN_MINUTES)))
-
-
 def _lifecycle_modes(path: FieldPath, modes: list[str]) -> list[FieldError]:
     return [error for mode in modes for error in one_of(path, mode, ("Ephemeral", "Persistent"))]
 
@@ -121,28 +111,13 @@ validate_driver = document(
         must("podInfoOnMount", given=True),
         must("storageCapacity", given=True),
         given("fsGroupPolicy", choice("File", "None", "ReadWriteOnceWithFSType")),
-        may("tokenRequests", _audiences),
+        may(
+            "tokenRequests", items(Once("audience"), given("expirationSeconds", at_least(600, _TEN_MINUTES)))
+        ),
         may("volumeLifecycleModes", _lifecycle_modes),
     ),
 )
 """A CSIDriver."""
-
-
-def _csi_drivers(path: FieldPath, drivers: list[JsonObject]) -> Iterator[FieldError]:
-    seen: set[str] = set()
-    for position, driver in enumerate(drivers):
-        at, name = path.index(position), driver.get("name", "")
-        yield from csi_driver_name(at.child("name"), name)
-        if name in seen:
-            yield duplicate(at.child("name"), name)
-        seen.add(name)
-        yield from check_fields(
-            driver,
-            at,
-            must("nodeID"),
-            part("allocatable", given("count", at_least(0))),
-            may("topologyKeys", _topology_keys),
-        )
 
 
 def _topology_keys(path: FieldPath, topology: list[str]) -> Iterator[FieldError]:
@@ -154,7 +129,18 @@ def _topology_keys(path: FieldPath, topology: list[str]) -> Iterator[FieldError]
         yield from QUALIFIED(path, key)
 
 
-validate_csi_node = spec(may("drivers", _csi_drivers))
+validate_csi_node = spec(
+    may(
+        "drivers",
+        items(
+            always("name", "", csi_driver_name),
+            Once("name"),
+            must("nodeID"),
+            part("allocatable", given("count", at_least(0))),
+            may("topologyKeys", _topology_keys),
+        ),
+    )
+)
 """A CSINode."""
 
 

@@ -12,11 +12,11 @@ from kindling.apiserver.kinds.core.pods.resources import (
     resource_name_problems,
 )
 from kindling.apiserver.kinds.machinery.checks import amount, messages, quantity
-from kindling.apiserver.kinds.machinery.fields import may, spec
+from kindling.apiserver.kinds.machinery.fields import Once, always, items, may, spec
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
-from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid, required
+from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required
 
 _SPEC = FieldPath("spec")
 SCOPES = (
@@ -120,22 +120,8 @@ def _limit_type(path: FieldPath, kind: str) -> list[FieldError]:
     return found
 
 
-def _limits(path: FieldPath, limits: list[JsonObject]) -> Iterator[FieldError]:
-    seen: set[str] = set()
-    for position, item in enumerate(limits):
-        here, kind = path.index(position), item.get("type", "")
-        yield from _limit_type(here.child("type"), kind)
-        if kind in seen:
-            yield duplicate(here.child("type"), kind)
-        seen.add(kind)
-        yield from _validate_limit(item, kind, here)
-
-
-validate_limit_range = spec(may("limits", _limits))
-"""Each type once; min <= defaultRequest <= default <= max."""
-
-
-def _validate_limit(item: JsonObject, kind: str, path: FieldPath) -> Iterator[FieldError]:
+def _validate_limit(path: FieldPath, item: JsonObject) -> Iterator[FieldError]:
+    kind = item.get("type", "")
     fields = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
     amounts = {field: get_object(item, field) for field in fields}
     rule = resource_name_problems if kind in ("Pod", "Container") else plain_name_problems
@@ -180,3 +166,9 @@ def _validate_order(values: dict[str, Any], name: str, path: FieldPath) -> Itera
         yield invalid(
             path.child("maxLimitRequestRatio").key(name), str(ratio), f"ratio {ratio} is less than 1"
         )
+
+
+validate_limit_range = spec(
+    may("limits", items(always("type", "", _limit_type), Once("type"), _validate_limit))
+)
+"""Each type once; min <= defaultRequest <= default <= max."""

@@ -12,6 +12,7 @@ from kindling.apiserver.kinds.machinery.fields import (
     QUALIFIED,
     SUBDOMAIN,
     Check,
+    Once,
     Row,
     absent,
     always,
@@ -164,7 +165,7 @@ def _dns(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
 
 
 def _scheduling_gates(path: FieldPath, gates: list[JsonObject]) -> Iterable[FieldError]:
-    return items(QUALIFIED, distinct=True)(path, [gate.get("name", "") for gate in gates])
+    return items(QUALIFIED, Once())(path, [gate.get("name", "") for gate in gates])
 
 
 def _operating_system(path: FieldPath, system: JsonObject) -> list[FieldError]:
