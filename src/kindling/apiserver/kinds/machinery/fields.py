@@ -72,7 +72,7 @@ def check_fields(obj: Any, path: FieldPath, *rows: Row) -> list[FieldError]:
 
 def must(name: str, *rows: Row, detail: str = "", given: bool = False) -> Field:
     """A field that must be set to something (with `given`: be there), and satisfy `rows`."""
-    return Field(name, within(*rows), required=True, detail=detail, empty_is_set=given)
+    return Field(name, within(*rows) if rows else None, required=True, detail=detail, empty_is_set=given)
 
 
 def may(name: str, *rows: Row) -> Field:

@@ -65,18 +65,14 @@ def container_rules(pod: Mapping[str, Any]) -> tuple[Row, ...]:
     """The rules of every container of a pod with this spec."""
     volumes = {volume["name"]: volume for volume in pod.get("volumes") or ()}
     return (
-        must("name", LABEL),
-        must("image"),
-        must("terminationMessagePolicy", choice("File", "FallbackToLogsOnError")),
-        may("ports", _ports),
-        may("env", items(must("name", _ENV_NAME), partial(_value_source, volumes))),
-        may("envFrom", _env_from),
+        *_IDENTITY,
+        may("env", items(_ENV, partial(_value_source, _value_sources(volumes)))),
+        _ENV_FROM,
         partial(_validate_mounts, volumes),
         partial(_validate_devices, volumes),
-        must("imagePullPolicy", choice("Always", "IfNotPresent", "Never")),
-        part("resources", validate_resources),
+        *_RESOURCES,
         may("resizePolicy", partial(_resize_policy, pod.get("restartPolicy"))),
-        given("securityContext", *_SECURITY),
+        _SECURITY,
     )
 
 
@@ -163,17 +159,20 @@ def _file_key(volumes: Volumes, path: FieldPath, reference: JsonObject) -> Itera
     yield from check_fields(reference, path, must("path", no_backsteps), must("key", _ENV_NAME))
 
 
-def _value_source(volumes: Volumes, path: FieldPath, variable: JsonObject) -> Iterator[FieldError]:
-    source, at = variable.get("valueFrom"), path.child("valueFrom")
-    if source is None:
-        return
-    sources = (
+def _value_sources(volumes: Volumes) -> tuple[Field, ...]:
+    return (
         given("fieldRef", partial(field_reference, allowed=ENV_FIELDS)),
         given("resourceFieldRef", partial(resource_reference, volume=False)),
         given("configMapKeyRef", *_CONFIG_KEYS),
         given("secretKeyRef", *_CONFIG_KEYS),
         given("fileKeyRef", partial(_file_key, volumes)),
     )
+
+
+def _value_source(sources: tuple[Field, ...], path: FieldPath, variable: JsonObject) -> Iterator[FieldError]:
+    source, at = variable.get("valueFrom"), path.child("valueFrom")
+    if source is None:
+        return
     yield from check_fields(source, at, *sources)
     count = sum(source.get(field.name) is not None for field in sources)
     if not count:
@@ -329,7 +328,19 @@ PROFILES = (
     _profile("AppArmor", "appArmorProfile", within()),
 )
 """Security profiles of pods and containers."""
-_SECURITY: tuple[Row, ...] = (
+_IDENTITY = (
+    must("name", LABEL),
+    must("image"),
+    must("terminationMessagePolicy", choice("File", "FallbackToLogsOnError")),
+    may("ports", _ports),
+)
+_ENV, _ENV_FROM = must("name", _ENV_NAME), may("envFrom", _env_from)
+_RESOURCES = (
+    must("imagePullPolicy", choice("Always", "IfNotPresent", "Never")),
+    part("resources", validate_resources),
+)
+_SECURITY = given(
+    "securityContext",
     given("runAsUser", IDENTIFIER),
     given("runAsGroup", IDENTIFIER),
     given("procMount", choice("Default", "Unmasked")),

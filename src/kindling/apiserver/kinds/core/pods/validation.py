@@ -80,13 +80,15 @@ def validate_template(path: FieldPath, template: JsonObject) -> Iterator[FieldEr
     yield from validate_annotations(
         get_object(template, "metadata", "annotations"), path.child("annotations")
     )
-    spec = part("spec", validate_pod_spec, never(_NOT_IN_TEMPLATES, "ephemeralContainers"))
-    yield from check_fields(template, path, spec)
+    yield from check_fields(template, path, _TEMPLATE_SPEC)
 
 
 def validate_pod_spec(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
     """The pod spec of a template, or of a pod that is there."""
-    return check_fields(spec, path, *_HEAD, when(_ON_HOST_NETWORK, may("containers", _WANTED_PORTS)), *_TAIL)
+    return check_fields(spec, path, *_HEAD, _TEMPLATE_PORTS, *_TAIL)
+
+
+_TEMPLATE_SPEC = part("spec", validate_pod_spec, never(_NOT_IN_TEMPLATES, "ephemeralContainers"))
 
 
 def _containers(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
@@ -122,6 +124,7 @@ def _same_port(path: FieldPath, port: JsonObject) -> Iterator[FieldError]:
 _HOST_PORTS = items(may("ports", items(_same_port)))
 """Ports of a pod on its node's network."""
 _WANTED_PORTS = items(may("ports", items(when(lambda port: port.get("hostPort"), _same_port))))
+_TEMPLATE_PORTS = when(_ON_HOST_NETWORK, may("containers", _WANTED_PORTS))
 """The same for templates, which leave the port of the host out: the pod's will be defaulted."""
 
 
