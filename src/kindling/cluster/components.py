@@ -11,7 +11,7 @@ from pathlib import Path
 from kindling.cluster import kubeconfigs, namespaces, processes
 from kindling.cluster.containerd import STREAM_PORT
 from kindling.cluster.instance import Instance
-from kubecore.runtime import set_up_logging
+from kubecore.runtime import set_up_logging, until_signalled
 
 KUBELET_PORT = 10250
 
@@ -33,7 +33,6 @@ def run_node(instance: Instance, name: str) -> None:
     # The namespaces can be entered only while the process has one thread, so modules that start threads are
     # imported afterwards.
     from kindling.node.agent import AgentSettings, NodeAgent  # noqa: PLC0415
-    from kindling.node.main import until_signalled  # noqa: PLC0415
     from kindling.node.pods.sandbox import ResolverSettings  # noqa: PLC0415
     from kindling.node.registration import NodeSettings  # noqa: PLC0415
 
@@ -68,7 +67,6 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
     from kindling.controllers import main as controllers  # noqa: PLC0415
     from kindling.controllers import token_secrets  # noqa: PLC0415
     from kindling.network.proxy import ProxyPlace, ServiceNetwork  # noqa: PLC0415
-    from kindling.node.main import until_signalled  # noqa: PLC0415
 
     set_up_logging("kindling-controllers")
     config, scheduler_config, proxy_config = (

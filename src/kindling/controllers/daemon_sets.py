@@ -8,13 +8,12 @@ from kindling.controllers import daemon_placement as placement
 from kindling.controllers import pods as pod_facts
 from kindling.controllers import revisions
 from kindling.controllers.adoption import Claimer
-from kindling.controllers.environment import Environment, owned
+from kindling.controllers.environment import Environment, own_selector, owned, soonest
 from kindling.controllers.pod_writes import PodWrites, all_of
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
-from kubecore.objects.selectors import from_label_selector_object
 from kubecore.resources import DAEMON_SETS, NODES, PODS
-from kubecore.runtime import DONE, Key, RequeueAfter, Result, key_of
+from kubecore.runtime import DONE, Key, Result, key_of
 from kubecore.runtime.informer import EventType
 from kubecore.runtime.queue import ItemBackoff
 
@@ -40,7 +39,7 @@ class DaemonSetController:
         self._controller.depend(self._nodes)
         self._controller.depend(known)
         self._nodes.add_handler(self._node_changed)
-        self._pods = owned(self._controller, manager.informer(PODS), self._sets, DAEMON_SETS.kind, _selects)
+        self._pods = owned(self._controller, manager.informer(PODS), self._sets, DAEMON_SETS.kind)
         self._writes = PodWrites(self._client, environment.recorder(NAME), self._pods.expectations)
 
     def _node_changed(self, _event: EventType, old: JsonObject | None, node: JsonObject) -> None:
@@ -57,14 +56,12 @@ class DaemonSetController:
             return DONE
         if meta.is_being_deleted(found):
             return DONE
-        may_act = await self._pods.expectations.settled(
-            key
-        )  # observe the expectations before reading the caches
-        selector = from_label_selector_object(get_object(found, "spec", "selector"))
+        # Observe the expectations before reading the caches.
+        may_act = await self._pods.expectations.settled(key)
         revision = await self._revisions.newest(found)
         digest = meta.labels(revision)[placement.HASH_LABEL]
         candidates = self._pods.of(found) + self._pods.orphans(key[0])
-        mine = await self._claimer.claim(found, selector, candidates)
+        mine = await self._claimer.claim(found, own_selector(found), candidates)
         pods: dict[str, list[JsonObject]] = {}
         for pod in mine:
             pods.setdefault(placement.target_node(pod), []).append(pod)
@@ -81,8 +78,7 @@ class DaemonSetController:
             pod_facts.seconds_until_available(pod, get_int(found, "spec", "minReadySeconds"), now)
             for pod in mine
         ]
-        remaining = [each for each in (*waits, wait) if each is not None]
-        return RequeueAfter(min(remaining)) if remaining else DONE
+        return soonest((*waits, wait))
 
     async def _act(
         self,
@@ -139,8 +135,3 @@ class DaemonSetController:
 
 def _node_view(node: JsonObject) -> tuple[object, ...]:
     return meta.labels(node), get_list(node, "spec", "taints"), get_object(node, "spec").get("unschedulable")
-
-
-def _selects(found: JsonObject, pod: JsonObject) -> bool:
-    selector = from_label_selector_object(get_object(found, "spec", "selector"))
-    return selector.matches(meta.labels(pod))

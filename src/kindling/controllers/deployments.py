@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from kindling.controllers import pods as pod_facts
 from kindling.controllers import rollout, rollout_status
 from kindling.controllers.adoption import Claimer
-from kindling.controllers.environment import OWNER_INDEX, Environment, controller_uid, owned
+from kindling.controllers.environment import OWNER_INDEX, Environment, controller_uid, own_selector, owned
 from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_int, get_object
 from kubecore.objects import meta
-from kubecore.objects.selectors import from_label_selector_object
 from kubecore.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubecore.runtime import DONE, Key, RequeueAfter, Result
 
@@ -54,7 +53,7 @@ class DeploymentController:
         controller.watch(self._deployments)
         controller.watch(self._pods, self._recreating, lambda event, _, __: event == "DELETED")
         sets = manager.informer(REPLICA_SETS)
-        self._sets = owned(controller, sets, self._deployments, DEPLOYMENTS.kind, _selects)
+        self._sets = owned(controller, sets, self._deployments, DEPLOYMENTS.kind)
 
     def _recreating(self, pod: JsonObject) -> list[Key]:
         """The deployment of a deleted pod: a Recreate deployment waits for the end of its old pods."""
@@ -70,9 +69,8 @@ class DeploymentController:
         deployment = self._deployments.get(*key)
         if deployment is None:
             return DONE
-        selector = from_label_selector_object(get_object(deployment, "spec", "selector"))
         candidates = self._sets.of(deployment) + self._sets.orphans(key[0])
-        sets = await self._claimer.claim(deployment, selector, candidates)
+        sets = await self._claimer.claim(deployment, own_selector(deployment), candidates)
         new = rollout.find_new(deployment, sets)
         old = [found for found in sets if new is None or meta.uid(found) != meta.uid(new)]
         family = Family(deployment, new, old)
@@ -287,11 +285,6 @@ class DeploymentController:
 def _comparable(status: JsonObject) -> JsonObject:
     conditions = sorted(status.get("conditions") or [], key=lambda condition: str(condition["type"]))
     return {**status, "conditions": conditions}
-
-
-def _selects(deployment: JsonObject, replica_set: JsonObject) -> bool:
-    selector = from_label_selector_object(get_object(deployment, "spec", "selector"))
-    return selector.matches(meta.labels(replica_set))
 
 
 def _new_set(deployment: JsonObject, sets: Sequence[JsonObject], newest: int) -> JsonObject:

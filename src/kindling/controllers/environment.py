@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from kubecore.client import Client
-from kubecore.json import JsonObject
+from kubecore.json import JsonObject, get_object
+from kubecore.objects.selectors import LabelSelector, from_label_selector_object
 from kubecore.resources import ResourceType
 from kubecore.runtime import (
+    DONE,
     Controller,
-    ControllerMetrics,
     EventRecorder,
     Expectations,
     Informer,
     Manager,
+    RequeueAfter,
+    Result,
     key_of,
 )
 from kubecore.runtime.controller import Reconcile
@@ -49,7 +52,6 @@ class Environment:
     root_ca: str = ""
     sign_token: Callable[[JsonObject, JsonObject], str] | None = None
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
-    metrics: ControllerMetrics | None = None
     control_planes: frozenset[str] = frozenset()
     deletion_listeners: list[Callable[[ResourceType, str], None]] = field(default_factory=list)
     """Told of every deleted object of any kind: its resource and namespace. The garbage collector, which
@@ -71,7 +73,7 @@ class Environment:
 
     def controller(self, name: str, reconcile: Reconcile, workers: int = 2) -> Controller:
         """A new controller that runs with the manager."""
-        controller = Controller(name, reconcile, workers, metrics=self.metrics)
+        controller = Controller(name, reconcile, workers)
         self.manager.add(controller)
         return controller
 
@@ -92,12 +94,23 @@ class Owned:
         return [obj for obj in self.informer.list(namespace) if not controller_uid(obj)]
 
 
+def own_selector(owner: JsonObject) -> LabelSelector:
+    """The labels of what belongs to a workload."""
+    return from_label_selector_object(get_object(owner, "spec", "selector"))
+
+
+def soonest(waits: Iterable[float | None]) -> Result:
+    """Look again after the shortest of these times; None is none."""
+    remaining = [wait for wait in waits if wait is not None]
+    return RequeueAfter(min(remaining)) if remaining else DONE
+
+
 def owned(
     controller: Controller,
     informer: Informer,
     owners: Informer,
     kind: str,
-    selects: Callable[[JsonObject, JsonObject], bool],
+    selector_of: Callable[[JsonObject], LabelSelector] = own_selector,
 ) -> Owned:
     """The objects of `informer` that are controlled by objects of `kind`, the cache of which is `owners`.
 
@@ -116,7 +129,8 @@ def owned(
         if controller_uid(obj):
             return owner_keys(obj)
         namespace = obj["metadata"].get("namespace", "")
-        return [key_of(owner) for owner in owners.list(namespace) if selects(owner, obj)]
+        labels = obj["metadata"].get("labels") or {}
+        return [key_of(owner) for owner in owners.list(namespace) if selector_of(owner).matches(labels)]
 
     informer.add_index(OWNER_INDEX, controller_uid)
     expectations = Expectations(controller, informer, owner_keys)

@@ -7,12 +7,11 @@ import asyncio
 from kindling.controllers import job_plan
 from kindling.controllers import pods as pod_facts
 from kindling.controllers.adoption import Claimer
-from kindling.controllers.environment import Environment, owned
+from kindling.controllers.environment import Environment, own_selector, owned
 from kindling.controllers.pod_writes import all_of
 from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_int, get_object, get_str
 from kubecore.objects import meta
-from kubecore.objects.selectors import from_label_selector_object
 from kubecore.objects.times import format_time, parse_time
 from kubecore.patch.guarded import guarded_patch
 from kubecore.resources import JOBS, PODS
@@ -37,7 +36,7 @@ class JobController:
         """Pods that were counted and freed a moment ago, which the cache still shows as not."""
         controller = environment.controller(NAME, self.reconcile, workers=5)
         controller.watch(self._jobs)
-        self._pods = owned(controller, self._pod_cache, self._jobs, JOBS.kind, _selects)
+        self._pods = owned(controller, self._pod_cache, self._jobs, JOBS.kind)
         orphans = environment.controller("job-orphan-pods", self.free)
         orphans.watch(
             self._pod_cache,
@@ -59,9 +58,8 @@ class JobController:
             return DONE
         if not await self._pods.expectations.settled(key):
             return DONE
-        selector = from_label_selector_object(get_object(job, "spec", "selector"))
         candidates = self._pods.of(job) + self._pods.orphans(key[0])
-        pods = await self._claimer.claim(job, selector, candidates)
+        pods = await self._claimer.claim(job, own_selector(job), candidates)
         if job_plan.is_over(job):
             await self._free_all(pods)
             return DONE
@@ -293,8 +291,3 @@ class JobController:
 
 def _is_tracked(pod: JsonObject) -> bool:
     return job_plan.TRACKING_FINALIZER in meta.finalizers(pod)
-
-
-def _selects(job: JsonObject, pod: JsonObject) -> bool:
-    selector = from_label_selector_object(get_object(job, "spec", "selector"))
-    return selector.matches(meta.labels(pod))

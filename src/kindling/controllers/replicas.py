@@ -10,15 +10,15 @@ from datetime import datetime
 
 from kindling.controllers import pods as pod_facts
 from kindling.controllers.adoption import Claimer
-from kindling.controllers.environment import Environment, owned
+from kindling.controllers.environment import Environment, own_selector, owned, soonest
 from kindling.controllers.pod_writes import PodWrites, all_of
 from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_int, get_object
 from kubecore.objects import meta
-from kubecore.objects.selectors import LabelSelector, from_label_selector_object, label_selector_of_map
+from kubecore.objects.selectors import LabelSelector, label_selector_of_map
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, ResourceType
-from kubecore.runtime import DONE, Key, RequeueAfter, Result
+from kubecore.runtime import DONE, Key, Result
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class ReplicaController:
             pods,
             self._owners,
             resource.kind,
-            lambda owner, pod: selector_of(owner).matches(meta.labels(pod)),
+            selector_of,
         )
         self._writes = PodWrites(self._client, environment.recorder(name), self._pods.expectations)
 
@@ -210,8 +210,7 @@ class ReplicaController:
     def _next_look(self, owner: JsonObject, active: list[JsonObject], now: datetime) -> Result:
         min_ready = get_int(owner, "spec", "minReadySeconds")
         waits = [pod_facts.seconds_until_available(pod, min_ready, now) for pod in active]
-        remaining = [wait for wait in waits if wait is not None]
-        return RequeueAfter(min(remaining)) if remaining else DONE
+        return soonest(waits)
 
 
 def replica_sets(environment: Environment) -> None:
@@ -220,7 +219,7 @@ def replica_sets(environment: Environment) -> None:
         environment,
         "replicaset-controller",
         REPLICA_SETS,
-        lambda owner: from_label_selector_object(get_object(owner, "spec", "selector")),
+        own_selector,
         counts_terminating=True,
     )
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from kindling.controllers import pods as pod_facts
 from kindling.controllers import revisions, stateful_plan
 from kindling.controllers.adoption import Claimer
-from kindling.controllers.environment import Environment, owned
+from kindling.controllers.environment import Environment, own_selector, owned, soonest
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
-from kubecore.objects.selectors import from_label_selector_object
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
-from kubecore.runtime import DONE, Key, RequeueAfter, Result
+from kubecore.runtime import DONE, Key, Result
 
 NAME = "statefulset-controller"
 
@@ -35,7 +34,7 @@ class StatefulSetController:
         controller.watch(self._sets)
         controller.depend(self._claims)
         controller.depend(self._known)
-        self._pods = owned(controller, manager.informer(PODS), self._sets, STATEFUL_SETS.kind, _selects)
+        self._pods = owned(controller, manager.informer(PODS), self._sets, STATEFUL_SETS.kind)
 
     async def reconcile(self, key: Key) -> Result:
         """Sync one stateful set."""
@@ -45,13 +44,12 @@ class StatefulSetController:
             return DONE
         if not await self._pods.expectations.settled(key):
             return DONE
-        selector = from_label_selector_object(get_object(owner, "spec", "selector"))
         candidates = [
             pod
             for pod in self._pods.of(owner) + self._pods.orphans(key[0])
             if stateful_plan.ordinal(owner, pod) >= 0
         ]
-        pods = await self._claimer.claim(owner, selector, candidates)
+        pods = await self._claimer.claim(owner, own_selector(owner), candidates)
         update = await self._revisions.newest(owner)
         current = self._current_revision(owner, update)
         now = self._environment.clock()
@@ -68,8 +66,7 @@ class StatefulSetController:
         await self._clean_up(owner, {meta.name(current), meta.name(update)}, pods)
         min_ready = get_int(owner, "spec", "minReadySeconds")
         waits = [pod_facts.seconds_until_available(pod, min_ready, now) for pod in pods]
-        remaining = [wait for wait in waits if wait is not None]
-        return RequeueAfter(min(remaining)) if remaining else DONE
+        return soonest(waits)
 
     def _current_revision(self, owner: JsonObject, update: JsonObject) -> JsonObject:
         name = get_str(owner, "status", "currentRevision")
@@ -157,8 +154,3 @@ class StatefulSetController:
 
 def _plain_reference(obj: JsonObject, api_version: str, kind: str) -> JsonObject:
     return {"apiVersion": api_version, "kind": kind, "name": meta.name(obj), "uid": meta.uid(obj)}
-
-
-def _selects(owner: JsonObject, pod: JsonObject) -> bool:
-    selector = from_label_selector_object(get_object(owner, "spec", "selector"))
-    return selector.matches(meta.labels(pod)) and stateful_plan.ordinal(owner, pod) >= 0

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from kindling.node.images.references import normalize
 from kindling.node.pods.pleg import Pleg
-from kindling.node.runtime.interface import Container, ContainerState, Image, Runtime, RuntimeFailure
+from kindling.node.runtime.containerd import Containerd
+from kindling.node.runtime.interface import Container, ContainerState, Image, RuntimeFailure
 from kindling.node.runtime.shims import LostShims
 from kindling.node.server.logs import rotate
 
@@ -30,7 +31,7 @@ class Housekeeping:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: Containerd,
         pleg: Pleg,
         sweep: Callable[[], Awaitable[None]],
         lost_shims: LostShims,

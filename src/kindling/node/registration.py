@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kindling.node.runtime.interface import Runtime, RuntimeFailure
+from kindling.node.runtime.containerd import Containerd
+from kindling.node.runtime.interface import RuntimeFailure
 from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
@@ -115,7 +116,7 @@ class NodeRegistration:
     def __init__(
         self,
         client: Client,
-        runtime: Runtime,
+        runtime: Containerd,
         settings: NodeSettings,
         extended: Callable[[], Mapping[str, tuple[int, int]]],
         registered: Callable[[], object],

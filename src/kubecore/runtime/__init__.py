@@ -5,11 +5,17 @@ asyncio, in one thread.
 """
 
 from kubecore.logs import set_up_logging
-from kubecore.runtime.component import CannotRun, Component, ComponentEnded, Context, run_components
+from kubecore.runtime.component import (
+    CannotRun,
+    Component,
+    ComponentEnded,
+    Context,
+    run_components,
+    until_signalled,
+)
 from kubecore.runtime.controller import (
     DONE,
     Controller,
-    ControllerMetrics,
     Done,
     RequeueAfter,
     Result,
@@ -31,7 +37,6 @@ __all__ = [
     "ComponentEnded",
     "Context",
     "Controller",
-    "ControllerMetrics",
     "Done",
     "EventKind",
     "EventRecorder",
@@ -51,4 +56,5 @@ __all__ = [
     "run_components",
     "serve_health",
     "set_up_logging",
+    "until_signalled",
 ]

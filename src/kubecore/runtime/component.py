@@ -7,7 +7,9 @@ client that `Context.client` gives for its name.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,6 +17,8 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from kubecore.client import Client
 from kubecore.runtime.health import Health
+
+logger = logging.getLogger(__name__)
 
 ClientFactory = Callable[[str], Client]
 """Gives the client of a component by the component's name. The context closes it."""
@@ -82,3 +86,15 @@ async def run_components(components: Sequence[Component], context: Context) -> N
 async def _run(component: Component, context: Context) -> None:
     await component.run(context)
     raise ComponentEnded(f"{component.name} ended")
+
+
+async def until_signalled(run: Callable[[], Awaitable[None]]) -> None:
+    """Run until SIGTERM or SIGINT, then cancel and wait for an orderly end."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(run())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        logger.info("stopping")

@@ -1,8 +1,7 @@
 """Controllers: keys in, one of three results out.
 
 A reconciler is level-triggered: it looks at the state of the object, not at what changed. It ends with
-`DONE`, with `RequeueAfter(seconds)`, or by an exception; only this module retries, backs off, logs and
-measures.
+`DONE`, with `RequeueAfter(seconds)`, or by an exception; only this module retries, backs off and logs.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
-
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from kubecore.client import ConnectionFailed
 from kubecore.errors import StatusError, is_lost_race, is_namespace_terminating
@@ -49,28 +46,6 @@ def own_key(obj: JsonObject | TypedObject) -> Iterable[Key]:
     return (key_of(obj),)
 
 
-class ControllerMetrics:
-    """What every controller measures, under controller-runtime's and client-go's names."""
-
-    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        self.reconciles = Counter(
-            "controller_runtime_reconcile",
-            "Total number of reconciliations per controller",
-            ["controller", "result"],
-            registry=registry,
-        )
-        self.seconds = Histogram(
-            "controller_runtime_reconcile_time_seconds",
-            "Length of time per reconciliation per controller",
-            ["controller"],
-            registry=registry,
-        )
-        self.depth = Gauge("workqueue_depth", "Current depth of workqueue", ["name"], registry=registry)
-        self.retries = Counter(
-            "workqueue_retries", "Total number of retries handled by workqueue", ["name"], registry=registry
-        )
-
-
 class Controller:
     """Calls `reconcile` for the keys from the watched informers, one call at a time per key."""
 
@@ -80,13 +55,11 @@ class Controller:
         reconcile: Reconcile,
         workers: int = 1,
         *,
-        metrics: ControllerMetrics | None = None,
         max_delay: float = 1000.0,
     ) -> None:
         self.name = name
         self._reconcile = reconcile
         self._workers = workers
-        self._metrics = metrics
         self._max_delay = max_delay
         self._queue: WorkQueue[Key] | None = None
         self._informers: list[Informer[Any]] = []
@@ -175,16 +148,13 @@ class Controller:
                 queue.done(key)
 
     async def _process(self, queue: WorkQueue[Key], key: Key) -> None:
-        started = asyncio.get_running_loop().time()
         result: Result | None = None
-        outcome = "error"
         try:
             result = await self._reconcile(key)
-            outcome = "success" if isinstance(result, Done) else "requeue_after"
         except StatusError as error:
             if is_namespace_terminating(error):
                 # Nothing can be created in a terminating namespace; deletions enqueue their keys again.
-                result, outcome = DONE, "success"
+                result = DONE
             # A concurrent write: the retry will find it in the cache.
             is_expected = result is not None or error.code == 409 or is_lost_race(error)
             level = logging.DEBUG if is_expected else logging.WARNING
@@ -199,12 +169,6 @@ class Controller:
             queue.forget(key)
             if isinstance(result, RequeueAfter):
                 queue.add_after(key, result.seconds)
-        if self._metrics is not None:
-            self._metrics.reconciles.labels(self.name, outcome).inc()
-            self._metrics.seconds.labels(self.name).observe(asyncio.get_running_loop().time() - started)
-            self._metrics.depth.labels(self.name).set(len(queue))
-            if result is None:
-                self._metrics.retries.labels(self.name).inc()
 
 
 def _text(key: Key) -> str:

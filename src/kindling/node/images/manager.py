@@ -17,7 +17,8 @@ import orjson
 from kindling.node.backoff import Backoff
 from kindling.node.images import host_image, references
 from kindling.node.images.references import normalize
-from kindling.node.runtime.interface import Image, Runtime, RuntimeFailure
+from kindling.node.runtime.containerd import Containerd
+from kindling.node.runtime.interface import Image, RuntimeFailure
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects.fields import go_quote
 
@@ -60,7 +61,7 @@ class Wanted:
 class ImageManager:
     """Images of one node. Reasons, events and messages are a kubelet's."""
 
-    def __init__(self, runtime: Runtime, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, runtime: Containerd, clock: Callable[[], float] = time.time) -> None:
         self._runtime = runtime
         self._clock = clock
         self._backoff = Backoff()

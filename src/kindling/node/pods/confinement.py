@@ -12,7 +12,8 @@ from collections.abc import Iterable
 
 from kindling.network import nftables, pod_filter
 from kindling.node.pods import cgroups, identity, resources
-from kindling.node.runtime.interface import Runtime, RuntimeFailure, Sandbox
+from kindling.node.runtime.containerd import Containerd
+from kindling.node.runtime.interface import RuntimeFailure, Sandbox
 from kubecore.json import JsonObject, get_bool, get_str
 
 _log = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ _log = logging.getLogger(__name__)
 class Confinement:
     """Restricts the sandboxes of one node; each pod has `max_processes` processes, threads included."""
 
-    def __init__(self, runtime: Runtime, cgroup_root: str, max_processes: int) -> None:
+    def __init__(self, runtime: Containerd, cgroup_root: str, max_processes: int) -> None:
         self._runtime = runtime
         self._cgroup_root = cgroup_root
         self._max_processes = max_processes

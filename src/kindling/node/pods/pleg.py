@@ -16,7 +16,8 @@ from typing import TypeVar
 from kindling.node.files import read_end
 from kindling.node.pods import identity
 from kindling.node.pods.runtime_status import PodRuntimeStatus
-from kindling.node.runtime.interface import Container, ContainerState, Runtime, RuntimeFailure, Sandbox
+from kindling.node.runtime.containerd import Containerd
+from kindling.node.runtime.interface import Container, ContainerState, RuntimeFailure, Sandbox
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ _FALLBACK_WINDOW = 16 * 1024 + _FALLBACK_BYTES + 64 * (_FALLBACK_LINES + 1)
 class Pleg:
     """The runtime status of every pod, by uid. `changed` is called with the uid of each pod that changed."""
 
-    def __init__(self, runtime: Runtime, changed: Callable[[str], None]) -> None:
+    def __init__(self, runtime: Containerd, changed: Callable[[str], None]) -> None:
         self._runtime = runtime
         self._changed = changed
         self._pods: dict[str, PodRuntimeStatus] = {}

@@ -11,7 +11,7 @@ from kindling.node.pods.starter import ContainerStarter
 from kindling.node.pods.status_manager import StatusManager
 from kindling.node.pods.stopper import PodStopper
 from kindling.node.probes.manager import ProbeManager
-from kindling.node.runtime.interface import Runtime
+from kindling.node.runtime.containerd import Containerd
 from kindling.node.volumes.manager import VolumeManager
 from kubecore.json import JsonObject
 from kubecore.runtime import EventRecorder
@@ -21,7 +21,7 @@ from kubecore.runtime import EventRecorder
 class PodServices:
     """What all workers use."""
 
-    runtime: Runtime
+    runtime: Containerd
     pleg: Pleg
     status_manager: StatusManager
     volumes: VolumeManager

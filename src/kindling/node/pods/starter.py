@@ -20,7 +20,8 @@ from kindling.node.pods.environment import ConfigProblem, EnvironmentContext, So
 from kindling.node.pods.runtime_status import PodRuntimeStatus, Waiting
 from kindling.node.pods.security import SecurityProblem
 from kindling.node.probes.handlers import Target, handler_of, perform
-from kindling.node.runtime.interface import Container, ContainerState, Image, Runtime, RuntimeFailure
+from kindling.node.runtime.containerd import Containerd
+from kindling.node.runtime.interface import Container, ContainerState, Image, RuntimeFailure
 from kindling.node.volumes.content import ContentProblem
 from kindling.node.volumes.manager import Prepared, VolumeManager, VolumeProblem
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
@@ -77,7 +78,7 @@ class PodSession:
 class StarterServices:
     """What starting containers needs from the rest of the node."""
 
-    runtime: Runtime
+    runtime: Containerd
     images: ImageManager
     volumes: VolumeManager
     record_event: Callable[[JsonObject, str, str, str, str], None]

@@ -13,7 +13,8 @@ from kindling.node.pods import identity
 from kindling.node.pods.container import find_container, is_restartable
 from kindling.node.pods.runtime_status import PodRuntimeStatus
 from kindling.node.probes.handlers import Target, handler_of, perform
-from kindling.node.runtime.interface import Container, ContainerState, Runtime
+from kindling.node.runtime.containerd import Containerd
+from kindling.node.runtime.interface import Container, ContainerState
 from kindling.node.threads import in_thread
 from kubecore.json import JsonObject, get_list, get_str
 
@@ -26,7 +27,7 @@ RecordEvent = Callable[[JsonObject, str, str, str, str], None]
 class PodStopper:
     """Stops and removes containers and sandboxes."""
 
-    def __init__(self, runtime: Runtime, record_event: RecordEvent) -> None:
+    def __init__(self, runtime: Containerd, record_event: RecordEvent) -> None:
         self._runtime = runtime
         self._record_event = record_event
 

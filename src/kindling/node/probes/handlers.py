@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import aiohttp
 from yarl import URL
 
-from kindling.node.runtime.interface import Runtime, RuntimeFailure
+from kindling.node.runtime.containerd import Containerd
+from kindling.node.runtime.interface import RuntimeFailure
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.wire import build_interface
 
@@ -49,7 +50,7 @@ class Outcome:
     output: str = ""
 
 
-async def perform(runtime: Runtime, action: JsonObject, target: Target, timeout_seconds: int) -> Outcome:
+async def perform(runtime: Containerd, action: JsonObject, target: Target, timeout_seconds: int) -> Outcome:
     """Run the handler in `action` (exec, httpGet, tcpSocket, grpc or sleep).
 
     At most 10 KiB of the answer are kept, whatever the container sends.
@@ -78,7 +79,7 @@ def resolve_port(port: object, container: JsonObject) -> int | None:
     return int(port) if isinstance(port, str) and port.isdigit() else None
 
 
-async def _exec(runtime: Runtime, action: JsonObject, target: Target, timeout_seconds: int) -> Outcome:
+async def _exec(runtime: Containerd, action: JsonObject, target: Target, timeout_seconds: int) -> Outcome:
     command = get_list(action, "command")
     try:
         done = await runtime.exec_sync(target.container_id, command, timeout_seconds)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from kindling.node.pods.runtime_status import ProbeResult, ProbeResults
 from kindling.node.probes.handlers import Outcome, Target, perform
-from kindling.node.runtime.interface import Runtime
+from kindling.node.runtime.containerd import Containerd
 from kubecore.json import JsonObject, get_int, get_object, get_str
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class _Watched:
 class ProbeManager:
     """Probes of all containers of a node, keyed by container id."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Containerd) -> None:
         self._runtime = runtime
         self._watched: dict[str, _Watched] = {}
 

@@ -105,10 +105,9 @@ class Containerd:
         answer = await self._call("PodSandboxStatus", {"pod_sandbox_id": sandbox_id, "verbose": True})
         return orjson.loads(answer.info.get("info") or "{}").get("cniResult")
 
-    async def list_sandboxes(self, labels: Mapping[str, str] | None = None) -> list[Sandbox]:
-        """Sandboxes carrying `labels`."""
-        request = {"filter": {"label_selector": dict(labels)}} if labels else {}
-        return [_sandbox(item) for item in (await self._call("ListPodSandbox", request)).items]
+    async def list_sandboxes(self) -> list[Sandbox]:
+        """All sandboxes, without addresses."""
+        return [_sandbox(item) for item in (await self._call("ListPodSandbox")).items]
 
     async def create_container(
         self, sandbox_id: str, config: Mapping[str, Any], sandbox_config: Mapping[str, Any]
@@ -130,9 +129,8 @@ class Containerd:
         """Remove a container; a missing one counts as removed."""
         await self._tolerant("RemoveContainer", {"container_id": container_id})
 
-    async def list_containers(self, labels: Mapping[str, str] | None = None) -> list[Container]:
-        """Containers carrying `labels`."""
-        request = {"filter": {"label_selector": dict(labels)}} if labels else {}
+    async def list_containers(self) -> list[Container]:
+        """All containers, without start, finish and exit."""
         return [
             Container(
                 id=item.id,
@@ -146,7 +144,7 @@ class Containerd:
                 image=item.image.image,
                 image_ref=item.image_ref,
             )
-            for item in (await self._call("ListContainers", request)).containers
+            for item in (await self._call("ListContainers")).containers
         ]
 
     async def container_status(self, container_id: str) -> Container:
@@ -196,10 +194,9 @@ class Containerd:
         """Reopen the container's log file."""
         await self._call("ReopenContainerLog", {"container_id": container_id})
 
-    async def container_stats(self, container_id: str = "") -> list[dict[str, Any]]:
-        """CRI's statistics."""
-        request = {"filter": {"id": container_id}} if container_id else {}
-        return [to_plain(item) for item in (await self._call("ListContainerStats", request)).stats]
+    async def container_stats(self) -> list[dict[str, Any]]:
+        """CRI's statistics of all containers."""
+        return [to_plain(item) for item in (await self._call("ListContainerStats")).stats]
 
     async def list_images(self) -> list[Image]:
         """All images."""

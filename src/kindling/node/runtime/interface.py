@@ -1,15 +1,15 @@
-"""The contract between the node agent and whatever runs containers, in the shape of CRI v1.
+"""What the runtime says about containers, sandboxes and images, in the shape of CRI v1.
 
-Configurations are plain documents with CRI's field names (``PodSandboxConfig``, ``ContainerConfig``), since
-they are rendered by pure functions and compared in tests; what comes back is typed.
+Configurations go there as plain documents with CRI's field names (``PodSandboxConfig``,
+``ContainerConfig``), since they are rendered by pure functions and compared in tests; what comes back is
+typed.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
 
 from kubecore.wire import rpc_text
 
@@ -99,84 +99,3 @@ class ExecResult:
     exit_code: int
     stdout: bytes
     stderr: bytes
-
-
-class Runtime(Protocol):
-    """What the node agent asks of a runtime. Every method may raise RuntimeFailure."""
-
-    async def version(self) -> tuple[str, str]:
-        """Name and version."""
-
-    async def not_ready_reasons(self) -> list[str]:
-        """Messages of the conditions that keep the runtime from running pods; empty when ready."""
-
-    async def run_sandbox(self, config: Mapping[str, Any]) -> str:
-        """Create and start a sandbox; its id."""
-
-    async def stop_sandbox(self, sandbox_id: str) -> None:
-        """Stop all containers and the network of a sandbox. Stopping twice is fine."""
-
-    async def remove_sandbox(self, sandbox_id: str) -> None:
-        """Remove a sandbox and its containers."""
-
-    async def sandbox_status(self, sandbox_id: str) -> Sandbox:
-        """The sandbox with its addresses."""
-
-    async def sandbox_network(self, sandbox_id: str) -> Any:
-        """The CNI result of a sandbox as a document; None without a network of its own."""
-
-    async def list_sandboxes(self, labels: Mapping[str, str] | None = None) -> list[Sandbox]:
-        """Sandboxes carrying `labels`, without addresses."""
-
-    async def create_container(
-        self, sandbox_id: str, config: Mapping[str, Any], sandbox_config: Mapping[str, Any]
-    ) -> str:
-        """Create a container; its id."""
-
-    async def start_container(self, container_id: str) -> None:
-        """Start a created container."""
-
-    async def stop_container(self, container_id: str, timeout_seconds: int) -> None:
-        """Send the stop signal, kill after `timeout_seconds`."""
-
-    async def remove_container(self, container_id: str) -> None:
-        """Remove a container; a running one is killed."""
-
-    async def list_containers(self, labels: Mapping[str, str] | None = None) -> list[Container]:
-        """Containers carrying `labels`, without start, finish and exit."""
-
-    async def container_status(self, container_id: str) -> Container:
-        """Everything about one container."""
-
-    async def exec_sync(self, container_id: str, command: Sequence[str], timeout_seconds: int) -> ExecResult:
-        """Run a command; a DEADLINE_EXCEEDED failure when it took longer."""
-
-    async def exec_url(self, container_id: str, command: Sequence[str], streams: Mapping[str, bool]) -> str:
-        """The URL of a prepared exec; `streams` has tty, stdin, stdout, stderr."""
-
-    async def attach_url(self, container_id: str, streams: Mapping[str, bool]) -> str:
-        """The URL of a prepared attach."""
-
-    async def port_forward_url(self, sandbox_id: str, ports: Sequence[int]) -> str:
-        """The URL of a prepared port-forward."""
-
-    async def reopen_log(self, container_id: str) -> None:
-        """Open the log file anew after it was moved away."""
-
-    async def container_stats(self, container_id: str = "") -> list[dict[str, Any]]:
-        """CRI's ContainerStats of one or all containers."""
-
-    async def list_images(self) -> list[Image]:
-        """All images."""
-
-    async def image_status(self, reference: str) -> Image | None:
-        """One image, None when absent."""
-
-    async def pull_image(self, reference: str, auth: Mapping[str, str] | None = None) -> str:
-        """Pull an image; its id."""
-
-    async def remove_image(self, reference: str) -> None:
-        """Remove an image."""
-
-    def changes(self) -> AsyncIterator[None]:
-        """Yields whenever some container or sandbox may have changed (at least once when connected)."""

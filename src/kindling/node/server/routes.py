@@ -15,7 +15,8 @@ from aiohttp.web_response import Response, StreamResponse
 from kindling.node.pods import identity
 from kindling.node.pods.container import find_container
 from kindling.node.pods.runtime_status import PodRuntimeStatus
-from kindling.node.runtime.interface import Container, ContainerState, Runtime, RuntimeFailure
+from kindling.node.runtime.containerd import Containerd
+from kindling.node.runtime.interface import Container, ContainerState, RuntimeFailure
 from kindling.node.server import logs, streams
 from kindling.node.server.http import HttpProblem, flag
 from kubecore.json import JsonObject, get_bool, get_str
@@ -29,7 +30,7 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class RouteServices:
     """What the handlers of the node's endpoint use."""
 
-    runtime: Runtime
+    runtime: Containerd
     pods: Callable[[], list[JsonObject]]
     runtime_status: Callable[[str], PodRuntimeStatus]
     is_healthy: Callable[[], bool]

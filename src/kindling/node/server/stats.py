@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from kindling.node.pods import identity
-from kindling.node.runtime.interface import Runtime
+from kindling.node.runtime.containerd import Containerd
 from kubecore.json import JsonObject, get_object
 from kubecore.objects import times
 
 
-async def container_usage(runtime: Runtime) -> list[JsonObject]:
+async def container_usage(runtime: Containerd) -> list[JsonObject]:
     """CPU and memory of every running container, with the labels that say whose they are."""
     usage = []
     for item in await runtime.container_stats():

@@ -6,12 +6,11 @@ import asyncio
 import itertools
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
 from kubecore.resources import NODES, PODS
-from kubecore.runtime import DONE, Controller, ControllerMetrics, Key, Manager, RequeueAfter, Result
+from kubecore.runtime import DONE, Controller, Key, Manager, RequeueAfter, Result
 from kubecore.testing import MemoryApi
 
 pytestmark = pytest.mark.looptime
@@ -132,19 +131,6 @@ async def test_workers_run_side_by_side_but_never_for_one_key() -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert most == 3
-
-
-async def test_reconciles_are_measured() -> None:
-    registry = CollectorRegistry()
-    metrics = ControllerMetrics(registry)
-    manager = Manager(MemoryApi().client())
-    controller = Controller("c", Recorder(ValueError("no")).reconcile, metrics=metrics)
-    controller.enqueue(("", "a"))
-    manager.add(controller)
-    await run_for(manager, 1)
-    name = "controller_runtime_reconcile_total"
-    assert registry.get_sample_value(name, {"controller": "c", "result": "error"}) == 1
-    assert registry.get_sample_value(name, {"controller": "c", "result": "success"}) == 1
 
 
 async def test_informers_are_shared_and_must_exist_before_the_start() -> None:
