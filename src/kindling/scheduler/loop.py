@@ -10,7 +10,7 @@ from kindling.controllers.volume_binding import SELECTED_NODE, bound_volume
 from kindling.scheduler import snapshot as snapshots
 from kindling.scheduler import volume_rules
 from kindling.scheduler.decision import Placement, Unschedulable, decide
-from kindling.scheduler.preemption import Preemption
+from kindling.scheduler.preemption import Preemption, priority
 from kindling.scheduler.queue import SchedulingQueue, Waiting
 from kubecore.client import ConnectionFailed
 from kubecore.errors import StatusError
@@ -60,6 +60,8 @@ class Scheduler:
         self._changed = asyncio.Event()
         self._claims_changed = asyncio.Event()
         self._assumed: dict[str, str] = {}
+        self._nominated: dict[str, tuple[str, int]] = {}
+        """Pods for which others were preempted, by uid: where room is kept, and their priority."""
         self._nodes = manager.informer(NODES)
         self._pods = manager.informer(PODS)
         self._namespaces = manager.informer(NAMESPACES)
@@ -97,25 +99,44 @@ class Scheduler:
         if pod is None or not needs_node(pod):
             self._queue.remove(key)
             return
-        result = decide(pod, self._snapshot(), random.choice)
+        result = decide(pod, self._snapshot(pod), random.choice)
         if isinstance(result, Unschedulable):
             now = asyncio.get_running_loop().time()
             self._queue.failed(key, now)
             if result.preemption is not None:
+                self._nominated[meta.uid(pod)] = (result.preemption.node, priority(pod))
                 await self._make_room(pod, result.preemption)
+            elif not self._is_room_coming(pod):
+                self._nominated.pop(meta.uid(pod), None)
             if waiting.is_news(result.message, now):
                 self._recorder.event(pod, "Warning", "FailedScheduling", result.message)
             await self._report_failure(pod, result.message)
             return
         self._queue.take(key)
         self._assumed[meta.uid(pod)] = result.node
+        self._nominated.pop(meta.uid(pod), None)
         bindings.create_task(self._bind(key, pod, result), name=f"bind-{key[0]}-{key[1]}")
 
-    def _snapshot(self) -> snapshots.Snapshot:
+    def _is_room_coming(self, pod: JsonObject) -> bool:
+        """Whether pods of lower priority still end on the node whose room is kept for the pod."""
+        node, least = self._nominated.get(meta.uid(pod), ("", 0))
+        return any(
+            meta.is_being_deleted(other) and priority(other) < least
+            for other in self._pods.list()
+            if node and get_str(other, "spec", "nodeName") == node
+        )
+
+    def _snapshot(self, pod: JsonObject) -> snapshots.Snapshot:
+        # Room that was made for others is theirs, unless the pod is more important.
+        kept = {
+            uid: node
+            for uid, (node, importance) in self._nominated.items()
+            if uid != meta.uid(pod) and importance >= priority(pod)
+        }
         return snapshots.take(
             self._nodes.list(),
             self._pods.list(),
-            assumed=self._assumed,
+            assumed=kept | self._assumed,
             namespaces=self._namespaces.list(),
             volumes=snapshots.Volumes(
                 self._claims.get,
@@ -229,10 +250,10 @@ class Scheduler:
 
     async def _report_failure(self, pod: JsonObject, message: str) -> None:
         current = meta.get_condition(pod, "PodScheduled")
-        if current is not None and (current.get("reason"), current.get("message")) == (
-            "Unschedulable",
-            message,
-        ):
+        node = self._nominated.get(meta.uid(pod), ("", 0))[0]
+        told = get_str(pod, "status", "nominatedNodeName")
+        known = current and (current.get("reason"), current.get("message"), told)
+        if known == ("Unschedulable", message, node):
             return
         condition = {
             "type": "PodScheduled",
@@ -244,7 +265,7 @@ class Scheduler:
         }
         if current is not None and current.get("status") == "False":
             condition["lastTransitionTime"] = current.get("lastTransitionTime", now_rfc3339())
-        patch = {"status": {"conditions": [condition]}}
+        patch = {"status": {"conditions": [condition], "nominatedNodeName": node or None}}
         try:
             await self._client.patch(
                 PODS, meta.name(pod), patch, meta.namespace(pod), type="strategic", subresource="status"
@@ -256,11 +277,14 @@ class Scheduler:
         key = key_of(pod)
         if event == "DELETED" or not needs_node(pod):
             self._queue.remove(key)
+            self._nominated.pop(meta.uid(pod), None)
             if event == "DELETED" or get_str(pod, "spec", "nodeName"):
                 self._assumed.pop(meta.uid(pod), None)
             self._anything_changed(event, old, pod)
         elif old is None or _scheduling_view(old) != _scheduling_view(pod):
             now = asyncio.get_running_loop().time()
+            if old is None and (node := get_str(pod, "status", "nominatedNodeName")):
+                self._nominated[meta.uid(pod)] = (node, priority(pod))  # kept by a scheduler before
             self._queue.add(key, get_int(pod, "spec", "priority"), now)
             self._changed.set()
 

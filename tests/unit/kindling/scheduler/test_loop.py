@@ -113,6 +113,52 @@ async def test_an_important_pod_takes_the_place_of_another() -> None:
     assert any(event["reason"] == "Preempted" for event in api.list(EVENTS))
 
 
+async def test_room_that_was_made_for_a_pod_is_kept_for_it() -> None:
+    api = MemoryApi()
+    api.put(NODES, node(cpu="2"))
+    api.put(PODS, pod("quick"))
+    slow = pod("slow")
+    slow["metadata"]["finalizers"] = ["example.com/ends-slowly"]
+    api.put(PODS, slow)
+    async with scheduling(api):
+        await asyncio.sleep(1)
+        api.put(PODS, pod("important", cpu="2", priority=1000))
+        await asyncio.sleep(2)
+        assert api.get(PODS, "quick", "lab") is None
+        important = api.get(PODS, "important", "lab")
+        assert important is not None
+        assert important["status"]["nominatedNodeName"] == "n1"
+        api.put(PODS, pod("quick-again"))
+        api.put(PODS, pod("urgent", priority=2000))
+        await asyncio.sleep(60)
+        assert (node_of(api, "quick-again"), node_of(api, "urgent")) == ("", "n1")
+        api.remove(PODS, "urgent", "lab")
+        api.remove(PODS, "slow", "lab")
+        await asyncio.sleep(60)
+        assert (node_of(api, "quick-again"), node_of(api, "important")) == ("", "n1")
+
+
+async def test_a_scheduler_keeps_the_room_that_the_one_before_made() -> None:
+    api = MemoryApi()
+    api.put(NODES, node())
+    important = pod("important", cpu="2", priority=1000)
+    important["status"]["nominatedNodeName"] = "n1"
+    slow = pod("slow", cpu="0", nodeName="n1")
+    slow["metadata"] |= {
+        "finalizers": ["example.com/ends-slowly"],
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+    }
+    api.put(PODS, important)
+    api.put(PODS, slow)
+    api.put(PODS, pod("plain"))
+    async with scheduling(api):
+        await asyncio.sleep(30)
+        assert node_of(api, "plain") == ""
+        api.remove(PODS, "important", "lab")
+        await asyncio.sleep(60)
+        assert node_of(api, "plain") == "n1"
+
+
 @pytest.mark.feature("VML-68")
 async def test_gated_and_foreign_pods_are_left_alone() -> None:
     api = MemoryApi()

@@ -41,6 +41,7 @@ async def bind(ctx: RequestContext, binding: JsonObject) -> JsonObject:
         if annotations:
             pod["metadata"]["annotations"] = {**get_object(pod, "metadata", "annotations"), **annotations}
         status = pod.setdefault("status", {})
+        status.pop("nominatedNodeName", None)
         set_condition(status.setdefault("conditions", []), "PodScheduled", "True", now=now_rfc3339())
         for condition in status["conditions"]:
             condition.setdefault("lastProbeTime", None)
