@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 from aiohttp import web
 
@@ -127,19 +128,22 @@ class ConsoleServer:
     async def _pause(
         self, machine: Machine, _vmi: VirtualMachineInstance, _request: web.Request
     ) -> web.StreamResponse:
-        await _hypervisor(machine).suspend(machine.name)
+        with _command("Pause"):
+            await _hypervisor(machine).suspend(machine.name)
         return web.Response(status=202)
 
     async def _unpause(
         self, machine: Machine, _vmi: VirtualMachineInstance, _request: web.Request
     ) -> web.StreamResponse:
-        await _hypervisor(machine).resume(machine.name)
+        with _command("Unpause"):
+            await _hypervisor(machine).resume(machine.name)
         return web.Response(status=202)
 
     async def _reset(
         self, machine: Machine, _vmi: VirtualMachineInstance, _request: web.Request
     ) -> web.StreamResponse:
-        await _hypervisor(machine).reset(machine.name)
+        with _command("Reset"):
+            await _hypervisor(machine).reset(machine.name)
         return web.Response(status=202)
 
     async def _soft_reboot(
@@ -149,7 +153,8 @@ class ConsoleServer:
         if not hypervisor.agent_connected and not has_acpi(vmi):
             text = "VMI neither have the agent connected nor the ACPI feature enabled"
             raise web.HTTPBadRequest(text=text)
-        await hypervisor.reboot(machine.name, by_agent=hypervisor.agent_connected)
+        with _command("SoftReboot"):
+            await hypervisor.reboot(machine.name, by_agent=hypervisor.agent_connected)
         return web.Response(status=202)
 
     async def _freeze(
@@ -157,9 +162,10 @@ class ConsoleServer:
     ) -> web.StreamResponse:
         seconds = _unfreeze_seconds(await request.read())
         _hypervisor(machine)
-        if await machine.is_frozen():
-            # The freeze that goes on ends when it was said to.
-            return web.Response(status=202)
+        with _command("Freeze"):
+            if await machine.is_frozen():
+                # The freeze that goes on ends when it was said to.
+                return web.Response(status=202)
         if seconds == 0:
             self._thaws.forget(machine.uid)
         else:
@@ -169,14 +175,16 @@ class ConsoleServer:
             except OSError as error:
                 text = f"the end of the freeze cannot be planned on this node: {error.strerror}"
                 raise web.HTTPInternalServerError(text=text) from error
-        await machine.freeze()
+        with _command("Freeze"):
+            await machine.freeze()
         return web.Response(status=202)
 
     async def _unfreeze(
         self, machine: Machine, _vmi: VirtualMachineInstance, _request: web.Request
     ) -> web.StreamResponse:
         _hypervisor(machine)
-        await machine.thaw()
+        with _command("Unfreeze"):
+            await machine.thaw()
         self._thaws.forget(machine.uid)
         return web.Response(status=202)
 
@@ -210,6 +218,16 @@ def _hypervisor(machine: Machine) -> Hypervisor:
     if machine.hypervisor is None or not machine.hypervisor.is_open:
         raise web.HTTPServiceUnavailable(text=f"the hypervisor of {machine.name} does not answer")
     return machine.hypervisor
+
+
+@contextmanager
+def _command(name: str) -> Iterator[None]:
+    """Tell a failure in KubeVirt's words, by which its clients recognize a command."""
+    try:
+        yield
+    except HypervisorError as error:
+        text = f'server error. command {name} failed: "{error}"'
+        raise web.HTTPInternalServerError(text=text) from error
 
 
 def _unfreeze_seconds(body: bytes) -> float:

@@ -149,7 +149,8 @@ async def test_a_freeze_is_told_its_length_as_a_duration(served: Served, length:
 async def test_the_end_of_a_freeze_is_planned_until_it_has_ended(served: Served, tmp_path: Path) -> None:
     planned = tmp_path / "thaws/u"
     served.machine.failures = ["freeze", "thaw"]
-    assert (await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"5m"}'))[0] == 500
+    status, _, text = await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"5m"}')
+    assert (status, text.startswith(b"server error. command Freeze failed: ")) == (500, True)
     assert planned.exists(), "an answer that was lost says nothing about the freeze"
     assert (await served.ask("PUT", f"{BASE}/unfreeze"))[0] == 500
     assert planned.exists()
