@@ -36,7 +36,6 @@ from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, n
 from kubecore.objects.selectors import from_label_selector_object, validate_label_selector_object
 
 _SPEC = FieldPath("spec")
-NO_SELECTOR = "invalid label selector"
 NO_MATCH = "`selector` does not match template `labels`"
 STATEFUL_MUTABLE = (
     "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "

@@ -45,7 +45,6 @@ GENERATED_LABELS = (
 _SPEC = FieldPath("spec")
 _MAX_INDEXED = 100_000
 _FAILURE_ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
-_NO_CONTAINER = "must be one of the container or initContainer names in the pod template"
 _NO_TIME_ZONE = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
 _EXPLICIT = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
 

@@ -23,7 +23,6 @@ from kubecore.objects.names import is_dns1123_label, is_dns1123_subdomain
 
 from . import signing_requests
 
-_SPEC = FieldPath("spec")
 USAGES = (
     "any",
     "cert sign",

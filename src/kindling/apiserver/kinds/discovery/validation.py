@@ -8,6 +8,7 @@ from typing import Any
 from kindling.apiserver.kinds.machinery.checks import address, parse_address, port, remote_address
 from kindling.apiserver.kinds.machinery.fields import (
     LABEL,
+    LABEL_VALUE,
     PROTOCOL,
     QUALIFIED,
     SUBDOMAIN,
@@ -21,11 +22,9 @@ from kindling.apiserver.kinds.machinery.fields import (
     items,
     may,
     must,
-    named,
     part,
 )
 from kubecore.json import JsonObject, get_list
-from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required
 
 ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
@@ -83,21 +82,21 @@ def _ports(path: FieldPath, ports: list[JsonObject]) -> Iterable[FieldError]:
     return fewer(MAX_PORTS)(path, ports) or _PORTS(path, ports)
 
 
+_TYPE = must("addressType", choice(*ADDRESS_TYPES))
+_ENDPOINT = (
+    given("nodeName", SUBDOMAIN),
+    given("hostname", LABEL),
+    part("hints", may("forZones", _hints(LABEL_VALUE)), may("forNodes", _hints(SUBDOMAIN))),
+    may("deprecatedTopology", _topology),
+)
+
+
 def validate_slice(obj: JsonObject) -> Iterable[FieldError]:
-    """Addresses of one type, ports with unique names."""
-    endpoint = (
-        always("addresses", (), _addresses(obj.get("addressType", ""))),
-        given("nodeName", SUBDOMAIN),
-        given("hostname", LABEL),
-        part(
-            "hints", may("forZones", _hints(named(names.is_label_value))), may("forNodes", _hints(SUBDOMAIN))
-        ),
-        may("deprecatedTopology", _topology),
-    )
-    endpoints = (must("addressType", choice(*ADDRESS_TYPES)), may("endpoints", fewer(MAX_ENDPOINTS)))
+    """Addresses of one type, ports with unique names; too many endpoints are not looked at."""
     if len(get_list(obj, "endpoints")) > MAX_ENDPOINTS:
-        return document(*endpoints)(obj)
-    return document(*endpoints, may("endpoints", items(*endpoint)), may("ports", _ports))(obj)
+        return document(_TYPE, may("endpoints", fewer(MAX_ENDPOINTS)))(obj)
+    addresses = always("addresses", (), _addresses(obj.get("addressType", "")))
+    return document(_TYPE, may("endpoints", items(addresses, *_ENDPOINT)), may("ports", _ports))(obj)
 
 
 def slice_warnings(obj: JsonObject, old: JsonObject | None) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kubecore.objects import names
-from kubecore.objects.fields import FieldError, FieldPath, invalid, not_supported, required
+from kubecore.objects.fields import FieldError, FieldPath, invalid, not_supported
 from kubecore.objects.quantity import Quantity
 
 NOT_NEGATIVE = "must be greater than or equal to 0"
@@ -62,11 +62,6 @@ def one_of(path: FieldPath | str, value: Any, allowed: Iterable[str]) -> list[Fi
     """A value of a fixed set, listed in the given order."""
     known = list(allowed)
     return [] if value in known else [not_supported(path, value, known)]
-
-
-def required_text(path: FieldPath, value: Any, detail: str = "") -> list[FieldError]:
-    """A string that is not empty."""
-    return [] if value else [required(path, detail)]
 
 
 def is_percent(value: Any) -> bool:

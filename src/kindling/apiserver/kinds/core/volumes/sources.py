@@ -194,7 +194,6 @@ def _template_metadata(path: FieldPath, metadata: JsonObject) -> Iterator[FieldE
             yield forbidden(path.child(name), "cannot be set")
 
 
-_CLAIM_TEMPLATE = (part("metadata", _template_metadata), part("spec", validate_claim_spec))
 _SECRET_NAME = given("secretRef", must("name"))
 _SECRET = given("secretRef", *needed("name", "namespace"))
 _OWNED_SECRET = within(must("name", SUBDOMAIN), must("namespace", LABEL))
