@@ -30,7 +30,6 @@ TOO_MANY_REQUESTS: Final = "TooManyRequests"
 UNSUPPORTED_MEDIA_TYPE: Final = "UnsupportedMediaType"
 NOT_ACCEPTABLE: Final = "NotAcceptable"
 TIMEOUT: Final = "Timeout"
-SERVER_TIMEOUT: Final = "ServerTimeout"
 INTERNAL_ERROR: Final = "InternalError"
 SERVICE_UNAVAILABLE: Final = "ServiceUnavailable"
 
@@ -272,16 +271,6 @@ def timeout(message: str, retry_after_seconds: int = 0) -> StatusError:
     return StatusError(504, TIMEOUT, f"Timeout: {message}", details)
 
 
-def server_timeout(resource: GroupResource, operation: str, retry_after_seconds: int = 0) -> StatusError:
-    """The operation could not be completed now and may be tried again."""
-    details = _details(resource, operation)
-    if retry_after_seconds:
-        details["retryAfterSeconds"] = retry_after_seconds
-    message = f"The {operation} operation against {_text(resource)} could not be completed at this time"
-    message += ", please try again."
-    return StatusError(500, SERVER_TIMEOUT, message, details)
-
-
 def too_many_requests(
     message: str, retry_after_seconds: int = 0, causes: Sequence[JsonObject] = ()
 ) -> StatusError:
@@ -348,39 +337,14 @@ def is_conflict(error: BaseException) -> bool:
     return has_reason(error, CONFLICT)
 
 
-def is_invalid(error: BaseException) -> bool:
-    """The object breaks rules."""
-    return has_reason(error, INVALID)
-
-
-def is_bad_request(error: BaseException) -> bool:
-    """The request could not be understood."""
-    return has_reason(error, BAD_REQUEST)
-
-
 def is_forbidden(error: BaseException) -> bool:
     """Authorization or admission refused."""
     return has_reason(error, FORBIDDEN)
 
 
-def is_unauthorized(error: BaseException) -> bool:
-    """The credentials were not recognised."""
-    return has_reason(error, UNAUTHORIZED)
-
-
 def is_expired(error: BaseException) -> bool:
     """The requested resourceVersion is too old (``Expired`` or ``Gone``)."""
     return has_reason(error, EXPIRED) or has_reason(error, GONE)
-
-
-def is_timeout(error: BaseException) -> bool:
-    """The request timed out in the server."""
-    return has_reason(error, TIMEOUT) or has_reason(error, SERVER_TIMEOUT)
-
-
-def is_too_many_requests(error: BaseException) -> bool:
-    """The server asks to slow down."""
-    return has_reason(error, TOO_MANY_REQUESTS)
 
 
 def is_namespace_terminating(error: BaseException) -> bool:

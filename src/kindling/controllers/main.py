@@ -85,8 +85,8 @@ async def run(
     """Run all controllers and the scheduler against one server until cancelled.
 
     The scheduler uses the credentials of `scheduler_config`, by default those of `config`. `sign_token` signs
-    the tokens of account secrets; `control_planes` names the nodes that get the role of the control plane. The
-    certificate authority of `config` is published into namespaces.
+    the tokens of account secrets; `control_planes` names the nodes that get the role of the control plane.
+    The certificate authority of `config` is published into namespaces.
     """
     controllers_config = replace(config, user_agent=CONTROLLER_USER_AGENT)
     scheduler_config = replace(scheduler_config or config, user_agent=SCHEDULER_USER_AGENT)

@@ -19,7 +19,6 @@ _DNS1035: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _QUALIFIED: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE: Final = f"({_QUALIFIED})?"
 _CONFIG_KEY: Final = "[-._a-zA-Z0-9]+"
-_ENV_NAME: Final = "[-._a-zA-Z][-._a-zA-Z0-9]*"
 _C_IDENTIFIER: Final = "[A-Za-z_][A-Za-z0-9_]*"
 _HTTP_HEADER: Final = "[-A-Za-z0-9]+"
 
@@ -30,7 +29,6 @@ _DNS1035_RE: Final = re.compile(_DNS1035)
 _QUALIFIED_RE: Final = re.compile(_QUALIFIED)
 _LABEL_VALUE_RE: Final = re.compile(_LABEL_VALUE)
 _CONFIG_KEY_RE: Final = re.compile(_CONFIG_KEY)
-_ENV_NAME_RE: Final = re.compile(_ENV_NAME)
 _C_IDENTIFIER_RE: Final = re.compile(_C_IDENTIFIER)
 _HTTP_HEADER_RE: Final = re.compile(_HTTP_HEADER)
 _PORT_NAME_RE: Final = re.compile("[-a-z0-9]+")
@@ -192,18 +190,6 @@ def _has_dots_only(value: str) -> list[str]:
     if value in {".", ".."}:
         return [f"must not be '{value}'"]
     return ["must not start with '..'"] if value.startswith("..") else []
-
-
-def is_env_var_name(value: str) -> list[str]:
-    """The name of an environment variable, by the older, stricter rule."""
-    errors = []
-    if not _ENV_NAME_RE.fullmatch(value):
-        what = (
-            "a valid environment variable name must consist of alphabetic characters, digits, "
-            "'_', '-', or '.', and must not start with a digit"
-        )
-        errors.append(regex_message(what, _ENV_NAME, "my.env-name", "MY_ENV.NAME", "MyEnvName1"))
-    return errors + _has_dots_only(value)
 
 
 def is_relaxed_env_var_name(value: str) -> list[str]:

@@ -150,9 +150,6 @@ class Quantity:
         return Quantity(self.nano * factor, self.format)
 
 
-ZERO: Final = Quantity(0)
-
-
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> Quantity:
     if text == "0":

@@ -28,7 +28,6 @@ MAX_UPDATERS: Final = 10
 
 ANCIENT_CHANGES: Final = "ancient-changes"
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
-_MANAGER_MAX_BYTES: Final = 128
 
 # Fields without owners: the server sets them, or they identify the object.
 _UNOWNED: Final = fieldset.union(
@@ -138,19 +137,6 @@ def _decode(index: int, raw: Any) -> Entry:
 def encode(entries: Iterable[Entry]) -> list[JsonObject]:
     """The entries as the object carries them, in their order."""
     return [entry.encode() for entry in sorted(entries, key=lambda entry: entry.sort_key)]
-
-
-def manager_name(field_manager: str, user_agent: str) -> str:
-    """The manager of a request: fieldManager, else the first part of its User-Agent."""
-    if field_manager:
-        return field_manager
-    name = ""
-    for char in user_agent.partition("/")[0]:
-        if char.isprintable():
-            if len((name + char).encode()) > _MANAGER_MAX_BYTES:
-                break
-            name += char
-    return name
 
 
 def without_unowned(fields: FieldSet) -> FieldSet:
@@ -340,18 +326,3 @@ def _capped(entries: list[Entry]) -> list[Entry]:
         buckets[version] = Entry(ANCIENT_CHANGES, UPDATE, version, "", entry.time, fields)
         surplus -= 1
     return [entry for entry in entries if entry.identity not in merged] + list(buckets.values())
-
-
-def differ_only_in_times(old: JsonObject, new: JsonObject) -> bool:
-    """Whether two objects differ only in the times of managedFields: such a write is a no-op."""
-    if _without_managed_fields(old) != _without_managed_fields(new):
-        return False
-    return _timeless(managed_fields_of(old)) == _timeless(managed_fields_of(new))
-
-
-def _timeless(entries: Sequence[Any] | None) -> list[Any]:
-    bare = [
-        {key: value for key, value in entry.items() if key != "time"} if isinstance(entry, dict) else entry
-        for entry in entries or ()
-    ]
-    return sorted(bare, key=lambda entry: orjson.dumps(entry, option=orjson.OPT_SORT_KEYS))

@@ -91,11 +91,6 @@ class Informer(Generic[Cached]):
         """Whether the first list is in the cache."""
         return self._synced.is_set()
 
-    @property
-    def last_resource_version(self) -> str:
-        """The version of the server's data that the cache has reached."""
-        return self._resource_version
-
     async def wait_synced(self) -> None:
         """Wait until the first list is in the cache."""
         await self._synced.wait()

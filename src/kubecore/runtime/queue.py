@@ -103,11 +103,6 @@ class WorkQueue(Generic[Item]):
         return len(self._order)
 
     @property
-    def unfinished(self) -> int:
-        """How many items are being worked on."""
-        return len(self._processing)
-
-    @property
     def delayed(self) -> int:
         """How many items were added with a delay that has not passed."""
         return len(self._due)

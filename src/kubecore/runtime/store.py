@@ -115,9 +115,6 @@ class Store(Generic[Cached]):
     def by_index(self, index: str, value: str) -> list[Cached]:
         return [self._objects[key] for key in self._indexes[index].get(value, ())]
 
-    def index_values(self, index: str) -> list[str]:
-        return list(self._indexes[index])
-
     def put(self, obj: Cached) -> Cached | None:
         """Store `obj` and return the object that it replaces."""
         key = key_of(obj)

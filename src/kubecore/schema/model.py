@@ -132,11 +132,6 @@ class Schema:
             return self._view(raw)
         return Schema(_NO_RAW, self._definitions) if raw is True else None
 
-    @property
-    def allows_any_additional(self) -> bool:
-        """Whether ``additionalProperties: true`` is written."""
-        return self.raw.get("additionalProperties") is True
-
     @cached_property
     def list_type(self) -> str:
         """``atomic``, ``set`` or ``map``; empty when not declared (which merges like atomic)."""

@@ -101,11 +101,6 @@ class MemoryApi:
         for watcher in itertools.chain.from_iterable(self._watchers.values()):
             watcher.queue.put_nowait(None)
 
-    @property
-    def watch_count(self) -> int:
-        """How many watches run."""
-        return sum(map(len, self._watchers.values()))
-
     def handle(self, request: Request) -> Response:
         """Answer any request but a watch."""
         self.requests.append(request)

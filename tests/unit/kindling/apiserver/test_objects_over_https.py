@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.support.apiserver import running_server, sample_definitions
 
 from kubecore import errors
+from kubecore.client import Client
 from kubecore.resources import CONFIG_MAPS
 
 
@@ -52,3 +54,23 @@ async def test_a_version_in_a_new_object_is_minded_after_everything_else(tmp_pat
             await client.create(CONFIG_MAPS, {"metadata": metadata}, "default")
         assert await client.create(CONFIG_MAPS, {"metadata": metadata}, "default", dry_run=True)
         assert (await client.list(CONFIG_MAPS, "default"))["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("field_manager", "user_agent", "expected"),
+    [
+        ("me", "kubectl/v1.36 (linux)", "me"),
+        ("", "some tool/v1.2 (linux)", "some tool"),
+        ("", "x" * 200, "x" * 128),
+    ],
+)
+async def test_the_manager_is_named_or_taken_from_the_user_agent(
+    tmp_path: Path, field_manager: str, user_agent: str, expected: str
+) -> None:
+    async with running_server(tmp_path, sample_definitions()) as running:
+        config = replace(running.config(), user_agent=user_agent, field_manager=field_manager)
+        async with Client(config) as client:
+            created = await client.create(
+                CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}}, "default"
+            )
+    assert [entry["manager"] for entry in created["metadata"]["managedFields"]] == [expected]

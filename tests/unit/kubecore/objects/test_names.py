@@ -93,8 +93,6 @@ def test_config_keys_can_be_file_names() -> None:
 
 
 def test_environment_names_are_printable() -> None:
-    assert names.is_env_var_name("MY_ENV.name-1") == []
-    assert names.is_env_var_name("1A")[0].startswith("a valid environment variable name must consist of")
     assert names.is_relaxed_env_var_name("1 A!") == []
     assert names.is_relaxed_env_var_name("a=b") != []
     assert names.is_relaxed_env_var_name("") == ["environment variable name must be non-empty"]

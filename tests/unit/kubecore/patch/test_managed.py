@@ -200,13 +200,6 @@ def test_entries_are_checked_when_read(entry: Any, message: str) -> None:
     assert str(caught.value) == message
 
 
-def test_the_manager_is_named_or_taken_from_the_user_agent() -> None:
-    assert managed.manager_name("me", "kubectl/v1.36 (linux)") == "me"
-    assert managed.manager_name("", "some tool/v1.2 (linux)") == "some tool"
-    assert managed.manager_name("", "x" * 200) == "x" * 128
-    assert managed.manager_name("", "a\x00b") == "ab"
-
-
 def test_owners_of_parts_own_the_whole_once_a_field_became_atomic() -> None:
     entries = [
         managed.Entry("a", "Apply", API_VERSION, "", "", {"f:spec": {"f:amap": {"f:x": {}}, "f:count": {}}}),
@@ -254,15 +247,6 @@ def test_owners_in_versions_that_are_gone_are_forgotten() -> None:
     write = _write("other", versions={API_VERSION: WIDGET})
     entries = track_update(created, {**created, "spec": {"count": 2}}, WIDGET, write)
     assert [entry["manager"] for entry in entries] == ["other"]
-
-
-def test_objects_which_differ_in_times_only_need_not_be_stored() -> None:
-    created = _tracked(None, widget(count=1), _write("maker"))
-    later = deep_copy(created)
-    later["metadata"]["managedFields"][0]["time"] = "2027-01-01T00:00:00Z"
-    assert managed.differ_only_in_times(created, later)
-    later["spec"]["count"] = 2
-    assert not managed.differ_only_in_times(created, later)
 
 
 _MAPS = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("12"), max_size=4)
