@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from kindling.controllers import service_endpoints as facts
 from kindling.controllers.endpoint_slices import (
-    MANAGED_BY,
-    SERVICE_LABEL,
     carry_out,
     changes,
     index_key,
     service_index,
+    services_of,
     template,
 )
 from kindling.controllers.endpoints import HEADLESS, TRIGGER_TIME
 from kindling.controllers.endpoints import MANAGED_BY as ENDPOINTS_MANAGED_BY
 from kindling.controllers.environment import Environment
-from kubecore.json import JsonObject, get_list, get_str
+from kubecore.json import JsonObject, get_list
 from kubecore.objects import meta
 from kubecore.resources import ENDPOINT_SLICES, ENDPOINTS, SERVICES
 from kubecore.runtime import DONE, Key, Result
@@ -71,7 +70,7 @@ class EndpointMirroring:
         controller = environment.controller(NAME, self.reconcile)
         controller.watch(self._endpoints)
         controller.watch(self._services)
-        controller.watch(self._slices, _owner)
+        controller.watch(self._slices, services_of(MANAGER))
 
     async def reconcile(self, key: Key) -> Result:
         """Update the slices that mirror one Endpoints object."""
@@ -96,9 +95,3 @@ class EndpointMirroring:
         if annotations:
             blank["metadata"]["annotations"] = annotations
         return blank
-
-
-def _owner(found: JsonObject) -> list[Key]:
-    if meta.labels(found).get(MANAGED_BY) != MANAGER:
-        return []
-    return [(meta.namespace(found), get_str(meta.labels(found), SERVICE_LABEL))]

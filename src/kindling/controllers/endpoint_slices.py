@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kindling.controllers import service_endpoints as facts
-from kindling.controllers.endpoints import HEADLESS, selecting_services
+from kindling.controllers.endpoints import labels_of, selecting_services
 from kindling.controllers.environment import Environment
 from kubecore.client import Client
 from kubecore.errors import ignoring
@@ -123,15 +123,6 @@ def _equal(
     )
 
 
-def slice_labels(service: JsonObject, manager: str) -> dict[str, str]:
-    """The labels of a slice: the service's, the service's name, and the managing controller's."""
-    labels = {key: value for key, value in meta.labels(service).items() if key != HEADLESS}
-    labels |= {SERVICE_LABEL: meta.name(service), MANAGED_BY: manager}
-    if facts.is_headless(service):
-        labels[HEADLESS] = ""
-    return labels
-
-
 def service_index(found: JsonObject) -> list[str]:
     """The index function of slices by namespace, service and manager."""
     labels = meta.labels(found)
@@ -141,6 +132,17 @@ def service_index(found: JsonObject) -> list[str]:
 def index_key(namespace: str, service: str, manager: str) -> str:
     """The index value of a service's slices."""
     return f"{namespace}/{service}/{manager}"
+
+
+def services_of(manager: str) -> Callable[[JsonObject], list[Key]]:
+    """The mapper from the slices of `manager` to their services."""
+
+    def key(found: JsonObject) -> list[Key]:
+        labels = meta.labels(found)
+        is_own = labels.get(MANAGED_BY) == manager
+        return [(meta.namespace(found), labels.get(SERVICE_LABEL, ""))] if is_own else []
+
+    return key
 
 
 class EndpointSliceController:
@@ -156,7 +158,7 @@ class EndpointSliceController:
         controller = environment.controller(NAME, self.reconcile, workers=5)
         controller.watch(self._services)
         controller.watch(self._pods, lambda pod: selecting_services(self._services, pod))
-        controller.watch(self._slices, _owner_of)
+        controller.watch(self._slices, services_of(MANAGER))
         controller.depend(self._nodes)
 
     async def reconcile(self, key: Key) -> Result:
@@ -168,7 +170,8 @@ class EndpointSliceController:
         blank: dict[str, JsonObject] = {}
         for family in facts.families(service):
             blank[family] = template(service, SERVICES, key[1], MANAGER, family)
-            blank[family]["metadata"]["labels"] = slice_labels(service, MANAGER)
+            metadata = blank[family]["metadata"]
+            metadata["labels"] = labels_of(service, metadata["labels"])
         zones = {
             meta.name(node): meta.labels(node).get("topology.kubernetes.io/zone", "")
             for node in self._nodes.list()
@@ -176,12 +179,6 @@ class EndpointSliceController:
         pods = facts.pods_of(service, self._pods.list(key[0]))
         await carry_out(self._client, changes(existing, blank, groups(service, pods, zones)))
         return DONE
-
-
-def _owner_of(found: JsonObject) -> list[Key]:
-    if meta.labels(found).get(MANAGED_BY) != MANAGER:
-        return []
-    return [(meta.namespace(found), meta.labels(found).get(SERVICE_LABEL, ""))]
 
 
 async def carry_out(client: Client, wanted: Changes) -> None:

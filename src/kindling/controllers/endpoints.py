@@ -25,10 +25,9 @@ def selecting_services(services: Informer, pod: JsonObject) -> list[Key]:
     ]
 
 
-def wanted_labels(service: JsonObject) -> dict[str, str]:
-    """The labels of the service's Endpoints."""
-    labels = {key: value for key, value in meta.labels(service).items() if key != HEADLESS}
-    labels[MANAGED_BY] = NAME
+def labels_of(service: JsonObject, own: dict[str, str]) -> dict[str, str]:
+    """The labels of a service's Endpoints or slice: the service's, and `own`, which say whose it is."""
+    labels = {key: value for key, value in meta.labels(service).items() if key != HEADLESS} | own
     if facts.is_headless(service):
         labels[HEADLESS] = ""
     return labels
@@ -58,7 +57,7 @@ class EndpointsController:
             return DONE
         pods = facts.pods_of(service, self._pods.list(key[0]))
         subsets = facts.subsets(service, pods)
-        labels = wanted_labels(service)
+        labels = labels_of(service, {MANAGED_BY: NAME})
         if current is None:
             await self._create(service, subsets, labels)
         elif (current.get("subsets") or []) != subsets or meta.labels(current) != labels:

@@ -6,6 +6,7 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.quantity import Quantity
 from kubecore.resources import ResourceType
 
+from ..kinds.core.pods.qos import qos_class
 from .limit_ranger import pod_amounts
 
 Usage = dict[str, Quantity]
@@ -101,7 +102,7 @@ def _has_scope(scope: JsonObject, pod: JsonObject) -> bool:
         has_deadline = spec.get("activeDeadlineSeconds") is not None
         return has_deadline is (name == "Terminating")
     if name in ("BestEffort", "NotBestEffort"):
-        return _is_best_effort(spec) is (name == "BestEffort")
+        return (qos_class(spec) == "BestEffort") is (name == "BestEffort")
     if name == "CrossNamespacePodAffinity":
         return _is_cross_namespace(get_object(spec, "affinity"))
     if name == "PriorityClass":
@@ -116,16 +117,6 @@ def _selects(scope: JsonObject, value: str) -> bool:
     if operator == "NotIn":
         return value not in values
     return bool(value) == (operator == "Exists")
-
-
-def _is_best_effort(spec: JsonObject) -> bool:
-    for group in ("containers", "initContainers"):
-        for container in get_list(spec, group):
-            for field in ("requests", "limits"):
-                amounts = get_object(container, "resources", field)
-                if any(amounts.get(name) for name in ("cpu", "memory")):
-                    return False
-    return True
 
 
 def _is_cross_namespace(affinity: JsonObject) -> bool:

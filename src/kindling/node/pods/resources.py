@@ -1,56 +1,23 @@
-"""Requests and limits as cgroup settings, and the quality of service they add up to."""
+"""Requests and limits as cgroup settings, and what follows from the quality of service."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kindling.apiserver.kinds.core.pods import qos
+from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects.quantity import Quantity
 
 _MIN_SHARES = 2
 _MAX_SHARES = 262144
 _PERIOD = 100_000
 _MIN_QUOTA = 1000
-_COMPUTE = ("cpu", "memory")
-
-
-def all_containers(pod: JsonObject) -> list[JsonObject]:
-    """Init containers first, then containers."""
-    return get_list(pod, "spec", "initContainers") + get_list(pod, "spec", "containers")
 
 
 def qos_class(pod: JsonObject) -> str:
-    """Guaranteed, Burstable or BestEffort, by Kubernetes' rules."""
-    named = get_str(pod, "status", "qosClass")
-    if named:
-        return named
-    requests: dict[str, Quantity] = {}
-    limits: dict[str, Quantity] = {}
-    guaranteed = True
-    for container in all_containers(pod):
-        wanted, allowed = (_compute(container, kind) for kind in ("requests", "limits"))
-        for name, quantity in wanted.items():
-            requests[name] = requests[name] + quantity if name in requests else quantity
-        for name, quantity in allowed.items():
-            limits[name] = limits[name] + quantity if name in limits else quantity
-        guaranteed = guaranteed and set(allowed) == set(_COMPUTE)
-    if not requests and not limits:
-        return "BestEffort"
-    if guaranteed and all(
-        name in limits and limits[name] == requests.get(name, limits[name]) for name in _COMPUTE
-    ):
-        return "Guaranteed"
-    return "Burstable"
-
-
-def _compute(container: JsonObject, kind: str) -> dict[str, Quantity]:
-    found = {}
-    for name in _COMPUTE:
-        text = get_object(container, "resources", kind).get(name)
-        if text is not None and (quantity := Quantity.parse(text)).milli_value > 0:
-            found[name] = quantity
-    return found
+    """Guaranteed, Burstable or BestEffort: the server says it, but a status may be written without it."""
+    return get_str(pod, "status", "qosClass") or qos.qos_class(get_object(pod, "spec"))
 
 
 def linux_resources(pod: JsonObject, container: JsonObject, node_memory_bytes: int) -> dict[str, Any]:

@@ -84,7 +84,6 @@ def test_privileged_containers_see_unmasked_paths() -> None:
         ({}, {}, "BestEffort"),
         ({"cpu": "1"}, {}, "Burstable"),
         ({"cpu": "1", "memory": "1Gi"}, {"cpu": "1", "memory": "1Gi"}, "Guaranteed"),
-        ({}, {"cpu": "1", "memory": "1Gi"}, "Guaranteed"),
         ({"cpu": "500m"}, {"cpu": "1", "memory": "1Gi"}, "Burstable"),
     ],
 )
