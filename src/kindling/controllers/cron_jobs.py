@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -14,7 +13,7 @@ from kindling.controllers import job_plan
 from kindling.controllers.environment import OWNER_INDEX, Environment, controller_uid
 from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object, get_str
-from kubecore.objects import meta
+from kubecore.objects import durations, meta
 from kubecore.objects.times import format_time, parse_time
 from kubecore.resources import CRON_JOBS, JOBS
 from kubecore.runtime import DONE, Key, RequeueAfter, Result
@@ -22,9 +21,6 @@ from kubecore.runtime import DONE, Key, RequeueAfter, Result
 NAME = "cronjob-controller"
 SCHEDULED_AT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 _EVERY = "@every "
-_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-_PART = re.compile(r"(\d+\.?\d*|\.\d+)(h|ms|us|ns|m|s)")
-_DURATION = re.compile(f"(?:{_PART.pattern})+")
 MANY_MISSED = 100
 """More missed times than this are told as a warning; only the last one is made up for."""
 
@@ -53,10 +49,10 @@ def schedule(cron_job: JsonObject, since: datetime) -> Iterator[datetime]:
 
 def _repeated(duration: str, since: datetime) -> Iterator[datetime]:
     """Every `duration` (like ``1h30m``, at least a second) from the second of `since` on."""
-    if not _DURATION.fullmatch(duration):
-        raise BadSchedule(f"failed to parse duration {_EVERY}{duration}")
-    parts = _PART.findall(duration)
-    seconds = max(1, int(sum(float(amount) * _SECONDS[unit] for amount, unit in parts)))
+    try:
+        seconds = max(1, int(durations.seconds_of(duration)))
+    except ValueError as error:
+        raise BadSchedule(f"failed to parse duration {_EVERY}{duration}") from error
     first = since.replace(microsecond=0)
     return (first + timedelta(seconds=seconds * times) for times in count(1))
 

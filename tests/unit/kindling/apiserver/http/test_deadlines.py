@@ -8,36 +8,12 @@ from pathlib import Path
 import pytest
 from tests.support.apiserver import running_server, sample_definitions
 
-from kindling.apiserver.http.deadlines import Deadlines, duration
+from kindling.apiserver.http.deadlines import Deadlines
 from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
 from kubecore import errors
 from kubecore.resources import CONFIG_MAPS
 
 MAPS = "/api/v1/namespaces/default/configmaps"
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("0", 0), ("32s", 32), ("1m30s", 90), ("1.5h", 5400), ("-2s", -2), ("+.5s", 0.5), ("250ms", 0.25)],
-)
-def test_durations_are_sums_of_parts_with_units(text: str, seconds: float) -> None:
-    assert duration(text) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("soon", 'invalid duration "soon"'),
-        ("-", 'invalid duration "-"'),
-        (".s", 'invalid duration ".s"'),
-        ("5", 'missing unit in duration "5"'),
-        ("5x", 'unknown unit "x" in duration "5x"'),
-        ("1m5", 'missing unit in duration "1m5"'),
-    ],
-)
-def test_what_is_no_duration_is_explained(text: str, problem: str) -> None:
-    with pytest.raises(ValueError, match=f"^time: {problem}$"):
-        duration(text)
 
 
 class _Slow(Admission):
