@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
+import h11
 from aiohttp import web
 
 from kubecore import errors
 
 from ..http.connection import Connection
-from . import upgrade_response
 from .target import Target, forwarded_headers
 
 _READ_BYTES = 64 * 1024
 _MAX_BUFFERED_BYTES = 1024 * 1024
 _MAX_EARLY_BYTES = 64 * 1024
 """What a client may send before the upstream server has agreed."""
+_MAX_REFUSAL_BYTES = 1024 * 1024
 _CONNECT_SECONDS = 30.0
 _ANSWER_SECONDS = 60.0
 _PROTOCOLS = frozenset({"websocket", "spdy/3.1"})
@@ -50,15 +52,15 @@ async def tunnel(request: web.BaseRequest, target: Target) -> web.StreamResponse
         raise errors.internal("the connection cannot be upgraded")
     if request.body_exists:
         raise errors.bad_request("a request to upgrade the connection has no body")
-    head = _request_head(request, target)
+    asking = _request_to(target, request)
     joined = _Joined(connection, request.transport)
     try:
-        return await _through(target, joined, head)
+        return await _through(target, joined, asking)
     finally:
         joined.end()
 
 
-async def _through(target: Target, joined: _Joined, head: bytes) -> web.StreamResponse:
+async def _through(target: Target, joined: _Joined, asking: h11.Request) -> web.StreamResponse:
     try:
         async with asyncio.timeout(_CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(
@@ -70,10 +72,10 @@ async def _through(target: Target, joined: _Joined, head: bytes) -> web.StreamRe
     except (OSError, TimeoutError) as error:
         raise errors.service_unavailable(f"error dialing backend: {error}") from error
     try:
-        upstream = await _upgrade_response(reader, writer, head)
-        if isinstance(upstream, web.Response):
-            return upstream
-        await joined.run(upstream.head, reader, writer)
+        response = await _upgrade_response(reader, writer, asking)
+        if isinstance(response, web.Response):
+            return response
+        await joined.run(response, reader, writer)
     finally:
         writer.close()
         with contextlib.suppress(OSError):
@@ -82,39 +84,73 @@ async def _through(target: Target, joined: _Joined, head: bytes) -> web.StreamRe
 
 
 async def _upgrade_response(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes
-) -> upgrade_response.Response | web.Response:
-    """The upstream's 101 response, or its refusal for the client. Raises StatusError (503)."""
-    writer.write(head)
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asking: h11.Request
+) -> bytes | web.Response:
+    """The upstream's 101 response with the bytes that followed it, or its refusal for the client.
+
+    Raises StatusError (503).
+    """
+    upstream = h11.Connection(h11.CLIENT, max_incomplete_event_size=_READ_BYTES)
+    writer.write((upstream.send(asking) or b"") + (upstream.send(h11.EndOfMessage()) or b""))
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
-            upstream = await upgrade_response.read(reader)
-            return upstream if upstream.status == 101 else await _refusal(reader, upstream)
-    except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
+            answer = await _next_event(upstream, reader)
+            if answer.status_code >= 400:
+                return await _refusal(upstream, reader, answer)
+    except (OSError, h11.RemoteProtocolError) as error:
         text = str(error) or type(error).__name__
         raise errors.service_unavailable(f"error reading from backend: {text}") from error
+    if answer.status_code != 101:
+        raise errors.service_unavailable(f"invalid upgrade response: status code {answer.status_code}")
+    head = [b"HTTP/1.1 101 " + answer.reason]
+    head += [name + b": " + value for name, value in answer.headers.raw_items()]
+    return b"\r\n".join(head) + b"\r\n\r\n" + upstream.trailing_data[0]
 
 
-async def _refusal(reader: asyncio.StreamReader, upstream: upgrade_response.Response) -> web.Response:
-    """The response of a server that does not switch. Raises StatusError (503) where it claims success."""
-    if upstream.status < 400:
-        raise errors.service_unavailable(f"invalid upgrade response: status code {upstream.status}")
-    body = await upgrade_response.read_body(reader, upstream)
-    kind = upstream.headers.get("content-type", "text/plain")
-    response = web.Response(status=upstream.status, body=body, headers={"Content-Type": kind})
+async def _next_event(upstream: h11.Connection, reader: asyncio.StreamReader) -> Any:
+    """The head of the response first, then its body and its end."""
+    while (event := upstream.next_event()) is h11.NEED_DATA:
+        upstream.receive_data(await reader.read(_READ_BYTES))
+    return event
+
+
+async def _refusal(
+    upstream: h11.Connection, reader: asyncio.StreamReader, answer: h11.Response
+) -> web.Response:
+    """The response of a server that does not switch."""
+    body = bytearray()
+    while len(body) < _MAX_REFUSAL_BYTES:
+        event = await _next_event(upstream, reader)
+        if not isinstance(event, h11.Data):
+            break
+        body += event.data
+    kind = dict(answer.headers).get(b"content-type", b"text/plain").decode("latin-1")
+    response = web.Response(
+        status=answer.status_code, body=bytes(body[:_MAX_REFUSAL_BYTES]), headers={"Content-Type": kind}
+    )
     response.force_close()
     return response
 
 
-def _request_head(request: web.BaseRequest, target: Target) -> bytes:
-    headers = forwarded_headers(request.headers.items(), target.headers)
-    host = target.server_name or target.host
-    lines = [f"{request.method} {target.path} HTTP/1.1", f"Host: {host}:{target.port}"]
-    lines += ["Connection: Upgrade", f"Upgrade: {request.headers['Upgrade']}"]
+def _request_to(target: Target, request: web.BaseRequest) -> h11.Request:
+    """The request as the upstream server is sent it. Raises StatusError (400)."""
+    headers = [("Host", f"{target.server_name or target.host}:{target.port}")]
+    headers += [("Connection", "Upgrade"), ("Upgrade", request.headers["Upgrade"])]
     if request.method == "POST":
-        lines.append("Content-Length: 0")
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
+        headers.append(("Content-Length", "0"))
+    headers += forwarded_headers(request.headers.items(), target.headers).items()
+    try:
+        return h11.Request(
+            method=request.method,
+            target=_encoded(target.path),
+            headers=[(_encoded(name), _encoded(value)) for name, value in headers],
+        )
+    except h11.LocalProtocolError as error:
+        raise errors.bad_request(f"the request cannot be passed on: {error}") from error
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 class _Joined:
