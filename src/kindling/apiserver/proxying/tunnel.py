@@ -181,7 +181,7 @@ class _Joined:
             self._transport.resume_reading()
 
     async def run(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on the upstream server's agreement, then bytes until either side ends."""
+        """Pass on the upstream's 101 response, then bytes until either side ends."""
         self._transport.write(head)
         self._writer = writer
         writer.write(bytes(self._early))
