@@ -337,8 +337,9 @@ class MigrationController:
         self, migration: VirtualMachineInstanceMigration, vmi: VirtualMachineInstance
     ) -> None:
         """Delete the target of a failed migration: otherwise no other migration could start."""
-        pod = self._target(migration, self._cluster.pods_of(vmi.metadata.uid))
-        if pod is not None and target.is_leftover(pod, vmi):
+        own = self._cluster.pods_of(vmi.metadata.uid)
+        pod = self._target(migration, own)
+        if pod is not None and target.is_leftover(pod, vmi, own):
             await self._delete_pod(pod)
 
     async def _remove_leftovers(self, key: Key) -> None:
@@ -346,7 +347,7 @@ class MigrationController:
         for pod in self._cluster.pods.list(key[0], lambda pod: key in self._pod_keys(pod)):
             owner = meta.controller_of(pod) or {}
             vmi = self._instance(key[0], get_str(owner, "name"))
-            if vmi is None or not target.is_leftover(pod, vmi):
+            if vmi is None or not target.is_leftover(pod, vmi, self._cluster.pods_of(vmi.metadata.uid)):
                 continue
             if await self._live_uid(key) != meta.labels(pod).get(pods.MIGRATION_JOB_LABEL):
                 await self._delete_pod(pod)

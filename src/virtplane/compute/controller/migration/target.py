@@ -46,14 +46,18 @@ def host_model_selector(model: str, node: JsonObject | None) -> dict[str, str]:
     return selector
 
 
-def is_leftover(pod: JsonObject, vmi: VirtualMachineInstance) -> bool:
-    """Whether a migration's target lives on though no guest is in it, nor will be.
+def is_leftover(pod: JsonObject, vmi: VirtualMachineInstance, own: list[JsonObject]) -> bool:
+    """Whether the target pod of a migration runs although no guest is in it, nor will be.
 
-    The guest is where its instance says. It is on its way to the target of the migration that the
-    instance's state tells of, unless that has failed.
+    A guest runs in the current pod of its instance, one of its `own`. It may move to the target of the
+    migration that the instance's status names, unless that migration has failed. A target can be scheduled to
+    the instance's node once the source pod there has ended: the node alone does not make it the current pod.
     """
-    if pods.is_down(pod) or pods.node_of(pod) == (vmi.status.node_name or ""):
+    if pods.is_down(pod):
         return False
+    if pods.node_of(pod) == (vmi.status.node_name or ""):
+        current = pods.current_pod(vmi, own)
+        return current is not None and meta.uid(current) != meta.uid(pod)
     state = vmi.status.migration_state or VirtualMachineInstanceMigrationState()
     is_current = state.migration_uid == meta.labels(pod).get(pods.MIGRATION_JOB_LABEL)
     return not is_current or bool(state.failed)

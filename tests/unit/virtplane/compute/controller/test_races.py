@@ -295,7 +295,18 @@ def _target_pod(node: str = "n2", job: str = "m", phase: str = "Running") -> Jso
 def test_a_target_is_left_over_when_no_guest_is_in_it_nor_on_its_way(
     pod: JsonObject, state: JsonObject, expected: bool
 ) -> None:
-    assert target.is_leftover(pod, decode(VirtualMachineInstance, _moving(**state))) is expected
+    assert target.is_leftover(pod, decode(VirtualMachineInstance, _moving(**state)), [pod]) is expected
+
+
+def test_a_target_beside_the_ended_source_on_its_node_is_left_over() -> None:
+    source = {
+        "metadata": {"name": "source", "uid": "s", "labels": {"kubevirt.io": "virt-launcher"}},
+        "spec": {"nodeName": "n1"},
+        "status": {"phase": "Succeeded"},
+    }
+    vmi, pod = decode(VirtualMachineInstance, _moving()), _target_pod("n1")
+    assert target.is_leftover(pod, vmi, [source, pod])
+    assert not target.is_leftover(source, vmi, [source, pod])
 
 
 async def test_a_target_that_appears_after_its_migration_is_gone_is_removed() -> None:
