@@ -74,6 +74,7 @@ class PoolController:
         except UnfitDocument as error:
             await leave_unfit(self._cluster, _KIND, key, error, FINALIZER)
             return DONE
+        await self._release_orphans(key, pool)
         if pool is None:
             self._expected.forget(key)
             return DONE
@@ -110,6 +111,18 @@ class PoolController:
         for _, unread in unfit_of(self._cluster.vms, pool.metadata):
             await self._release(unread)
         await patch(self._cluster, _KIND, pool, finalizer_patch(pool.metadata, FINALIZER, present=False))
+
+    async def _release_orphans(self, key: Key, pool: VirtualMachinePool | None) -> None:
+        """Remove the finalizer of deleted VMs that belong to an earlier pool of this name.
+
+        Such a VM was created late, by a request that took effect after its pool was gone.
+        """
+        for vm in self._cluster.vms.list(key[0]):
+            owner = vm.metadata.controller
+            if owner is None or (owner.kind, owner.name) != (_KIND.kind, key[1]):
+                continue
+            if vm.metadata.is_being_deleted and (pool is None or owner.uid != pool.metadata.uid):
+                await self._release(vm)
 
     async def _release(self, vm: HasMetadata) -> None:
         removing = finalizer_patch(vm.metadata, FINALIZER, present=False)

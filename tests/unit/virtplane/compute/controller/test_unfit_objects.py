@@ -98,3 +98,20 @@ async def test_a_pool_that_is_deleted_lets_a_vm_go_that_does_not_fit() -> None:
         await until(lambda: server.get(_POOLS, "pool", "ns") is None)
         vm = server.get(kinds.VIRTUAL_MACHINES, "pool-0", "ns")
         assert vm is not None and not meta.finalizers(vm)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("is_made_again", [False, True])
+async def test_a_vm_that_was_created_after_its_pool_was_gone_can_be_deleted(*, is_made_again: bool) -> None:
+    server = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+    gone = {"metadata": {"name": "pool", "namespace": "ns", "uid": "gone"}}
+    owners = [meta.new_controller_ref(gone, _POOLS)]
+    metadata = {"name": "pool-0", "namespace": "ns", "finalizers": [FINALIZER], "ownerReferences": owners}
+    template: JsonObject = {"spec": {"runStrategy": "Halted", "template": {"spec": {"domain": {}}}}}
+    server.put(kinds.VIRTUAL_MACHINES, {"metadata": metadata, **template})
+    if is_made_again:
+        spec = {"selector": {}, "replicas": 0, "virtualMachineTemplate": template}
+        server.put(_POOLS, {"metadata": {"name": "pool", "namespace": "ns"}, "spec": spec})
+    async with running_controllers(server, Images("launcher:1", "sidecar:1")):
+        await server.client().delete(kinds.VIRTUAL_MACHINES, "pool-0", "ns")
+        await until(lambda: server.get(kinds.VIRTUAL_MACHINES, "pool-0", "ns") is None)
