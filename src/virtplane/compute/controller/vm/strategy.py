@@ -95,8 +95,9 @@ def _is_fulfilled(
         return vmi is not None and not vmi.metadata.is_being_deleted
     if vmi is None or not request.uid or request.uid != vmi.metadata.uid:
         return True
-    # With Once an ended instance is kept, so nothing else would remove the request.
-    return vm.spec.run_strategy == "Once" and is_final(vmi)
+    # Once acts on no stop request (this one was made under another strategy) and keeps an ended instance.
+    # Nothing else would remove the request, and further stops are refused while it is open.
+    return vm.spec.run_strategy == "Once"
 
 
 def decide(vm: VirtualMachine, vmi: VirtualMachineInstance | None, backoff_seconds: float = 0) -> Decision:

@@ -92,10 +92,10 @@ def test_a_start_in_place_of_an_ended_instance_waits_behind_its_stop() -> None:
     assert _open(_vm("Manual", stateChangeRequests=requests), _vmi("Failed")) == ["Stop", "Start"]
 
 
-def test_a_stop_request_ends_with_an_instance_that_once_keeps() -> None:
-    vm = _vm("Once", stateChangeRequests=_STOP)
-    assert _open(vm, _vmi("Running")) == ["Stop"]
-    assert _open(vm, _vmi("Failed")) == []
+@pytest.mark.parametrize("phase", ["Running", "Failed"])
+def test_a_stop_request_is_dropped_under_once_which_never_stops_an_instance(phase: str) -> None:
+    assert _open(_vm("Manual", stateChangeRequests=_STOP), _vmi(phase)) == ["Stop"]
+    assert _open(_vm("Once", stateChangeRequests=_STOP), _vmi(phase)) == []
 
 
 @pytest.mark.parametrize(
