@@ -27,9 +27,9 @@ _WORDS: Final = (
 )
 """What the parser says, and what Kubernetes says."""
 
-_STEPS: Final = 1_000
-_STEPS_PER_CHARACTER: Final = 20
-"""What checking types may cost; ordinary expressions take at most three steps per character."""
+_STEPS: Final = 500
+_STEPS_PER_CHARACTER: Final = 5
+"""What checking types may cost; ordinary expressions take less than three steps per character."""
 
 _MOST_PROBLEMS: Final = 100
 _LONGEST_SHOWN_LINE: Final = 16_384
