@@ -65,6 +65,36 @@ class AgentSettings:
     """Called once the node's status has been reported."""
 
 
+@dataclass(frozen=True)
+class _Connections:
+    """The API server and the container runtime, and what the agent reads and reports through them."""
+
+    client: Client
+    runtime: Containerd
+    recorder: EventRecorder
+    services: Informer[JsonObject]
+    pods: Informer[JsonObject]
+
+    def record_event(self, pod: JsonObject, kind: str, reason: str, message: str, container: str) -> None:
+        """Record an event about a pod, or about one of its containers."""
+        subject = {"apiVersion": "v1", "kind": "Pod", **pod}
+        where = identity.field_path(pod, container) if container else ""
+        self.recorder.event(subject, "Warning" if kind == "Warning" else "Normal", reason, message, where)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The parts of the agent that have work of their own."""
+
+    registration: NodeRegistration
+    devices: DeviceManager
+    pleg: Pleg
+    pod_workers: PodWorkers
+    volumes: VolumeManager
+    csi: CsiRegistry
+    confinement: Confinement
+
+
 class NodeAgent:
     """Runs the pods of one node until cancelled."""
 
@@ -78,119 +108,150 @@ class NodeAgent:
 
     async def run(self) -> None:
         """Connect, adopt what runs, and work."""
-        settings = self._settings
         async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(Client(settings.api))
-            runtime = await stack.enter_async_context(Containerd(settings.runtime_socket))
-            recorder = await stack.enter_async_context(EventRecorder(client, "kubelet", settings.node.name))
-            services = Informer(client, SERVICES)
-            pods = Informer(client, PODS, field_selector=f"spec.nodeName={settings.node.name}")
+            connections = await self._connect(stack)
+            parts = await self._make_parts(stack, connections)
+            await self._serve(stack, connections, parts.pleg)
+            await self._work(connections, parts)
 
-            def extended() -> Mapping[str, tuple[int, int]]:
-                return devices.capacity()
+    async def _connect(self, stack: AsyncExitStack) -> _Connections:
+        settings = self._settings
+        client = await stack.enter_async_context(Client(settings.api))
+        return _Connections(
+            client=client,
+            runtime=await stack.enter_async_context(Containerd(settings.runtime_socket)),
+            recorder=await stack.enter_async_context(EventRecorder(client, "kubelet", settings.node.name)),
+            services=Informer(client, SERVICES),
+            pods=Informer(client, PODS, field_selector=f"spec.nodeName={settings.node.name}"),
+        )
 
-            self._registration = NodeRegistration(
-                client, runtime, settings.node, extended, settings.registered
-            )
-            devices = DeviceManager(identity.ROOT / "device-plugins", self._registration.changed)
-            await devices.start()
-            stack.push_async_callback(devices.close)
-            probes = ProbeManager(runtime)
-            stack.push_async_callback(probes.close)
-            pod_workers = PodWorkers(lambda pod: PodWorker(pod, shared))
-            pleg = Pleg(runtime, pod_workers.pod_changed)
-            images = ImageManager(runtime)
-            host_files = HostFiles()
+    async def _make_parts(self, stack: AsyncExitStack, to: _Connections) -> _Parts:
+        settings = self._settings
+        registration, devices = await self._make_registration(stack, to)
+        probes = ProbeManager(to.runtime)
+        stack.push_async_callback(probes.close)
+        pod_workers = PodWorkers(lambda pod: PodWorker(pod, shared))
+        pleg = Pleg(to.runtime, pod_workers.pod_changed)
+        images, host_files = ImageManager(to.runtime), HostFiles()
+        backend = ApiBackend(
+            to.client,
+            images,
+            to.record_event,
+            self._facts,
+            to.services.list,
+            lambda uid: pleg.runtime_status(uid).ips,
+            host_files,
+        )
+        csi = CsiRegistry(to.client, settings.node.name, identity.ROOT / "plugins_registry")
+        csi_volumes = CsiVolumes(to.client, csi, settings.node.name)
+        stack.push_async_callback(csi_volumes.close)
+        volumes = VolumeManager(backend, {"csi": csi_volumes})
+        confinement = Confinement(to.runtime, settings.cgroup_root, settings.max_pod_processes)
+        starter = self._make_starter(to, backend, images, volumes, devices, host_files, confinement)
 
-            def record_event(pod: JsonObject, kind: str, reason: str, message: str, container: str) -> None:
-                subject = {"apiVersion": "v1", "kind": "Pod", **pod}
-                where = identity.field_path(pod, container) if container else ""
-                recorder.event(subject, "Warning" if kind == "Warning" else "Normal", reason, message, where)
+        async def release(uid: str) -> None:
+            devices.release(uid)
+            backend.forget(uid)
+            await asyncio.to_thread(remove_pod_cgroups, settings.cgroup_root, uid)
 
-            backend = ApiBackend(
-                client,
-                images,
-                record_event,
-                self._facts,
-                services.list,
-                lambda uid: pleg.runtime_status(uid).ips,
-                host_files,
-            )
+        shared = PodServices(
+            runtime=to.runtime,
+            pleg=pleg,
+            status_manager=StatusManager(to.client),
+            volumes=volumes,
+            probes=probes,
+            starter=starter,
+            stopper=PodStopper(to.runtime, to.record_event),
+            recorder=to.recorder,
+            node=self._facts,
+            release=release,
+            admitted=pod_workers.admitted,
+        )
+        return _Parts(registration, devices, pleg, pod_workers, volumes, csi, confinement)
 
-            async def release(uid: str) -> None:
-                devices.release(uid)
-                backend.forget(uid)
-                await asyncio.to_thread(remove_pod_cgroups, settings.cgroup_root, uid)
+    async def _make_registration(
+        self, stack: AsyncExitStack, to: _Connections
+    ) -> tuple[NodeRegistration, DeviceManager]:
+        settings = self._settings
 
-            csi = CsiRegistry(client, settings.node.name, identity.ROOT / "plugins_registry")
-            csi_volumes = CsiVolumes(client, csi, settings.node.name)
-            stack.push_async_callback(csi_volumes.close)
-            volumes = VolumeManager(backend, {"csi": csi_volumes})
-            confinement = Confinement(runtime, settings.cgroup_root, settings.max_pod_processes)
-            starter = ContainerStarter(
-                StarterServices(
-                    runtime=runtime,
-                    images=images,
-                    volumes=volumes,
-                    record_event=record_event,
-                    sources=backend.sources,
-                    pull_secrets=backend.pull_secrets,
-                    devices=devices.allocate,
-                    node=self._facts,
-                    resolver=settings.resolver,
-                    cgroup_root=settings.cgroup_root,
-                    node_memory_bytes=registration.memory_bytes(),
-                    host_files=host_files,
-                    confinement=confinement,
-                    default_environment=settings.default_environment,
-                )
-            )
-            shared = PodServices(
-                runtime=runtime,
-                pleg=pleg,
-                status_manager=StatusManager(client),
+        def extended() -> Mapping[str, tuple[int, int]]:
+            return devices.capacity()
+
+        registration = NodeRegistration(to.client, to.runtime, settings.node, extended, settings.registered)
+        self._registration = registration
+        devices = DeviceManager(identity.ROOT / "device-plugins", registration.changed)
+        await devices.start()
+        stack.push_async_callback(devices.close)
+        return registration, devices
+
+    def _make_starter(
+        self,
+        to: _Connections,
+        backend: ApiBackend,
+        images: ImageManager,
+        volumes: VolumeManager,
+        devices: DeviceManager,
+        host_files: HostFiles,
+        confinement: Confinement,
+    ) -> ContainerStarter:
+        settings = self._settings
+        return ContainerStarter(
+            StarterServices(
+                runtime=to.runtime,
+                images=images,
                 volumes=volumes,
-                probes=probes,
-                starter=starter,
-                stopper=PodStopper(runtime, record_event),
-                recorder=recorder,
+                record_event=to.record_event,
+                sources=backend.sources,
+                pull_secrets=backend.pull_secrets,
+                devices=devices.allocate,
                 node=self._facts,
-                release=release,
-                admitted=pod_workers.admitted,
+                resolver=settings.resolver,
+                cgroup_root=settings.cgroup_root,
+                node_memory_bytes=registration.memory_bytes(),
+                host_files=host_files,
+                confinement=confinement,
+                default_environment=settings.default_environment,
             )
-            routes = Routes(
-                RouteServices(
-                    runtime=runtime,
-                    pods=pods.list,
-                    runtime_status=pleg.runtime_status,
-                    is_healthy=lambda: True,
-                    summary=lambda: self._summary(runtime),
-                    metrics=lambda: self._metrics(runtime),
-                )
+        )
+
+    async def _serve(self, stack: AsyncExitStack, to: _Connections, pleg: Pleg) -> None:
+        """Serve the node's own API: logs, exec, statistics."""
+        routes = Routes(
+            RouteServices(
+                runtime=to.runtime,
+                pods=to.pods.list,
+                runtime_status=pleg.runtime_status,
+                is_healthy=lambda: True,
+                summary=lambda: self._summary(to.runtime),
+                metrics=lambda: self._metrics(to.runtime),
             )
-            access = Access(client, settings.node.name)
-            await stack.enter_async_context(
-                http.serving(
-                    routes.handle, settings.node.address, settings.node.port, self._tls(), access.check
-                )
-            )
-            housekeeping = Housekeeping(runtime, pleg, confinement.sweep, LostShims(settings.runtime_socket))
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._registration.run(), name="node-registration")
-                group.create_task(services.run(), name="services")
-                await services.wait_synced()
-                group.create_task(pods.run(), name="pods")
-                await pods.wait_synced()
-                await _until_ready(runtime)
-                await pleg.relist()
-                await confinement.adopt(pleg.sandboxes())
-                group.create_task(pleg.run(), name="runtime-pleg")
-                live = {str(pod["metadata"]["uid"]) for pod in pods.list()}
-                devices.retain(live)
-                pod_workers.adopt_orphans((pleg.uids() | volumes.uids()) - live, pleg)
-                group.create_task(housekeeping.run(), name="housekeeping")
-                group.create_task(csi.run(), name="csi-registry")
-                group.create_task(pod_workers.run(pods), name="pod-workers")
+        )
+        node = self._settings.node
+        access = Access(to.client, node.name)
+        await stack.enter_async_context(
+            http.serving(routes.handle, node.address, node.port, self._tls(), access.check)
+        )
+
+    async def _work(self, to: _Connections, parts: _Parts) -> None:
+        pleg, pod_workers = parts.pleg, parts.pod_workers
+        lost_shims = LostShims(self._settings.runtime_socket)
+        housekeeping = Housekeeping(to.runtime, pleg, parts.confinement.sweep, lost_shims)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(parts.registration.run(), name="node-registration")
+            group.create_task(to.services.run(), name="services")
+            await to.services.wait_synced()
+            group.create_task(to.pods.run(), name="pods")
+            await to.pods.wait_synced()
+            await _until_ready(to.runtime)
+            await pleg.relist()
+            await parts.confinement.adopt(pleg.sandboxes())
+            group.create_task(pleg.run(), name="runtime-pleg")
+            live = {str(pod["metadata"]["uid"]) for pod in to.pods.list()}
+            parts.devices.retain(live)
+            pod_workers.adopt_orphans((pleg.uids() | parts.volumes.uids()) - live, pleg)
+            group.create_task(housekeeping.run(), name="housekeeping")
+            group.create_task(parts.csi.run(), name="csi-registry")
+            group.create_task(pod_workers.run(to.pods), name="pod-workers")
 
     def _tls(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self._settings.client_ca)

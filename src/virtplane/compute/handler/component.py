@@ -13,9 +13,9 @@ from aiohttp import web
 from kubecore.client import Client
 from kubecore.json import JsonObject, get_str
 from kubecore.resources import CONFIG_MAPS
-from kubecore.runtime import Context, EventRecorder, Manager
+from kubecore.runtime import Context, EventRecorder, Informer, Manager
 from virtplane.api import labels
-from virtplane.api.config import VERSION_DETAIL, LastGood, observed_version
+from virtplane.api.config import VERSION_DETAIL, ClusterConfig, LastGood, observed_version
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.resources import KUBEVIRTS, VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import kubeletroot, kvm, libvirtcalls
@@ -53,13 +53,7 @@ class VirtHandler:
             "informers", lambda: "" if manager.has_started else "caches are not complete"
         )
         context.health.add_ready("consoles", lambda: "" if serving.is_set() else "not serving yet")
-        own_pod, mountinfo = os.environ.get("POD_UID", ""), Path("/proc/self/mountinfo").read_text()
-        kubeletroot.require(settings.pods_directory, own_pod, context.node_name, mountinfo)
-        libvirtcalls.start_events()
-        await _unmount_orphans(settings)
-        verdict = await kvm.probe()
-        logger.info("KVM was probed", extra={"usable": verdict.usable, "why": verdict.why})
-        await capabilities.warm(settings.capabilities_cache, kvm=verdict.usable)
+        verdict = await _prepare_node(context, settings)
         plugins = [
             DevicePlugin(device, settings.kubelet_root / "device-plugins")
             for device in devices(kvm=verdict.usable)
@@ -69,22 +63,16 @@ class VirtHandler:
             label_selector=f"{labels.NODE_NAME}={context.node_name}",
             struct=VirtualMachineInstance,
         )
-        installations = manager.informer(KUBEVIRTS, namespace=context.namespace)
-        found = await until_answered("the configuration", lambda: client.list(KUBEVIRTS, context.namespace))
-        settings_now = LastGood()
-        settings_now.of(next(iter(found.get("items", ())), None))
-
-        def installation() -> JsonObject | None:
-            return next(iter(installations.list()), None)
-
-        context.health.add_detail(VERSION_DETAIL, lambda: observed_version(installation()))
+        installation = _Installation(manager.informer(KUBEVIRTS, namespace=context.namespace))
+        await installation.read(client, context.namespace)
+        context.health.add_detail(VERSION_DETAIL, lambda: observed_version(installation.document()))
         async with EventRecorder(client, self.name, host=context.node_name) as recorder:
             controller = InstanceController(
                 client,
                 instances,
                 recorder,
                 settings,
-                lambda: settings_now.of(installation()),
+                installation.config,
                 emulation=not verdict.usable,
             )
             labeller = NodeLabeller(
@@ -92,20 +80,15 @@ class VirtHandler:
                 recorder,
                 context.node_name,
                 offers(settings, kvm=verdict.usable),
-                lambda: settings_now.of(installation()),
+                installation.config,
             )
-            installations.add_handler(lambda *_: labeller.look_again())
-            heartbeat = Heartbeat(
-                client,
-                recorder,
-                context.node_name,
-                verdict,
-                lambda: (
-                    manager.has_started
-                    and labeller.has_labelled
-                    and all(plugin.ready.is_set() for plugin in plugins)
-                ),
-            )
+            installation.informer.add_handler(lambda *_: labeller.look_again())
+
+            def is_ready() -> bool:
+                offered = all(plugin.ready.is_set() for plugin in plugins)
+                return manager.has_started and labeller.has_labelled and offered
+
+            heartbeat = Heartbeat(client, recorder, context.node_name, verdict, is_ready)
             manager.add(controller.controller)
             manager.add_runnable("heartbeat", heartbeat.run)
             manager.add_runnable("node-labeller", labeller.run)
@@ -121,6 +104,41 @@ class VirtHandler:
             finally:
                 await thaws.close()
                 await controller.close()
+
+
+class _Installation:
+    """The KubeVirt object and its settings. Those that cannot be read leave the last good ones in force."""
+
+    def __init__(self, informer: Informer[JsonObject]) -> None:
+        self.informer = informer
+        self._settings = LastGood()
+        self._first: JsonObject | None = None
+        """What was read before the cache was complete."""
+
+    async def read(self, client: Client, namespace: str) -> None:
+        """Read the object once, without the cache. Waits while the API does not answer."""
+        found = await until_answered("the configuration", lambda: client.list(KUBEVIRTS, namespace))
+        self._first = next(iter(found.get("items", ())), None)
+
+    def document(self) -> JsonObject | None:
+        """The KubeVirt object; None if there is none."""
+        return next(iter(self.informer.list()), None) if self.informer.has_synced else self._first
+
+    def config(self) -> ClusterConfig:
+        """The settings in force."""
+        return self._settings.of(self.document())
+
+
+async def _prepare_node(context: Context, settings: HandlerSettings) -> kvm.KvmVerdict:
+    """Clean up after an earlier virt-handler, and find out what guests can use; returns whether KVM works."""
+    own_pod, mountinfo = os.environ.get("POD_UID", ""), Path("/proc/self/mountinfo").read_text()
+    kubeletroot.require(settings.pods_directory, own_pod, context.node_name, mountinfo)
+    libvirtcalls.start_events()
+    await _unmount_orphans(settings)
+    verdict = await kvm.probe()
+    logger.info("KVM was probed", extra={"usable": verdict.usable, "why": verdict.why})
+    await capabilities.warm(settings.capabilities_cache, kvm=verdict.usable)
+    return verdict
 
 
 async def _unmount_orphans(settings: HandlerSettings) -> None:
