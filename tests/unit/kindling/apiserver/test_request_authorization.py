@@ -135,7 +135,7 @@ async def test_what_is_written_was_authorized_by_that_verb(tenant: Tenant, held:
     "target", ["configmaps?watch=true", "configmaps", "configmaps/one", "configmaps%2Fone"]
 )
 async def test_paths_of_watches_are_only_read(tenant: Tenant, method: str, target: str) -> None:
-    await tenant.hold(role="view")
+    await tenant.hold(role="system:aggregate-to-view")
     before = tenant.running.server.store.revision
     status, _ = await tenant.ask(method, f"/api/v1/watch/namespaces/mine/{target}", config_map("new"))
     assert status == 405
@@ -143,7 +143,7 @@ async def test_paths_of_watches_are_only_read(tenant: Tenant, method: str, targe
 
 
 async def test_a_head_of_a_watch_has_no_answer(tenant: Tenant) -> None:
-    await tenant.hold(role="view")
+    await tenant.hold(role="system:aggregate-to-view")
     assert (await tenant.ask("HEAD", "/api/v1/namespaces/mine/configmaps?watch=true"))[0] == 405
     assert (await tenant.ask("HEAD", "/api/v1/namespaces/mine/configmaps"))[0] == 200
 
