@@ -302,7 +302,7 @@ def service_unavailable(message: str) -> StatusError:
 
 @contextmanager
 def ignoring(*codes: int) -> Iterator[None]:
-    """Let failures with these codes pass: what shall go is gone (404), somebody else wrote first (409)."""
+    """Ignore status errors with these codes: the object is gone (404), another client wrote it (409)."""
     try:
         yield
     except StatusError as error:

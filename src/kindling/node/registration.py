@@ -51,7 +51,7 @@ def memory_bytes() -> int:
 
 
 def advertised(node: JsonObject, extended: Mapping[str, tuple[int, int]]) -> JsonObject:
-    """The extended resources that somebody other than device plugins put into the node's capacity."""
+    """The extended resources in the node's capacity that no device plugin offers."""
     return {
         name: amount
         for name, amount in get_object(node, "status", "capacity").items()
@@ -196,7 +196,7 @@ class NodeRegistration:
                 problems, reported = now_problems, loop.time()
 
     async def _lags(self) -> bool:
-        """Whether somebody advertised or took back a resource, which what can be allocated follows."""
+        """Whether the extended resources that others advertise have changed; the allocatable ones follow."""
         try:
             node = await self._client.get(NODES, self._settings.name)
         except (StatusError, ConnectionFailed) as error:

@@ -92,7 +92,7 @@ def _documents(values: Iterable[msgspec.Struct]) -> list[JsonObject]:
 
 
 def _part(parent: JsonObject, name: str) -> JsonObject:
-    """The object `name` of `parent`, made where there is none."""
+    """The object `name` of `parent`, which is created if absent."""
     part: JsonObject = parent.get(name) or {}
     parent[name] = part
     return part

@@ -51,7 +51,7 @@ class Pinned(ApiStruct, kw_only=True):
 
 
 class Referring(ApiStruct, kw_only=True):
-    """What is read of a VM here, for whoever has not read all of it."""
+    """The fields of a VM that this module reads, for callers that hold a document."""
 
     spec: Matchers = Matchers()
     status: Pinned | None = None

@@ -137,7 +137,7 @@ async def _store_new(
         if registry.store.newest(definition.storage_prefix, path) is not None:
             _refuse_existing(registry, definition, path, name)
         return Written(definition, None, obj, created=True)
-    # Only what stores objects minds, after everybody who may refuse this one; dry runs store nothing.
+    # Checked last, as in Kubernetes, where storage refuses it; dry runs store nothing.
     if metadata.pop("resourceVersion", None) not in (None, "", "0"):
         raise errors.plain_internal("resourceVersion should not be set on objects to be created")
     stored = await to_storage(definition, obj)

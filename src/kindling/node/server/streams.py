@@ -126,7 +126,7 @@ def _header(request: BaseRequest, name: str) -> str:
 
 
 def _raw_bytes(request: BaseRequest) -> asyncio.StreamReader:
-    """The bytes that the client sends from now on. Reading from its socket pauses while nobody reads this."""
+    """The bytes that the client sends from now on. Its socket is not read while these bytes are not read."""
     if request.transport is None:
         raise ConnectionResetError("the client is gone")
     reader = asyncio.StreamReader(_BLOCK)

@@ -204,7 +204,7 @@ class Machine:
         self._note_freeze(guestagent.FROZEN)
 
     async def thaw(self) -> None:
-        """End a freeze; where there is none, the guest's hooks do not run again. Raises HypervisorError."""
+        """End a freeze. Without one, the guest's hooks are not run. Raises HypervisorError."""
         hypervisor = self._hypervisor()
         state = ""
         with contextlib.suppress(HypervisorError):

@@ -147,7 +147,7 @@ def review_update(new: JsonObject, old: JsonObject, misplacements: Iterable[str]
     `misplacements` is what the API server found wrong with `placement_probes`. Raises UnfitDocument.
     """
     spec = decode(KubeVirt, new).spec
-    # What does not fit any longer is corrected by updates, so that it stands in nobody's way.
+    # An old object that no longer fits must not block the update that corrects it.
     before = next((found.spec for found in readable(KubeVirt, [old])), KubeVirtSpec())
     configuration = spec.configuration or KubeVirtConfiguration()
     old_configuration = before.configuration or KubeVirtConfiguration()

@@ -172,7 +172,7 @@ class CloneController:
         """Delete the clone when its target VM is deleted."""
         namespace, name = clone.metadata.namespace, clone.status.target_name or ""
         if (namespace, name) in self._cluster.vms.unfit:
-            return RequeueAfter(_RETRY_SECONDS)  # nobody tells when such a VM is deleted
+            return RequeueAfter(_RETRY_SECONDS)  # no event reports the deletion of such a VM
         if self._cluster.vms.get(namespace, name) is None:
             try:
                 await self._cluster.client.get(kinds.VIRTUAL_MACHINES, name, namespace)

@@ -1,8 +1,8 @@
-"""Rules as tables: a row says what one field must satisfy, and one function reads rows from top to bottom.
+"""Validation rules as tables of rows, which `check_fields` evaluates from top to bottom.
 
-A row is a field (``must``, ``may``, ``given``, ``always``) and what its value must satisfy, or a function of
-the whole object, for rules about several fields. What a value must satisfy are rows again: a table nests as
-its object does::
+A row is a field (``must``, ``may``, ``given``, ``always``) with the checks of its value, or a function of the
+whole object, for rules about several fields. The checks of an object or list are rows again, so that a table
+nests like the object::
 
     may("tls", items(may("hosts", items(_host)), may("secretName", SUBDOMAIN)))
 """
@@ -31,7 +31,7 @@ from .checks import in_range, messages, one_of
 from .rules import Change, Judge
 
 Check = Callable[[FieldPath, Any], Iterable[FieldError]]
-"""The errors of the value at a path; None never comes."""
+"""The errors of the value at a path; never called with None."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class Rules:
     status: Change = unjudged
     """The errors of a write of the status."""
     warnings: Callable[[JsonObject, JsonObject | None], Iterable[str]] = _no_warnings
-    """What clients are told about an object beside errors; the old one is None when it is new."""
+    """The warnings about an object, from it and its old version; the old one is None on create."""
 
     def changed(self, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """The errors about fields that never change."""

@@ -32,7 +32,7 @@ class ClientLookups:
     async def get(self, resource: ResourceType, name: str, namespace: str | None = None) -> JsonObject | None:
         """An object, or None. Raises StatusError for anything but its absence."""
         if is_path_segment_name(name):
-            return None  # Users write these names; none that leads elsewhere is ever asked for.
+            return None  # Users write these names: one with a slash would lead to another path.
         try:
             return await self._client.get(resource, name, namespace)
         except errors.StatusError as error:

@@ -86,7 +86,7 @@ class PoolController:
             own = self._read_machines(pool)
         except UnfitDocument as error:
             self._cluster.recorder.event(described(pool), "Warning", INVALID, str(error))
-            return RequeueAfter(_RETRY_SECONDS)  # nobody tells when such a VM is deleted
+            return RequeueAfter(_RETRY_SECONDS)  # no event reports the deletion of such a VM
         adding = finalizer_patch(pool.metadata, FINALIZER, present=True)
         if adding:
             await patch(self._cluster, _KIND, pool, adding)

@@ -79,7 +79,7 @@ class ReplicaSetController:
             present = self._read_instances(replica_set)
         except UnfitDocument as error:
             self._cluster.recorder.event(described(replica_set), "Warning", INVALID, str(error))
-            return RequeueAfter(_RETRY_SECONDS)  # nobody tells when such an instance is deleted
+            return RequeueAfter(_RETRY_SECONDS)  # no event reports its deletion
         instances = await self._claim(replica_set, present)
         failure: tuple[str, str] | None = None
         if may_act:

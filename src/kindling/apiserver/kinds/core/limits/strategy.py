@@ -13,7 +13,7 @@ from .validation import validate_limit_range, validate_quota, validate_quota_upd
 
 
 class QuotaStrategy(BuiltinStrategy):
-    """Hard limits of a namespace; their use is the quota controller's and admission's to write."""
+    """The hard limits of a namespace. The quota controller and admission write what is used of them."""
 
     returns_deleted_object = True
     tracks_generation = False

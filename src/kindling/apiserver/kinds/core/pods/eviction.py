@@ -49,7 +49,7 @@ async def evict(ctx: RequestContext, eviction: JsonObject) -> JsonObject:
 async def _mark(ctx: RequestContext, options: JsonObject) -> JsonObject:
     """Tell by a condition that the pod is disrupted, not broken; returns the options to delete it with.
 
-    Failure policies of jobs go by this condition. A resourceVersion that the client asks for is that of
+    Failure policies of jobs read this condition. A resourceVersion that the client requires is that of
     the pod before it; the pod that carries it is the one to delete then.
     """
     preconditions = get_object(options, "preconditions")
