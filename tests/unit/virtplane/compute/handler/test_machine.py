@@ -117,7 +117,7 @@ async def test_a_guest_on_hanging_storage_is_tried_again_when_it_answers(
             raise HypervisorError("test", "the storage has answered")
 
     monkeypatch.setattr(module, "VolumePreparer", Preparer)
-    monkeypatch.setattr(threads, "STEP_SECONDS", 0.01)
+    monkeypatch.setattr(threads, "STEP_SECONDS", 0.5)  # the steps before it need some of it
     changed = asyncio.Event()
     machine = Machine(HandlerSettings("n", pods_directory=tmp_path), VMI, "pod", changed.set)
     pod_paths(tmp_path)
