@@ -53,8 +53,10 @@ def _sum(left: Any, right: Any) -> int:
     return _share(size) if isinstance(left, str | bytes) else 1 + work(size if isinstance(left, list) else 0)
 
 
-def _in(_: Any, container: Any) -> int:
-    return len(container) if isinstance(container, list) else 1
+def _in(value: Any, container: Any) -> int:
+    if not isinstance(container, list):
+        return 1
+    return elements_below(container) if isinstance(value, list | dict) else len(container)
 
 
 def _matches(text: Any, pattern: Any, *_: Any) -> int:
@@ -85,7 +87,9 @@ def _traversal(values: Any, *_: Any) -> int:
     """Functions that look at each element once, or at each byte of a text."""
     if not isinstance(values, list):
         return _share(size_of(values))
-    return sum(_share(len(value)) if isinstance(value, str | bytes) else 1 for value in values)
+    return sum(
+        _share(len(value)) if isinstance(value, str | bytes) else elements_below(value) for value in values
+    )
 
 
 def _elements(values: Any, *_: Any) -> int:
@@ -93,12 +97,17 @@ def _elements(values: Any, *_: Any) -> int:
     return 1 + work(elements_below(values) * 8)
 
 
+def _nested(values: Any) -> int:
+    """The values inside the elements of a list."""
+    return max(0, elements_below(values) - size_of(values) - 1)
+
+
 def _pairs(left: Any, right: Any) -> int:
-    return size_of(left) * size_of(right)
+    return (size_of(left) + _nested(left)) * size_of(right)
 
 
 def _distinct(values: Any) -> int:
-    return 1 + work(size_of(values) ** 2)
+    return 1 + _nested(values) * size_of(values) + work(size_of(values) ** 2)
 
 
 def _range(count: Any) -> int:

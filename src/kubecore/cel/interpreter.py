@@ -69,6 +69,10 @@ def compiled(node: Node, variables: Mapping[str, Any]) -> Step:
     return _Compiler(frozenset(name for name in variables if "." in name) | _TYPES.keys()).step(node)
 
 
+def _constant(value: Any) -> Step:
+    return lambda _: value
+
+
 class _Compiler:
     def __init__(self, dotted: frozenset[str]) -> None:
         self._dotted = dotted
@@ -76,7 +80,7 @@ class _Compiler:
     def step(self, node: Node) -> Step:
         match node:
             case Constant():
-                return lambda run, value=node.value: value  # type: ignore[misc]
+                return _constant(node.value)
             case Ident():
                 return _variable(node.name.removeprefix("."))
             case Select():

@@ -109,10 +109,17 @@ def before(left: Any, right: Any) -> bool:
     raise EvaluationError(NO_OVERLOAD)
 
 
+MOST_ELEMENTS: Final = 2_000_000
+"""More than one evaluation may cost, so that more need not be counted."""
+
+
 def elements_below(value: Any) -> int:
-    """How many values there are in a value, itself among them."""
+    """How many values there are in a value, itself among them; no more than `MOST_ELEMENTS` are counted.
+
+    A list that holds another twice doubles with every nested loop, although it takes little memory.
+    """
     total, waiting = 0, [value]
-    while waiting:
+    while waiting and total <= MOST_ELEMENTS:
         current = waiting.pop()
         total += 1
         if isinstance(current, list):

@@ -318,3 +318,23 @@ def test_null_has_no_fields() -> None:
 
     with pytest.raises(EvaluationError, match=r"\Ano such key: spec\Z"):
         program.evaluate({"object": {"spec": {"replicas": 1}}, "oldObject": None})
+
+
+def _doubled(times: int) -> list[Any]:
+    """Lists that hold the same list twice: little memory, and 2 to the power of `times` elements."""
+    value: list[Any] = [1]
+    for _ in range(times):
+        value = [value, value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "rule",
+    ["a == b", "a in [b]", "sets.contains([a], [b])", "[a, b].distinct().size() > 0", "[a].indexOf(b) == 0"],
+)
+def test_lists_that_double_are_too_expensive_to_compare(rule: str) -> None:
+    program = Environment({"a": "list(dyn)", "b": "list(dyn)"}).compile(rule)
+    started = time.thread_time()
+    with pytest.raises(CostExceededError):
+        program.evaluate({"a": _doubled(28), "b": _doubled(28)})
+    assert time.thread_time() - started < 5
