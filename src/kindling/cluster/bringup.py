@@ -27,6 +27,7 @@ from kindling.cluster import (
     nodeimages,
     processes,
     state_directory,
+    storage_pool,
     supervisor,
 )
 from kindling.cluster import (
@@ -55,6 +56,8 @@ class UpOptions:
     api_port: int | None = None
     external_ranges: tuple[str, ...] = ()
     image_accounts: tuple[str, ...] = ()
+    storage: int | None = None
+    """Bytes of the storage pool; None leaves it as it is, and for a new cluster chooses."""
 
 
 def up(options: UpOptions, progress: Progress) -> Instance:
@@ -70,10 +73,13 @@ def up(options: UpOptions, progress: Progress) -> Instance:
         files.sync_directory(
             directory
         )  # never generate keys twice: certificates and tokens signed with the first ones are in use
+    has_pool = storage_pool.ensure(instance, options.storage, progress)
     node_network.create(instance)
     for node in instance.nodes():
         progress(f"preparing {node.name}")
         _prepare_node(instance, node)
+    if has_pool:
+        storage_pool.mount(instance)
     archives = images.build_images(instance.state / "images", host_image=instance.host_image)
     instance.logs.mkdir(exist_ok=True)
     logged = _size(instance.logs / "apiserver.log")

@@ -90,6 +90,16 @@ def _accounts(
     return values
 
 
+def _bytes(_context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """Parse a size in bytes, as Kubernetes writes quantities, from the command line."""
+    from kubecore.objects.quantity import Quantity
+
+    try:
+        return None if value is None else Quantity.parse(value).value
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=parameter) from error
+
+
 @click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """A Kubernetes of real parts on one machine."""
@@ -128,6 +138,13 @@ def _command(name: str | None = None, **settings: Any) -> Callable[[Callable[...
     metavar="NAMESPACE/NAME",
     callback=_accounts,
     help="A service account that may use the host image; may be repeated.",
+)
+@click.option(
+    "--storage",
+    metavar="SIZE",
+    callback=_bytes,
+    help="Size of the storage pool, such as 200Gi; it takes space as it is written, and may grow later. "
+    "0: none. Default: as before; most of the free space at first.",
 )
 @_quiet_option
 @click.argument("api_flags", nargs=-1, type=click.UNPROCESSED)

@@ -23,6 +23,7 @@ NEEDED = {
     "nsenter": "util-linux",
     "unshare": "util-linux",
     "busybox": "busybox-static",
+    "mkfs.xfs": "xfsprogs",
 }
 """Programs and the Debian packages that bring them."""
 

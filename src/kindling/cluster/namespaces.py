@@ -18,7 +18,13 @@ from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import REGISTRY, Instance, NodeLayout, write_atomically
 from kubecore.mountinfo import mount_points_below
 
-MOUNT_POINTS = ("/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/var/lib/cni")
+MOUNT_POINTS = (
+    "/var/lib/kubelet",
+    "/var/log/pods",
+    "/var/log/containers",
+    "/var/lib/cni",
+    "/var/lib/storage",
+)
 _KINDS = ("mnt", "net", "uts")
 _CLONE_FLAGS = {"mnt": 0x00020000, "net": 0x40000000, "uts": 0x04000000}
 _MOUNT_FLAGS = {"mnt": "mount", "net": "net", "uts": "uts"}
@@ -53,7 +59,7 @@ def create(instance: Instance, node: NodeLayout) -> None:
     if exists(node):
         return
     destroy(node)
-    _make_mount_points(instance)
+    make_mount_points(instance)
     node.namespaces.mkdir(parents=True, exist_ok=True)
     # A bind mount of a mount namespace is possible only on a mount with private propagation.
     what = f"namespaces of {node.name}"
@@ -154,7 +160,8 @@ def remove_mount_points(created: list[str]) -> None:
             continue
 
 
-def _make_mount_points(instance: Instance) -> None:
+def make_mount_points(instance: Instance) -> None:
+    """Make the directories on the machine that nodes mount their own over, and record which are new."""
     records = mount_point_records(instance)
     created = created_mount_points(instance)
     for point in MOUNT_POINTS:

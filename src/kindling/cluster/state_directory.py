@@ -16,7 +16,17 @@ from kubecore import mountinfo
 LAYOUT = "instance.json"
 _RESTORED = ("apiserver.db", "pki", "token")
 """What an interrupted restore may have left in a directory that holds no cluster yet."""
-_NAMES = (*_RESTORED, "kubeconfig", "supervisor.pid", "mount-points", "nodes", "logs", "images", LAYOUT)
+_NAMES = (
+    *_RESTORED,
+    "kubeconfig",
+    "supervisor.pid",
+    "mount-points",
+    "nodes",
+    "logs",
+    "images",
+    "pool.img",
+    LAYOUT,
+)
 _TOLERATED = ("lost+found",)
 """A file system of its own has this from the start."""
 

@@ -15,6 +15,7 @@ from kindling.cluster import (
     node_network,
     processes,
     state_directory,
+    storage_pool,
     supervisor,
     termination,
 )
@@ -53,6 +54,7 @@ def down(instance: Instance, progress: Progress, grace_seconds: float = 0.0) -> 
     _kill_cgroups(instance)
     for node in instance.nodes():
         namespaces.destroy(node)
+    storage_pool.release(instance)
     node_network.destroy(instance)
     _remove_cgroups(instance)
     (instance.state / "supervisor.pid").unlink(missing_ok=True)

@@ -55,14 +55,20 @@ def _host_image_accounts() -> list[str]:
 
 
 def start(
-    state: Path, *, nodes: int | None = None, port: int | None = None, external_ranges: Sequence[str] = ()
+    state: Path,
+    *,
+    nodes: int | None = None,
+    port: int | None = None,
+    external_ranges: Sequence[str] = (),
+    storage: str | None = None,
 ) -> None:
     """Start the cluster and install virtplane on it; running parts are left alone. `nodes` and `port` default
     to the present ones, and for a new cluster to one node and a free port. External addresses of services
-    take effect in `external_ranges`. Raises CommandError.
+    take effect in `external_ranges`; `storage` is the size of the storage pool. Raises CommandError.
     """
     require_root("up")
-    wishes = [f"--{name}={value}" for name, value in (("nodes", nodes), ("port", port)) if value is not None]
+    given = {"nodes": nodes, "port": port, "storage": storage}
+    wishes = [f"--{name}={value}" for name, value in given.items() if value is not None]
     wishes += [f"--external-range={text}" for text in external_ranges]
     code = kindling("up", *_host_image_accounts(), *wishes, state=state)
     if code:
@@ -122,7 +128,13 @@ async def _wait_ready(client: Client) -> None:
 
 
 def _up(options: argparse.Namespace) -> int:
-    start(options.state, nodes=options.nodes, port=options.port, external_ranges=options.external_range)
+    start(
+        options.state,
+        nodes=options.nodes,
+        port=options.port,
+        external_ranges=options.external_range,
+        storage=options.storage,
+    )
     kubeconfig = options.state / "kubeconfig"
     sys.stdout.write(f"Ready. Use it with:\n  export KUBECONFIG={kubeconfig}\n")
     return 0
@@ -250,6 +262,12 @@ def _up_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="CIDR",
         help="where services' external addresses take effect; may be repeated (default: nowhere)",
+    )
+    parser.add_argument(
+        "--storage",
+        metavar="SIZE",
+        help="size of the storage pool, such as 200Gi; it takes space as it is written, and may grow later; "
+        "0: none (default: as before; most of the free space at first)",
     )
 
 

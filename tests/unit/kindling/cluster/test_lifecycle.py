@@ -17,7 +17,8 @@ import orjson
 import pytest
 
 from kindling.cluster import instance as instances
-from kindling.cluster import processes, readiness, supervisor
+from kindling.cluster import namespaces, processes, readiness, supervisor
+from kubecore import loop_devices
 from kubecore.json import get_str
 
 pytestmark = [
@@ -98,6 +99,11 @@ def eventually(what: str, check: Callable[[], bool], seconds: float = 30.0) -> N
         time.sleep(0.2)
 
 
+def in_node(instance: instances.Instance, name: str, script: str) -> str:
+    command = [*namespaces.enter_command(instance.node(name)), "sh", "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def web(name: str, node: str) -> str:
     manifest: dict[str, Any] = {
         "apiVersion": "v1",
@@ -131,7 +137,8 @@ def is_ready(instance: instances.Instance, name: str) -> bool:
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> None:
-    run("up", "--state", str(state), "--nodes", "2", "--quiet", "--host-image-account=default/default")
+    account = "--host-image-account=default/default"
+    run("up", "--state", str(state), "--nodes", "2", "--storage", "1Gi", "--quiet", account)
     instance = instances.require(state)
     for name, node in (("one", "node01"), ("two", "node02")):
         kubectl(instance, "create", "--validate=false", "-f", "-", stdin=web(name, node))
@@ -157,10 +164,17 @@ def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> Non
     backup = state.parent / "backup"
     run("backup", "--state", str(state), str(backup))
     kubectl(instance, "create", "configmap", "made-later")
+    pool = "/var/lib/storage"
+    in_node(instance, "node01", f"echo kept > {pool}/shared/file; echo own > {pool}/local/file")
+    in_node(instance, "node02", f"truncate -s 1M {pool}/shared/disk; losetup --find {pool}/shared/disk")
     run("down", "--state", str(state), "--quiet")
     assert not any(traces(state).values()), traces(state)
+    assert not loop_devices.of_file((state / "pool.img").stat())
     run("restore", "--state", str(state), str(backup))
-    run("up", "--state", str(state), "--quiet")
+    run("up", "--state", str(state), "--storage", "2Gi", "--quiet")
+    assert in_node(instance, "node02", f"cat {pool}/shared/file; ls {pool}/local") == "kept\n"
+    blocks, block = in_node(instance, "node02", f"stat -f -c '%b %S' {pool}").split()
+    assert int(blocks) * int(block) > 1.9 * 2**30, "the file system fills its larger file"
     eventually("pod one back", lambda: readiness.is_ready(pod(instance, "one")))
     assert "made-later" not in kubectl(instance, "get", "configmaps")
     run("reset", "--state", str(state), "--quiet")

@@ -1,0 +1,159 @@
+"""The machine's storage pool: one sparse file with XFS, which the nodes share, for a storage provisioner.
+
+In every node, /var/lib/storage is the file system of ``STATE/pool.img``. Its directory ``shared`` is the same
+for all nodes, and ``local`` is the node's own. A file system of its own, so that full volumes do not fill the
+machine's; XFS, because it copies files by reference.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kindling.cluster import machine, namespaces
+from kindling.cluster.errors import ExitCode, SetupError
+from kindling.cluster.instance import Instance, NodeLayout
+from kubecore import loop_devices
+
+Progress = Callable[[str], None]
+
+MOUNT_POINT = "/var/lib/storage"
+_FILE = "pool.img"
+_GIB = 2**30
+_SMALLEST = 512 * 2**20
+"""XFS refuses file systems below 300 MiB."""
+_SHARE = 0.8
+"""Of the free space: what a new pool may use where no size is given. The file grows only as it is written."""
+_RELEASE_SECONDS = 5.0
+
+_MOUNT = """\
+set -e
+mountpoint -q "$POOL" || mount -t xfs -o loop,nodev,discard "$FILE" "$POOL"
+mkdir -p "$POOL/shared" "$POOL/local" "$POOL/nodes/$NODE_NAME"
+mountpoint -q "$POOL/local" && exit 0
+mount --bind "$POOL/nodes/$NODE_NAME" "$POOL/local"
+# A bind mount is a peer of the place it comes from: mounts made in one would appear in the other.
+mount --make-private "$POOL/local"
+mount --make-shared "$POOL/local"
+"""
+
+
+def pool_file(instance: Instance) -> Path:
+    """The file that holds the pool; it does not exist where there is no pool."""
+    return instance.state / _FILE
+
+
+def ensure(instance: Instance, size: int | None, progress: Progress) -> bool:
+    """Make the pool file, or let it grow to `size` bytes; returns whether there is a pool.
+
+    Without a size, a new pool may take most of the free space, and an existing one stays as it is. A size of
+    0 makes none. A machine that cannot mount XFS has no pool, which is an error only if a size is given.
+    Raises SetupError.
+    """
+    file = pool_file(instance)
+    if file.exists():
+        _grow(file, size)
+        return True
+    if size == 0:
+        return False
+    if problem := _cannot_mount():
+        if size is not None:
+            raise SetupError("--storage", problem, "--storage=0 starts without it", code=ExitCode.UNUSABLE)
+        progress(f"no storage pool: {problem}")
+        return False
+    _make(file, size or _default_size(instance.state))
+    return True
+
+
+def mount(instance: Instance) -> None:
+    """Mount the pool in every node that lacks it, and let the file system fill its file.
+
+    Raises SetupError.
+    """
+    namespaces.make_mount_points(instance)
+    for node in instance.nodes():
+        script = f"POOL={MOUNT_POINT} FILE='{pool_file(instance)}' NODE_NAME={node.name}\n{_MOUNT}"
+        _run_in(node, ["sh", "-c", script], what=f"mounting the storage pool in {node.name}")
+    _run_in(instance.nodes()[0], ["xfs_growfs", "-d", MOUNT_POINT], what="growing the storage pool")
+
+
+def release(instance: Instance) -> None:
+    """Detach the loop devices over the pool's files, and wait until the pool itself is unmounted.
+
+    To be called when no process of the nodes is left. Raises SetupError when something still uses the pool.
+    """
+    file = pool_file(instance)
+    if not file.exists():
+        return
+    status = file.stat()
+    deadline = time.monotonic() + _RELEASE_SECONDS
+    while pools := loop_devices.of_file(status):
+        for pool in pools:
+            for volume in loop_devices.of_file_system(pool.number):
+                loop_devices.detach(volume)
+        if time.monotonic() > deadline:
+            raise SetupError(
+                "releasing the storage pool",
+                f"{pools[0].path} over {file} is in use",
+                "see who has it mounted",
+            )
+        time.sleep(0.02)
+
+
+def _make(file: Path, size: int) -> None:
+    """Make the pool file under another name first, so that an interrupted start leaves no half-made pool."""
+    if size < _SMALLEST:
+        raise SetupError(
+            "--storage",
+            f"{size} bytes are too few for a file system",
+            "512Mi or more",
+            code=ExitCode.UNUSABLE,
+        )
+    temporary = file.with_name(f".{file.name}.new")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(descriptor, size)
+        machine.run(["mkfs.xfs", "-q", "-m", "reflink=1", str(temporary)], what="making the storage pool")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    temporary.rename(file)
+
+
+def _grow(file: Path, size: int | None) -> None:
+    present = file.stat()
+    if size is None or size == present.st_size:
+        return
+    if size < present.st_size:
+        raise SetupError(
+            "--storage",
+            f"the pool has {present.st_size} bytes, and XFS cannot shrink",
+            "leave the option out, or start anew",
+            code=ExitCode.UNUSABLE,
+        )
+    os.truncate(file, size)
+    for device in loop_devices.of_file(present):
+        machine.run(["losetup", "--set-capacity", str(device.path)], what="growing the storage pool")
+
+
+def _run_in(node: NodeLayout, command: Sequence[str], *, what: str) -> None:
+    machine.run([*namespaces.enter_command(node), *command], what=what)
+
+
+def _default_size(state: Path) -> int:
+    figures = os.statvfs(state)
+    free = figures.f_bavail * figures.f_frsize
+    return max(_SMALLEST, int(free * _SHARE) // _GIB * _GIB)
+
+
+def _cannot_mount() -> str:
+    """Why this machine cannot have a pool; empty if it can."""
+    if not Path("/dev/loop-control").exists():
+        return "there are no loop devices (/dev/loop-control)"
+    machine.run(["modprobe", "--quiet", "xfs"], what="the module of XFS", check=False)
+    if "xfs" not in Path("/proc/filesystems").read_text().split():
+        return "the kernel cannot mount XFS"
+    return ""
