@@ -60,6 +60,7 @@ class SimulatedMachine:
         self._world = world
         self._weather = weather
         self._on_change = on_change
+        self.remarks: list[str] = []
         self._containers = world.pods.get(pod_uid)
         if self._containers is not None:
             self._containers.listeners.append(on_change)
@@ -104,6 +105,9 @@ class SimulatedMachine:
 
     def refresh_facts(self, vmi: VirtualMachineInstance) -> None:
         """A simulated guest has no agent."""
+
+    async def grow_disks(self, vmi: VirtualMachineInstance, settings: object) -> None:
+        """A simulated guest's disks have no size."""
 
     async def freeze(self) -> None:
         """See Machine.freeze; simulated guests have file systems that freeze at once."""

@@ -31,9 +31,9 @@ _DEVELOPER: Table = {
     "logVerbosity.virtSynchronizationController": _LOG,
     "memoryOvercommit": acts("guest memory in percent of the pod's memory request"),
     "minimumClusterTSCFrequency": acts("nodes for guests that need a stable clock"),
-    "minimumReservePVCBytes": warns(),
+    "minimumReservePVCBytes": acts("bytes that stay free in a claim that gets a new disk"),
     "nodeSelectors": acts("labels that every guest's node must have"),
-    "pvcTolerateLessSpaceUpToPercent": warns(),
+    "pvcTolerateLessSpaceUpToPercent": acts("how much smaller than requested a claim may be"),
     "useEmulation": acts("whether guests may run without KVM"),
 }
 

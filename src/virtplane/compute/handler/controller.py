@@ -29,6 +29,7 @@ from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.machine import Machine
 from virtplane.compute.handler.network.setup import NetworkSetupError
 from virtplane.compute.handler.settings import HandlerSettings
+from virtplane.compute.handler.storage.claims import ClaimSettings, NotEnoughSpace
 from virtplane.compute.handler.storage.cloudinit import CloudInitError
 from virtplane.compute.handler.storage.images import BadImage
 from virtplane.compute.handler.storage.volumes import UnsupportedVolume, VolumeBlocked, VolumeNotReady
@@ -61,6 +62,7 @@ _RECOVERABLE = (
     MissingSource,
     LauncherBroken,
     LauncherGone,
+    NotEnoughSpace,
     StepBlocked,
     OSError,
     ValueError,
@@ -226,6 +228,7 @@ class InstanceController:
             elif machine.domain is not None and machine.domain.is_active:
                 await machine.recall(vmi)
                 machine.refresh_facts(vmi)
+                await machine.grow_disks(vmi, self._claim_settings())
         except VolumeBlocked as error:
             if not _is_reported(vmi, _NOT_READY, str(error)):
                 text = "The guest cannot start yet; look at the storage of the volume"
@@ -252,9 +255,27 @@ class InstanceController:
     async def _start(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
         told = encode(self._config().configuration.smbios)
         smbios = {key: value for key, value in told.items() if value}
-        await machine.start(vmi, emulation=self._emulation, options={"smbios": smbios})
+        try:
+            await machine.start(
+                vmi,
+                emulation=self._emulation,
+                options={"smbios": smbios},
+                claim_settings=self._claim_settings(),
+            )
+        finally:
+            for remark in machine.remarks:
+                self._event(vmi, "Normal", "ToleratedSmallPV", remark)
+            machine.remarks.clear()
         self._event(vmi, "Normal", "Created", "VirtualMachineInstance defined.")
         await machine.recall(vmi)
+
+    def _claim_settings(self) -> ClaimSettings:
+        developer = self._config().configuration.developer_configuration
+        percent, reserved = (
+            developer.pvc_tolerate_less_space_up_to_percent,
+            developer.minimum_reserve_pvc_bytes,
+        )
+        return ClaimSettings(percent or 0, reserved or 0)
 
     async def _report(
         self, machine: Machine, vmi: VirtualMachineInstance, error: tuple[str, str] | None, seen: Observation

@@ -186,6 +186,16 @@ class Hypervisor:
 
         return await self._on(name, "screenshot", take, LONG_CALL_SECONDS)
 
+    async def disk_capacity(self, name: str, path: str) -> int:
+        """The bytes that the guest sees of the disk whose source is `path`. Raises HypervisorError."""
+        capacity, _, _ = await self._on(name, "disk size", lambda domain: domain.blockInfo(path))
+        return int(capacity)
+
+    async def resize_disk(self, name: str, path: str, size: int) -> None:
+        """Let the guest see the disk whose source is `path` with `size` bytes. Raises HypervisorError."""
+        flags = libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES
+        await self._on(name, "resize disk", lambda domain: domain.blockResize(path, size, flags))
+
     async def guest_info(self, name: str) -> dict[str, Any]:
         """System, host name, time zone, users and file systems, from the guest agent."""
         info: dict[str, Any] = await self._ask(name, "guest info", lambda domain: domain.guestInfo(0, 0))

@@ -21,6 +21,7 @@ from virtplane.compute.handler import guestagent
 from virtplane.compute.handler.connections import Connections
 from virtplane.compute.handler.credentials import CredentialKeeper
 from virtplane.compute.handler.decisions import Observation
+from virtplane.compute.handler.growth import DiskGrowth
 from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone, LauncherLink
 from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
@@ -32,6 +33,7 @@ from virtplane.compute.handler.process import Process
 from virtplane.compute.handler.settings import HandlerSettings, PodPaths, pod_paths
 from virtplane.compute.handler.status import GuestFacts
 from virtplane.compute.handler.storage import heldimages
+from virtplane.compute.handler.storage.claims import ClaimSettings
 from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.storage.volumes import VolumeBlocked, VolumePreparer
 from virtplane.compute.handler.threads import StepBlocked, Steps
@@ -73,9 +75,12 @@ class Machine:
         self.shutdown_started: datetime | None = None
         self.fatal = ""
         """Why this guest can never run in its pod, or the empty string."""
+        self.remarks: list[str] = []
+        """What its owner should know of claims that are smaller than requested."""
         self.pod_addresses: tuple[str, ...] = ()
         self.lines = Connections(self.vmi, self.paths, on_change)
         self._steps = Steps(self.vmi, on_change)
+        self._growth = DiskGrowth(self.name, self.vmi)
         self._volume = ""
         """The volume that is being prepared."""
         self._asking: asyncio.Task[None] | None = None
@@ -117,7 +122,14 @@ class Machine:
             return False
         return True
 
-    async def start(self, vmi: VirtualMachineInstance, *, emulation: bool, options: dict[str, Any]) -> None:
+    async def start(
+        self,
+        vmi: VirtualMachineInstance,
+        *,
+        emulation: bool,
+        options: dict[str, Any],
+        claim_settings: ClaimSettings,
+    ) -> None:
         """Prepare devices, network and volumes, start libvirt and the domain.
 
         Every step may be repeated: an interrupted start is simply done again. Raises what the steps raise.
@@ -134,7 +146,7 @@ class Machine:
         watch.lap("launcher")
         links, sources = await both(
             self._prepare_network(vmi, link),
-            self._prepare_volumes(vmi, process),
+            self._prepare_volumes(vmi, process, claim_settings),
         )
         watch.lap("network and volumes")
         context = DomainContext(emulation=emulation, disks=sources, interfaces=links, **options)
@@ -156,6 +168,12 @@ class Machine:
         if not self.machine_type and hypervisor is not None:
             self.machine_type = machine_type(await hypervisor.description(self.name))
             hypervisor.agent_connected = hypervisor.agent_connected or await self._agent_answers(hypervisor)
+
+    async def grow_disks(self, vmi: VirtualMachineInstance, settings: ClaimSettings) -> None:
+        """Let the running guest see the room that its claims have gained. Raises HypervisorError, OSError."""
+        link, hypervisor = self.lines.link, self.hypervisor
+        if link is not None and hypervisor is not None and self.lines.is_ready:
+            await self._growth.follow(vmi, link.process, hypervisor, self._steps, settings)
 
     def refresh_facts(self, vmi: VirtualMachineInstance) -> None:
         """Start querying the guest agent, if it is connected; `on_change` is called when its answer differs.
@@ -264,18 +282,27 @@ class Machine:
             raise HypervisorError("connect", f"libvirt of {self.name} is not connected")
         return self.hypervisor
 
-    async def _prepare_volumes(self, vmi: VirtualMachineInstance, launcher: Process) -> dict[str, DiskSource]:
+    async def _prepare_volumes(
+        self, vmi: VirtualMachineInstance, launcher: Process, claim_settings: ClaimSettings
+    ) -> dict[str, DiskSource]:
         def note(volume: str) -> None:
             self._volume = volume
 
+        remarks: list[str] = []
+
         def prepare() -> dict[str, DiskSource]:
             with launcher.root() as root, Root(self.paths.ephemeral) as scratch:
-                return VolumePreparer(vmi, root, scratch, self.paths, note).prepare()
+                preparer = VolumePreparer(
+                    vmi, root, scratch, self.paths, note, remarks.append, claim_settings
+                )
+                return preparer.prepare()
 
         try:
             return await self._steps.run(_VOLUMES, prepare)
         except StepBlocked as error:
             raise VolumeBlocked(self._volume) from error
+        finally:
+            self.remarks += remarks
 
     def _hand_over_devices(self, launcher: Process) -> None:
         """Change the owner of the container's device nodes from root to QEMU's user."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kubecore.objects.quantity import Quantity
@@ -18,7 +18,8 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import ContainerDiskSource, EmptyDiskSource, HostDisk, Volume, kind_of
 from virtplane.compute.domain.context import EPHEMERAL_DIRECTORY, PRIVATE_DIRECTORY, DiskSource
 from virtplane.compute.handler.settings import PodPaths
-from virtplane.compute.handler.storage import cloudinit, configuration, images
+from virtplane.compute.handler.storage import claims, cloudinit, configuration, images
+from virtplane.compute.handler.storage.claims import ClaimSettings
 from virtplane.compute.handler.storage.heldimages import HeldImage, NotHeld, mount_disk
 from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.hotplug import hotplugged_volumes
@@ -50,12 +51,18 @@ class UnsupportedVolume(Exception):
         self.volume = volume
 
 
+def claim_places(volume: str) -> tuple[str, str]:
+    """Where the launcher has a claim: as a device, or as a disk in the claim's file system."""
+    return f"/dev/{volume}", f"{PRIVATE_DIRECTORY}/vmi-disks/{volume}/disk.img"
+
+
 @dataclass(frozen=True, slots=True)
 class VolumePreparer:
     """Prepares the volumes of one pod.
 
     `root` is the launcher's file system, `scratch` the folder for what is lost with the pod, `pod` the pod's
-    folders on the node. `on_volume` is called with the name of each volume before it is prepared.
+    folders on the node. `on_volume` is called with the name of each volume before it is prepared,
+    `on_small_claim` with a remark on each claim that has a little less room than was requested.
     """
 
     vmi: VirtualMachineInstance
@@ -63,11 +70,14 @@ class VolumePreparer:
     scratch: Root
     pod: PodPaths
     on_volume: Callable[[str], None] = lambda _: None
+    on_small_claim: Callable[[str], None] = lambda _: None
+    claim_settings: ClaimSettings = field(default_factory=ClaimSettings)
 
     def prepare(self) -> dict[str, DiskSource]:
         """Disk sources by volume name; hotplugged volumes are not the launcher's, and have none.
 
-        Raises VolumeNotReady, UnsupportedVolume, images.BadImage and cloudinit.CloudInitError.
+        Raises VolumeNotReady, UnsupportedVolume, images.BadImage, claims.NotEnoughSpace and
+        cloudinit.CloudInitError.
         """
         sources = {}
         hotplugged = hotplugged_volumes(self.vmi)
@@ -92,7 +102,7 @@ class VolumePreparer:
         if kind is not None and kind.claim_is == "disk":
             return self._claim(name)
         if kind is not None and kind.claim_is == "base":
-            return self._overlay(name, self._claim(name))
+            return self._overlay(name, self._claim(name, is_base=True))
         raise UnsupportedVolume(name, kind.name if kind is not None else "nothing")
 
     def _container_disk(self, index: int, name: str, source: ContainerDiskSource) -> DiskSource:
@@ -162,15 +172,22 @@ class VolumePreparer:
             self.root.create(path, lambda descriptor: os.truncate(descriptor, size))
         return self._raw_file(name, path)
 
-    def _claim(self, name: str) -> DiskSource:
-        device = f"/dev/{name}"
+    def _claim(self, name: str, *, is_base: bool = False) -> DiskSource:
+        device, path = claim_places(name)
         if self.root.is_block_device(device):
             self.root.give(device)
             return DiskSource(device, block=True)
-        path = f"{PRIVATE_DIRECTORY}/vmi-disks/{name}/disk.img"
-        if not self.root.is_file(path):
-            raise VolumeNotReady(name, "the claim contains no disk.img")
-        return self._raw_file(name, path)
+        info = claims.info_of(self.vmi, name)
+        if not self.root.mode(path):
+            if info is None or is_base:
+                raise VolumeNotReady(name, "the claim contains no disk.img")
+            remark = claims.make_disk(self.root, path, info, self.claim_settings)
+            if remark:
+                self.on_small_claim(remark)
+        source = self._raw_file(name, path)
+        if info is not None and not is_base:
+            claims.grow_file(self.root, path, info, self.claim_settings)
+        return source
 
     def _raw_file(self, name: str, path: str) -> DiskSource:
         """A disk in a file that outlives the guest. Raises BadImage for a link: it could name any file."""

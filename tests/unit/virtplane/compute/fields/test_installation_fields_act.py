@@ -97,6 +97,14 @@ READ_BY = {
         "compute/controller/frequencies.py",
         ".minimum_cluster_tsc_frequency",
     ),
+    "configuration.developerConfiguration.minimumReservePVCBytes": (
+        "compute/handler/controller.py",
+        ".minimum_reserve_pvc_bytes",
+    ),
+    "configuration.developerConfiguration.pvcTolerateLessSpaceUpToPercent": (
+        "compute/handler/controller.py",
+        ".pvc_tolerate_less_space_up_to_percent",
+    ),
     "configuration.instancetype.referencePolicy": (
         "compute/controller/vm/instancetypes.py",
         ".instancetype_reference_policy",

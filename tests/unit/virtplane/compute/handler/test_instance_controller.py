@@ -47,6 +47,7 @@ class Machine:
         self.name = "ns_vm"
         self.pod_uid = pod_uid
         self.lines = Lines()
+        self.remarks: list[str] = []
         self.seen = Observation(launcher_ready=True, launcher_gone=False, domain=None)
         self.asked: list[str] = []
         self.failure: Exception | None = None
@@ -86,6 +87,9 @@ class Machine:
 
     def refresh_facts(self, _vmi: object) -> None:
         """There is no agent."""
+
+    async def grow_disks(self, _vmi: object, _settings: object) -> None:
+        """There are no claims."""
 
     async def unmount_images(self) -> None:
         """There are none."""

@@ -20,6 +20,7 @@ from virtplane.compute.handler.launcher import LauncherLink
 from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
 from virtplane.compute.handler.machine import Machine, both
 from virtplane.compute.handler.settings import HandlerSettings
+from virtplane.compute.handler.storage.claims import ClaimSettings
 from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.storage.volumes import VolumeBlocked
 
@@ -108,7 +109,7 @@ async def test_a_guest_on_hanging_storage_is_tried_again_when_it_answers(
 
     class Preparer:
         def __init__(self, *_: object) -> None:
-            self._on_volume: Any = _[-1]
+            self._on_volume: Any = _[4]
 
         def prepare(self) -> dict[str, DiskSource]:
             self._on_volume("data")
@@ -126,13 +127,13 @@ async def test_a_guest_on_hanging_storage_is_tried_again_when_it_answers(
     try:
         for _ in range(3):
             with pytest.raises(VolumeBlocked, match="volume data: its storage does not answer"):
-                await machine.start(VMI, emulation=True, options={})
+                await machine.start(VMI, emulation=True, options={}, claim_settings=ClaimSettings())
         assert (asked, link.requests) == (["data"], ["start"])
         answers.set()
         await changed.wait()
         monkeypatch.setattr(threads, "STEP_SECONDS", 60.0)
         with pytest.raises(HypervisorError, match="has answered"):
-            await machine.start(VMI, emulation=True, options={})
+            await machine.start(VMI, emulation=True, options={}, claim_settings=ClaimSettings())
     finally:
         answers.set()
         await machine.close()

@@ -1,0 +1,124 @@
+"""Disks in claims: an empty claim with a file system gets one, and disks grow with their claims.
+
+Blocks (runs in a thread). The sizes are KubeVirt's (VML-36): whole MiB, never more than was requested.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from kubecore.objects.quantity import Quantity
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.vmi_status import PersistentVolumeClaimInfo
+from virtplane.api.kubevirt_v1.volumes import kind_of
+from virtplane.compute.handler.storage import images
+from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.hotplug import hotplugged_volumes
+
+_MIB = 1 << 20
+_BLOCK = 512
+"""The unit of st_blocks."""
+
+
+class NotEnoughSpace(Exception):
+    """A claim has no room for the disk that was requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSettings:
+    """How much smaller than requested a claim may be, and what stays free in it."""
+
+    tolerated_percent: int = 10
+    reserved_bytes: int = 131072
+
+
+def info_of(vmi: VirtualMachineInstance, volume: str) -> PersistentVolumeClaimInfo | None:
+    """What virt-controller found out about the claim of a volume."""
+    found = (each.persistent_volume_claim_info for each in vmi.status.volume_status if each.name == volume)
+    return next(found, None)
+
+
+def growing_volumes(vmi: VirtualMachineInstance) -> dict[str, PersistentVolumeClaimInfo]:
+    """The claims that are disks of the guest from its start, by volume; they may grow while it runs."""
+    hotplugged = hotplugged_volumes(vmi)
+    found = {}
+    for volume in vmi.spec.volumes:
+        kind, info = kind_of(volume), info_of(vmi, volume.name)
+        if kind is not None and kind.claim_is == "disk" and info is not None:
+            found[volume.name] = info
+    return {name: info for name, info in found.items() if name not in hotplugged}
+
+
+def requested_bytes(info: PersistentVolumeClaimInfo) -> int:
+    """The size of the claim: its request, or its capacity if that is less."""
+    sizes = [sizes.get("storage") for sizes in (info.requests, info.capacity)]
+    return min((Quantity.parse(size).value for size in sizes if size is not None), default=0)
+
+
+def guest_bytes(info: PersistentVolumeClaimInfo, usable: int) -> int:
+    """How large a disk in the file system of a claim may be, where the file system has room for `usable`."""
+    share = 1 - float(info.filesystem_overhead or 0)
+    return _whole_mib(int(share * min(usable, requested_bytes(info))))
+
+
+def make_disk(root: Root, path: str, info: PersistentVolumeClaimInfo, settings: ClaimSettings) -> str:
+    """Make the disk of an empty claim; returns a remark for the owner where it is smaller than requested.
+
+    Raises NotEnoughSpace.
+    """
+    wanted = _whole_mib(requested_bytes(info))
+    if not wanted:
+        raise NotEnoughSpace(f"the size for {path} is too low, must be at least 1MiB")
+    with root.opened(path.rpartition("/")[0], os.O_RDONLY | os.O_DIRECTORY) as folder:
+        available = _available(folder) - settings.reserved_bytes
+    size, remark = wanted, ""
+    if wanted > available:
+        percent = settings.tolerated_percent
+        if wanted * (100 - percent) // 100 > available:
+            raise NotEnoughSpace(
+                f"unable to create {path}, not enough space, demanded size {wanted} B is bigger than"
+                f" available space {available} B, also after taking {percent} % toleration into account"
+            )
+        size = available
+        remark = (
+            f"PV size too small: expected {wanted} B, found {available} B."
+            f" Using it anyway, it is within {percent} % toleration"
+        )
+    root.create(path, lambda descriptor: os.truncate(descriptor, size))
+    return remark
+
+
+def grow_file(root: Root, path: str, info: PersistentVolumeClaimInfo, settings: ClaimSettings) -> None:
+    """Let the disk fill its claim; one that has all its blocks gets those of the new part, too."""
+    with root.opened(path, os.O_RDWR | os.O_NOFOLLOW) as descriptor:
+        status = os.fstat(descriptor)
+        size = guest_bytes(info, _usable(descriptor) - settings.reserved_bytes)
+        if size <= status.st_size:
+            return
+        if status.st_blocks * _BLOCK >= status.st_size > 0:
+            os.posix_fallocate(descriptor, status.st_size, size - status.st_size)
+        else:
+            os.truncate(descriptor, size)
+
+
+def room(root: Root, place: str, info: PersistentVolumeClaimInfo, settings: ClaimSettings) -> int:
+    """The size in bytes that the disk at `place` can have now."""
+    if root.is_block_device(place):
+        return images.raw_size(root, place)
+    with root.opened(place, os.O_RDONLY | os.O_NOFOLLOW) as descriptor:
+        return guest_bytes(info, _usable(descriptor) - settings.reserved_bytes)
+
+
+def _usable(descriptor: int) -> int:
+    """What the file system has room for, with what the disk itself takes of it."""
+    return _available(descriptor) + os.fstat(descriptor).st_blocks * _BLOCK
+
+
+def _available(descriptor: int) -> int:
+    figures = os.fstatvfs(descriptor)
+    return figures.f_bavail * figures.f_frsize
+
+
+def _whole_mib(size: int) -> int:
+    return size // _MIB * _MIB
