@@ -20,6 +20,7 @@ from kindling.cluster import (
     certificates,
     containerd,
     images,
+    kubeconfig_merge,
     kubeconfigs,
     machine,
     namespaces,
@@ -69,6 +70,10 @@ def up(options: UpOptions, progress: Progress) -> Instance:
     instance = _load_or_create(options)
     certificates.ensure(instance)
     kubeconfigs.ensure(instance)
+    try:
+        kubeconfig_merge.refresh(instance)
+    except (SetupError, OSError) as error:
+        progress(f"kubeconfigs that the cluster was added to stay as they are: {error}")
     for directory in (instance.pki, instance.state, instance.state.parent):
         files.sync_directory(
             directory

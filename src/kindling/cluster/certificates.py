@@ -18,7 +18,7 @@ from kindling.cluster.instance import Instance, write_atomically
 _CA_YEARS = 10
 _LEAF_DAYS = 365
 _RENEW_DAYS = 30
-"""Leaves with less life left are made anew by ``up``."""
+"""Leaves with less life left are made anew by ``up``, and daily by the supervisor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ def leaves(instance: Instance) -> list[Leaf]:
     return certificates
 
 
-def ensure(instance: Instance) -> None:
-    """Issue certificates that are missing or about to expire; keep the others."""
+def ensure(instance: Instance) -> list[str]:
+    """Issue certificates that are missing or about to expire, and return their names; keep the others."""
     directory = instance.pki
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for authority in ("ca", "front-proxy-ca"):
@@ -81,9 +81,10 @@ def ensure(instance: Instance) -> None:
     if not (directory / "sa.key").exists():
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         _write_key(directory / "sa.key", key)
-    for leaf in leaves(instance):
-        if not _is_good(directory / f"{leaf.name}.crt", leaf):
-            _make_leaf(directory, leaf)
+    due = [leaf for leaf in leaves(instance) if not _is_good(directory / f"{leaf.name}.crt", leaf)]
+    for leaf in due:
+        _make_leaf(directory, leaf)
+    return [leaf.name for leaf in due]
 
 
 def _make_authority(directory: Path, name: str) -> None:

@@ -253,11 +253,17 @@ def restore(state: Path, file: Path) -> None:
 
 @_command()
 @click.option("--content", is_flag=True, help="Print the file itself instead of its path.")
-def kubeconfig(state: Path, content: bool) -> None:
+@click.option("--merge", is_flag=True, help="Add the cluster to your own kubeconfig, as its current context.")
+def kubeconfig(state: Path, content: bool, merge: bool) -> None:
     """Print the path of the administrator's kubeconfig."""
+    instance = instances.require(state)
+    if merge:
+        from kindling.cluster import kubeconfig_merge
 
-    path = instances.require(state).kubeconfig
-    click.echo(path.read_text() if content else path)
+        path = kubeconfig_merge.merge(instance)
+        click.echo(f"{path}: the context {kubeconfig_merge.name_of(instance)} is the current one")
+        return
+    click.echo(instance.kubeconfig.read_text() if content else instance.kubeconfig)
 
 
 @_command()
@@ -328,7 +334,20 @@ def supervise(state: Path) -> None:
     from kindling.cluster.supervisor import Supervisor
 
     instance = instances.require(state)
-    Supervisor(instance.id, lambda: processes.specs(instances.require(state)), instance.logs).run()
+    chores = processes.chores(instance)
+    Supervisor(instance.id, lambda: processes.specs(instances.require(state)), instance.logs, chores).run()
+
+
+@_command(hidden=True)
+def renew(state: Path) -> None:
+    """Renew certificates that expire within a month; the supervisor restarts the processes that use them."""
+    from kindling.cluster import certificates, kubeconfig_merge, kubeconfigs
+
+    instance = instances.require(state)
+    for name in certificates.ensure(instance):
+        click.echo(f"renewed the certificate {name}")
+    kubeconfigs.ensure(instance)
+    kubeconfig_merge.refresh(instance)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ def ensure(instance: Instance) -> None:
 def render(instance: Instance, identity: str, server: str) -> bytes:
     """A kubeconfig (JSON, which is YAML) of the certificate `identity`."""
     name = f"kindling-{instance.id}"
+    user = f"{name}-{identity}"
     document = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -40,14 +41,14 @@ def render(instance: Instance, identity: str, server: str) -> bytes:
         ],
         "users": [
             {
-                "name": identity,
+                "name": user,
                 "user": {
                     "client-certificate-data": _encoded(instance.pki / f"{identity}.crt"),
                     "client-key-data": _encoded(instance.pki / f"{identity}.key"),
                 },
             }
         ],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": identity}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
         "current-context": name,
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2)

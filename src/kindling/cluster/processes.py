@@ -69,6 +69,11 @@ def supervisor(instance: Instance) -> ProcessSpec:
     return ProcessSpec("supervisor", command, {fingerprints.VARIABLE: fingerprints.of_code()})
 
 
+def chores(instance: Instance) -> list[ProcessSpec]:
+    """What the supervisor has done daily."""
+    return [ProcessSpec("renewal", [*_KINDLING, "renew", "--state", str(instance.state)])]
+
+
 def api_server_arguments(instance: Instance) -> list[str]:
     """Flags of the API server."""
     pki = instance.pki

@@ -25,6 +25,7 @@ _NAMES = (
     "logs",
     "images",
     "pool.img",
+    "merged-kubeconfigs",
     LAYOUT,
 )
 _TOLERATED = ("lost+found",)

@@ -3,7 +3,8 @@
 A child that ends is restarted, at first immediately and then with increasing delays. The environment of each
 child names the instance, so that a new supervisor finds and adopts the children of one that was killed. On
 SIGHUP it reloads the list of processes: it starts those of an added node, and restarts those whose settings
-changed. This module imports nothing that the children need.
+changed. A chore, such as the renewal of certificates, is a process that ends and runs again a day later; what
+it changed is read then. This module imports nothing that the children need.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _QUIET_SECONDS = 10.0
 _MAX_PAUSE = 5.0
 _STOP_SECONDS = 8.0
 _LOG_BYTES = 20 * 1024 * 1024
+CHORE_SECONDS = 24 * 3600.0
+"""Between two runs of a chore."""
 
 
 @dataclass
@@ -41,12 +44,23 @@ class _Child:
 
 
 class Supervisor:
-    """Runs what `read_specs` gives for the instance `identifier`, with logs in `logs`."""
+    """Runs what `read_specs` gives for the instance `identifier`, with logs in `logs`, and daily `chores`."""
 
-    def __init__(self, identifier: str, read_specs: Callable[[], Sequence[ProcessSpec]], logs: Path) -> None:
+    def __init__(
+        self,
+        identifier: str,
+        read_specs: Callable[[], Sequence[ProcessSpec]],
+        logs: Path,
+        chores: Sequence[ProcessSpec] = (),
+        *,
+        chore_seconds: float = CHORE_SECONDS,
+    ) -> None:
         self._identifier = identifier
         self._read_specs = read_specs
         self._children: list[_Child] = []
+        self._chore_seconds = chore_seconds
+        first = time.monotonic() + chore_seconds
+        self._chores = [_Child(chore, due=first) for chore in chores]
         self._logs = logs
         self._stopping = False
         self._outdated = True
@@ -115,7 +129,7 @@ class Supervisor:
 
     def _start_due(self) -> None:
         now = time.monotonic()
-        for child in self._children:
+        for child in (*self._children, *self._chores):
             if child.pid == 0 and child.due <= now:
                 self._start(child)
 
@@ -156,11 +170,12 @@ class Supervisor:
     def _wait(self) -> None:
         poller = select.poll()
         poller.register(self._wake_reader, select.POLLIN)
-        by_handle = {child.handle: child for child in self._children if child.pid}
+        watched = (*self._children, *self._chores)
+        by_handle = {child.handle: child for child in watched if child.pid}
         for handle in by_handle:
             poller.register(handle, select.POLLIN)
         now = time.monotonic()
-        due = [child.due - now for child in self._children if not child.pid]
+        due = [child.due - now for child in watched if not child.pid]
         events = poller.poll(max(10, int(min(due) * 1000)) if due else None)
         for descriptor, _ in events:
             if descriptor == self._wake_reader:
@@ -176,10 +191,14 @@ class Supervisor:
         os.close(child.handle)
         child.failures = 0 if lasted > _QUIET_SECONDS else child.failures + 1
         child.pid, child.handle = 0, -1
+        if child in self._chores:
+            child.due = time.monotonic() + self._chore_seconds
+            self._outdated = True
+            return
         child.due = time.monotonic() + pause(child.failures)
 
     def _stop_all(self) -> None:
-        for child in reversed(self._children):
+        for child in (*self._chores, *reversed(self._children)):
             if child.pid:
                 stop(child.pid, child.handle)
         _reap()

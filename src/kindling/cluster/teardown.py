@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kindling.cluster import instance as instances
 from kindling.cluster import (
+    kubeconfig_merge,
     machine,
     namespaces,
     node_network,
@@ -68,6 +69,8 @@ def reset(instance: Instance, progress: Progress) -> None:
     down(instance, progress)
     progress(f"removing {instance.state}")
     created = namespaces.created_mount_points(instance)
+    for failure in kubeconfig_merge.unmerge(instance):
+        progress(failure)
     _detach_loops(instance)
     if left := state_directory.remove(instance.state):
         progress(f"{instance.state} stays, for it holds what no cluster made: {', '.join(left)}")

@@ -171,6 +171,9 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _kubeconfig(options: argparse.Namespace) -> int:
+    if options.merge:
+        require_root("kubeconfig --merge")
+        return kindling("kubeconfig", "--merge", state=options.state)
     sys.stdout.write(_readable_kubeconfig(options.state).read_text())
     return 0
 
@@ -285,6 +288,14 @@ def _file_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="the backup")
 
 
+def _kubeconfig_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--merge",
+        action="store_true",
+        help="add the cluster to your own kubeconfig (~/.kube/config) and make it the current context",
+    )
+
+
 def _logs_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="go on as the log grows")
     parser.add_argument(
@@ -322,7 +333,9 @@ _COMMANDS = {
     "restore": _Command(
         _backup_or_restore, "Put a backup in the place of the stopped cluster's.", _file_option
     ),
-    "kubeconfig": _Command(_kubeconfig, "Print the administrator's kubeconfig."),
+    "kubeconfig": _Command(
+        _kubeconfig, "Print the administrator's kubeconfig, or add it to your own.", _kubeconfig_options
+    ),
     "logs": _Command(_logs, "Show the log of a component, or the components' names.", _logs_options),
 }
 

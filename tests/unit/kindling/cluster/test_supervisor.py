@@ -38,6 +38,7 @@ import sys
 from pathlib import Path
 
 from kindling.cluster.errors import SetupError
+from kindling.cluster.processes import ProcessSpec
 from kindling.cluster.supervisor import Supervisor
 from tests.unit.kindling.cluster.test_supervisor import sleeper
 
@@ -52,16 +53,21 @@ def read():
     return [sleeper(name, SETTING=value) for name, value in pairs]
 
 
-Supervisor(sys.argv[1], read, folder).run()
+change = f"with open('{folder}/settings', 'w') as file: file.write('one=1 two=1')"
+chores = [ProcessSpec("chore", [sys.executable, "-c", change])] if "chore" in sys.argv else []
+Supervisor(sys.argv[1], read, folder, chores, chore_seconds=0.3).run()
 """
 
 
 @pytest.fixture
-def supervised(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+def supervised(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """A running supervisor, and the file from which it reads the names and settings of its processes."""
     settings = tmp_path / "settings"
     settings.write_text("one=1")
-    command = [sys.executable, "-c", _PROGRAM, _IDENTIFIER, str(tmp_path)]
+    wishes = [request.param] if hasattr(request, "param") else []
+    command = [sys.executable, "-c", _PROGRAM, _IDENTIFIER, str(tmp_path), *wishes]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
     with subprocess.Popen(command, env=environment) as process:
         yield process, settings
@@ -108,6 +114,15 @@ def test_processes_stay_as_they_are_while_the_layout_cannot_be_read(
     settings.write_text("one=1\ntwo=1")
     process.send_signal(signal.SIGHUP)
     eventually("the second one runs", lambda: set(running()) == {"one", "two"})
+
+
+@pytest.mark.parametrize("supervised", ["chore"], indirect=True)
+def test_what_a_chore_has_changed_is_read_when_it_ends(
+    supervised: tuple[subprocess.Popen[bytes], Path],
+) -> None:
+    eventually("the second one runs", lambda: set(running()) == {"one", "two"})
+    log = supervised[1].parent / "chore.log"
+    assert log.read_bytes() == b""
 
 
 def test_a_process_is_outdated_until_it_has_its_new_settings(
