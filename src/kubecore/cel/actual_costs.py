@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from .values import elements_below, size_of
+from .values import Optional, elements_below, size_of
 
 _PER_BYTE: Final = 0.1
 _PER_PATTERN_BYTE: Final = 0.25
@@ -41,7 +41,7 @@ def _comparison(left: Any, right: Any) -> int:
     if type(left) in _SCALARS:
         return 1
     cost = _share(min(size_of(left), size_of(right)))
-    if isinstance(left, list | dict) and type(left) is type(right):
+    if isinstance(left, list | dict | Optional) and type(left) is type(right):
         cost += elements_below(left)
     return cost
 
@@ -56,7 +56,7 @@ def _sum(left: Any, right: Any) -> int:
 def _in(value: Any, container: Any) -> int:
     if not isinstance(container, list):
         return 1
-    return elements_below(container) if isinstance(value, list | dict) else len(container)
+    return elements_below(container) if isinstance(value, list | dict | Optional) else len(container)
 
 
 def _matches(text: Any, pattern: Any, *_: Any) -> int:

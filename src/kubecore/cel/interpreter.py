@@ -24,6 +24,7 @@ from .values import (
     EvaluationError,
     Optional,
     TypeValue,
+    shown,
 )
 
 _LIST_COST, _MAP_COST = 10, 30
@@ -138,8 +139,8 @@ class _Compiler:
             made: dict[Any, Any] = {}
             for key_of, value_of, is_optional in parts:
                 key, value = key_of(run), value_of(run)
-                if not isinstance(key, str | int) and not (isinstance(key, float) and key == int(key)):
-                    raise EvaluationError(f"unsupported key type: {key}")
+                if not isinstance(key, str | int) and not (isinstance(key, float) and key.is_integer()):
+                    raise EvaluationError(f"unsupported key type: {shown(key)}")
                 for each in _held(value) if is_optional else (value,):
                     if key in made:
                         raise EvaluationError(f"Failed with repeated key: {key}")
@@ -262,7 +263,7 @@ def _unknown(*_: Any) -> Any:
 
 def _held(value: Any) -> tuple[Any, ...]:
     if not isinstance(value, Optional):
-        raise EvaluationError(f"cannot initialize optional entry from non-optional value {value}")
+        raise EvaluationError(f"cannot initialize optional entry from non-optional value {shown(value)}")
     return value.held
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from .values import NO_OVERLOAD, EvaluationError, Optional, Uint, before, equal
+from .values import NO_OVERLOAD, EvaluationError, Optional, Uint, before, equal, shown
 
 _SIGNED, _UNSIGNED = (-(2**63), 2**63 - 1), (0, 2**64 - 1)
 _TIME, _SPAN = datetime.datetime, datetime.timedelta
@@ -124,7 +124,7 @@ def index(container: Any, key: Any) -> Any:
         return container[key]
     if not isinstance(container, list) or isinstance(key, bool) or not isinstance(key, int | float):
         raise EvaluationError(NO_OVERLOAD)
-    if key != int(key):
+    if not float(key).is_integer():
         raise EvaluationError(f"unsupported index value {key}")
     if not 0 <= key < len(container):
         raise EvaluationError(f"index out of bounds: {int(key)}")
@@ -145,11 +145,13 @@ def optional_index(container: Any, key: Any) -> Optional:
     if isinstance(container, Optional):
         return optional_index(container.held[0], key) if container.held else container
     if isinstance(container, dict):
+        if not isinstance(key, str | int | float):
+            raise EvaluationError(NO_OVERLOAD)
         return Optional((container[key],)) if key in container else Optional()
     if isinstance(container, list):
-        there = isinstance(key, int | float) and 0 <= key < len(container) and key == int(key)
+        there = isinstance(key, int | float) and 0 <= key < len(container) and float(key).is_integer()
         return Optional((index(container, key),)) if there else Optional()
-    raise EvaluationError(f"no such key: {key}")
+    raise EvaluationError(f"no such key: {shown(key)}")
 
 
 OPERATORS: Final[Mapping[str, Callable[..., Any]]] = {

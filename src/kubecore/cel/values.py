@@ -75,6 +75,11 @@ def type_of(value: Any) -> str:
     return _NAMES.get(type(value)) or str(value.kind)
 
 
+def shown(value: Any) -> str:
+    """A value in the text of an error; lists, maps and optional values by their type: they may be endless."""
+    return type_of(value) if isinstance(value, list | dict | Optional) else str(value)
+
+
 def size_of(value: Any) -> int:
     """The characters, bytes, elements or entries of a value; 1 for all others."""
     return len(value) if isinstance(value, str | bytes | list | dict) else 1
@@ -126,4 +131,6 @@ def elements_below(value: Any) -> int:
             waiting += current
         elif isinstance(current, dict):
             waiting += current.values()
+        elif isinstance(current, Optional):
+            waiting += current.held
     return total

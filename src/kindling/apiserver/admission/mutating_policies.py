@@ -8,8 +8,9 @@ from typing import Any
 from kindling.apiserver.registry.admission import Admission, AdmissionAttributes, AdmissionEnvironment
 from kubecore import errors
 from kubecore.cel import EvaluationError
+from kubecore.cel.documents import document
 from kubecore.cel.literals import plain_maps
-from kubecore.json import JsonObject, deep_copy, get_list, get_str
+from kubecore.json import JsonObject, get_list, get_str
 from kubecore.patch import (
     JsonPatchError,
     apply_json_patch,
@@ -44,13 +45,14 @@ class _MutatingPolicy(Policy):
     ) -> JsonObject:
         """The object after one mutation. Raises EvaluationError, MutationError."""
         if mutation.get("patchType") == "JSONPatch":
-            text = plain_maps(get_str(mutation, "jsonPatch", "expression"))
-            return _patched(obj, self.evaluate(text, scope))
-        text = plain_maps(get_str(mutation, "applyConfiguration", "expression"))
-        configuration = self.evaluate(text, scope)
+            return _patched(obj, self._document(mutation, "jsonPatch", scope))
+        configuration = self._document(mutation, "applyConfiguration", scope)
         if not isinstance(configuration, dict):
             raise MutationError("applyConfiguration must evaluate to an Object")
         return merged(obj, configuration, schema)
+
+    def _document(self, mutation: JsonObject, kind: str, scope: Scope) -> Any:
+        return document(self.evaluate(plain_maps(get_str(mutation, kind, "expression")), scope))
 
 
 def _patched(obj: JsonObject, operations: Any) -> JsonObject:
@@ -130,6 +132,6 @@ class MutatingPolicies(Admission):
                 scope.variables["object"] = current
                 changed = policy.mutate(mutation, current, definition.schema, scope)
                 if changed != current:
-                    changed = deep_copy(changed)
+                    changed = document(changed)  # many small changes may make it too large, too
                     attributes.redefault(changed)
                     attributes.object = changed

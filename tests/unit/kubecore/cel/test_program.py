@@ -17,9 +17,10 @@ from kubecore.cel import (
 )
 from kubecore.cel.access_checks import AccessCheck
 from kubecore.cel.authorization import authorizer
+from kubecore.cel.documents import document
 from kubecore.cel.literals import plain_maps
 from kubecore.cel.program import OBJECT_LIMIT
-from kubecore.cel.values import CALL_TOO_EXPENSIVE, OUT_OF_BUDGET
+from kubecore.cel.values import CALL_TOO_EXPENSIVE, OUT_OF_BUDGET, Optional
 
 
 @pytest.fixture(scope="module")
@@ -338,3 +339,74 @@ def test_lists_that_double_are_too_expensive_to_compare(rule: str) -> None:
     with pytest.raises(CostExceededError):
         program.evaluate({"a": _doubled(28), "b": _doubled(28)})
     assert time.thread_time() - started < 5
+
+
+def test_optional_values_that_double_are_too_expensive_to_compare() -> None:
+    def doubled() -> Optional:
+        value = Optional(([1],))
+        for _ in range(28):
+            value = Optional(([value, value],))
+        return value
+
+    program = Environment({"a": "dyn", "b": "dyn"}).compile("a == b")
+    with pytest.raises(CostExceededError):
+        program.evaluate({"a": doubled(), "b": doubled()})
+
+
+@pytest.mark.parametrize("step", ["[x, x]", "{'a': x, 'b': x}"])
+def test_a_value_of_2_to_the_40_parts_is_refused_as_a_document(step: str) -> None:
+    program, budget, made = Environment({"x": "dyn"}).compile(step), Budget(), 1
+    for _ in range(40):
+        made = program.evaluate({"x": made}, budget=budget)
+    started = time.thread_time()
+    with pytest.raises(CostExceededError, match=CALL_TOO_EXPENSIVE):
+        document(made)
+    assert time.thread_time() - started < 0.1
+
+
+def test_a_long_text_that_a_document_would_repeat_is_refused() -> None:
+    with pytest.raises(CostExceededError):
+        document({"a": ["x" * 100_000] * 40})
+    assert document(["x" * 100_000] * 3) == ["x" * 100_000] * 3
+
+
+def test_documents_have_times_and_bytes_as_text_and_share_nothing() -> None:
+    text = (
+        "[timestamp('2026-01-02T03:04:05Z'), duration('90s'), b'ab', uint(3), [[1]].map(x, {'a': x, 'b': x})]"
+    )
+    made = document(Environment({}).compile(text).evaluate({}))
+    assert made == ["2026-01-02T03:04:05Z", "90s", "YWI=", 3, [{"a": [1], "b": [1]}]]
+    made[4][0]["a"].append(2)
+    assert made[4][0]["b"] == [1]
+
+
+@pytest.mark.parametrize("text", ["{1: 2}", "optional.of(1)", "[type(1)]"])
+def test_what_json_cannot_have_is_no_document(text: str) -> None:
+    with pytest.raises(EvaluationError, match="has no form in JSON"):
+        document(Environment({}).compile(text).evaluate({}))
+
+
+@pytest.mark.parametrize("levels", [300, 5000])
+def test_values_nested_too_deeply_are_no_document(levels: int) -> None:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    with pytest.raises(EvaluationError, match=r"nested too deeply|Recursion limit"):
+        document(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{a: 1}", "unsupported key type: list"),
+        ("[?a]", "cannot initialize optional entry from non-optional value list"),
+        ("m[?a]", "no such overload"),
+        ("t[?a]", "no such key: list"),
+        ("{e: 1}", "unsupported key type: inf"),
+        ("a[e]", "unsupported index value inf"),
+    ],
+)
+def test_keys_that_cannot_be_are_refused_at_once(text: str, problem: str) -> None:
+    program = Environment(dict.fromkeys("amte", "dyn")).compile(text)
+    with pytest.raises(EvaluationError, match=problem):
+        program.evaluate({"a": _doubled(40), "m": {}, "t": 1, "e": float("inf")})

@@ -232,6 +232,26 @@ async def test_a_mutation_that_fails_refuses_unless_failures_are_ignored() -> No
     await setup.mutating.mutate(setup.request())
 
 
+async def test_variables_that_double_do_not_become_an_endless_object() -> None:
+    variables = [{"name": "v0", "expression": "'x'"}]
+    for number in range(40):
+        last = f"variables.v{number}"
+        variables.append({"name": f"v{number + 1}", "expression": f"[{last}, {last}]"})
+    text = "[JSONPatch{op: 'add', path: '/data/x', value: variables.v40}]"
+    mutations = [{"patchType": "JSONPatch", "jsonPatch": {"expression": text}}]
+    setup = Setup(policy(variables=variables, mutations=mutations), binding(), mutating=True)
+    with pytest.raises(StatusError, match="denied request: operation cancelled: actual cost limit exceeded"):
+        await setup.mutating.mutate(setup.request())
+
+
+async def test_mutations_that_double_the_object_end_at_the_size_of_a_request() -> None:
+    text = "Object{data: Object.data{a: object.data.a + object.data.a}}"
+    mutations = [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": text}}] * 30
+    setup = Setup(policy(mutations=mutations), binding(), mutating=True)
+    with pytest.raises(StatusError, match="denied request: operation cancelled: actual cost limit exceeded"):
+        await setup.mutating.mutate(setup.request({"a": "x" * 100}))
+
+
 async def test_a_variable_without_value_matters_only_where_it_is_needed() -> None:
     variables = [
         {"name": "has", "expression": "'k' in object.data"},
