@@ -5,28 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import messages
-from kindling.apiserver.kinds.machinery.fields import (
-    PATH_SEGMENT,
-    QUALIFIED,
-    SUBDOMAIN,
-    Check,
-    Once,
-    Row,
-    always,
-    check_fields,
-    choice,
-    document,
-    fewer,
-    given,
-    items,
-    may,
-    must,
-    needed,
-    part,
-    selector,
-    spec,
-)
 from kubecore.json import JsonObject
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required
@@ -44,7 +24,7 @@ _EXCLUSIVE = "name and selector are mutually exclusive"
 
 
 def _three_segments(path: FieldPath, name: str) -> list[FieldError]:
-    found = list(SUBDOMAIN(path, name))
+    found = list(f.SUBDOMAIN(path, name))
     if not found and len(name.split(".")) < 3:
         found.append(invalid(path, name, "should be a domain with at least three segments separated by dots"))
     return found
@@ -59,7 +39,7 @@ def _review_versions(path: FieldPath, versions: list[str]) -> Iterator[FieldErro
         yield invalid(path, versions, f"must include at least one of {_KNOWN_VERSIONS}")
 
 
-def _alone(what: str) -> Check:
+def _alone(what: str) -> f.Check:
     """A list in which ``*`` stands alone."""
 
     def check(path: FieldPath, values: list[str]) -> Iterator[FieldError]:
@@ -74,7 +54,7 @@ def _not_empty(path: FieldPath, value: str) -> Iterator[FieldError]:
         yield required(path)
 
 
-def _written(detail: str = "") -> Check:
+def _written(detail: str = "") -> f.Check:
     """A text that is more than white space."""
     return lambda path, value: [] if value.strip() else [required(path, detail)]
 
@@ -129,7 +109,7 @@ def _client_config(path: FieldPath, config: JsonObject) -> Iterable[FieldError]:
     """Exactly one of a URL and a service."""
     if (config.get("url") is None) == (config.get("service") is None):
         return [required(path, "exactly one of url or service is required")]
-    return check_fields(config, path, *_CLIENT)
+    return f.check_fields(config, path, *_CLIENT)
 
 
 def _timeout(path: FieldPath, seconds: int) -> Iterator[FieldError]:
@@ -138,47 +118,52 @@ def _timeout(path: FieldPath, seconds: int) -> Iterator[FieldError]:
 
 
 _CLIENT = (
-    given("url", _url),
-    given(
+    f.given("url", _url),
+    f.given(
         "service",
-        *needed("name", "namespace"),
-        may("path", _service_path),
-        given("port", _service_port),
+        *f.needed("name", "namespace"),
+        f.may("path", _service_path),
+        f.given("port", _service_port),
     ),
 )
-_RULE: tuple[Row, ...] = (
-    must("operations", _alone("operations"), items(choice(*OPERATIONS))),
-    must("apiGroups", _alone("API groups")),
-    must("apiVersions", _alone("API versions"), items(_not_empty)),
-    must("resources", _resources),
-    given("scope", choice("*", "Cluster", "Namespaced")),
+_RULE: tuple[f.Row, ...] = (
+    f.must("operations", _alone("operations"), f.items(f.choice(*OPERATIONS))),
+    f.must("apiGroups", _alone("API groups")),
+    f.must("apiVersions", _alone("API versions"), f.items(_not_empty)),
+    f.must("resources", _resources),
+    f.given("scope", f.choice("*", "Cluster", "Namespaced")),
 )
-_FAILURE_POLICY = given("failurePolicy", choice("Fail", "Ignore"))
-_MATCH_POLICY = given("matchPolicy", choice("Equivalent", "Exact"))
-_SELECTORS = (given("namespaceSelector", selector), given("objectSelector", selector))
-_REINVOCATIONS = choice("IfNeeded", "Never")
-_MATCH_CONDITIONS = may(
+_FAILURE_POLICY = f.given("failurePolicy", f.choice("Fail", "Ignore"))
+_MATCH_POLICY = f.given("matchPolicy", f.choice("Equivalent", "Exact"))
+_SELECTORS = (f.given("namespaceSelector", f.selector), f.given("objectSelector", f.selector))
+_REINVOCATIONS = f.choice("IfNeeded", "Never")
+_MATCH_CONDITIONS = f.may(
     "matchConditions",
-    fewer(MAX_CONDITIONS),
-    items(always("expression", "", _written()), must("name", QUALIFIED), Once("name")),
+    f.fewer(MAX_CONDITIONS),
+    f.items(f.always("expression", "", _written()), f.must("name", f.QUALIFIED), f.Once("name")),
 )
-_SIDE_EFFECTS = must(
-    "sideEffects", choice("None", "NoneOnDryRun"), detail="must specify one of None, NoneOnDryRun", given=True
+_SIDE_EFFECTS = f.must(
+    "sideEffects",
+    f.choice("None", "NoneOnDryRun"),
+    detail="must specify one of None, NoneOnDryRun",
+    given=True,
 )
-_WEBHOOK_HEAD: tuple[Row, ...] = (
-    must("name", _three_segments),
-    may("rules", items(*_RULE)),
-    must("admissionReviewVersions", _review_versions, detail=f"must specify one of {_KNOWN_VERSIONS}"),
+_WEBHOOK_HEAD: tuple[f.Row, ...] = (
+    f.must("name", _three_segments),
+    f.may("rules", f.items(*_RULE)),
+    f.must("admissionReviewVersions", _review_versions, detail=f"must specify one of {_KNOWN_VERSIONS}"),
     _FAILURE_POLICY,
     _MATCH_POLICY,
     _SIDE_EFFECTS,
-    given("timeoutSeconds", _timeout),
+    f.given("timeoutSeconds", _timeout),
     *_SELECTORS,
 )
-_WEBHOOK_TAIL = (part("clientConfig", _client_config), _MATCH_CONDITIONS)
-_REINVOKED = given("reinvocationPolicy", _REINVOCATIONS)
-VALIDATING_WEBHOOKS = document(may("webhooks", items(*_WEBHOOK_HEAD, *_WEBHOOK_TAIL, Once("name"))))
-MUTATING_WEBHOOKS = document(may("webhooks", items(*_WEBHOOK_HEAD, _REINVOKED, *_WEBHOOK_TAIL, Once("name"))))
+_WEBHOOK_TAIL = (f.part("clientConfig", _client_config), _MATCH_CONDITIONS)
+_REINVOKED = f.given("reinvocationPolicy", _REINVOCATIONS)
+VALIDATING_WEBHOOKS = f.document(f.may("webhooks", f.items(*_WEBHOOK_HEAD, *_WEBHOOK_TAIL, f.Once("name"))))
+MUTATING_WEBHOOKS = f.document(
+    f.may("webhooks", f.items(*_WEBHOOK_HEAD, _REINVOKED, *_WEBHOOK_TAIL, f.Once("name")))
+)
 
 
 def _group_version(path: FieldPath, version: str) -> Iterator[FieldError]:
@@ -203,10 +188,12 @@ def _mutation(path: FieldPath, mutation: JsonObject) -> Iterable[FieldError]:
     kind = mutation.get("patchType", "")
     field = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}.get(kind)
     if field is None:
-        return check_fields(mutation, path, must("patchType", choice("ApplyConfiguration", "JSONPatch")))
-    expression = always("expression", "", _written())
+        return f.check_fields(
+            mutation, path, f.must("patchType", f.choice("ApplyConfiguration", "JSONPatch"))
+        )
+    expression = f.always("expression", "", _written())
     missing = f"must be specified when patchType is {kind}"
-    return check_fields(mutation, path, must(field, expression, detail=missing, given=True))
+    return f.check_fields(mutation, path, f.must(field, expression, detail=missing, given=True))
 
 
 def _identifier(path: FieldPath, name: str) -> Iterator[FieldError]:
@@ -215,50 +202,50 @@ def _identifier(path: FieldPath, name: str) -> Iterator[FieldError]:
 
 
 _NO_EXPRESSION = _written("expression is not specified")
-_NAMED_RULES = items(may("resourceNames", items(PATH_SEGMENT, Once())), *_RULE)
-_MATCH_RESOURCES: tuple[Row, ...] = (
+_NAMED_RULES = f.items(f.may("resourceNames", f.items(f.PATH_SEGMENT, f.Once())), *_RULE)
+_MATCH_RESOURCES: tuple[f.Row, ...] = (
     _MATCH_POLICY,
     *_SELECTORS,
-    may("resourceRules", _NAMED_RULES),
-    may("excludeResourceRules", _NAMED_RULES),
+    f.may("resourceRules", _NAMED_RULES),
+    f.may("excludeResourceRules", _NAMED_RULES),
 )
-_POLICY_HEAD: tuple[Row, ...] = (
+_POLICY_HEAD: tuple[f.Row, ...] = (
     _FAILURE_POLICY,
-    given("paramKind", must("apiVersion", _group_version), must("kind")),
-    must("matchConstraints", *_MATCH_RESOURCES, must("resourceRules"), given=True),
+    f.given("paramKind", f.must("apiVersion", _group_version), f.must("kind")),
+    f.must("matchConstraints", *_MATCH_RESOURCES, f.must("resourceRules"), given=True),
 )
 _POLICY_TAIL = (
-    may(
+    f.may(
         "variables",
-        items(
-            must("name", _identifier, detail="name is not specified"),
-            Once("name"),
-            always("expression", "", _NO_EXPRESSION),
+        f.items(
+            f.must("name", _identifier, detail="name is not specified"),
+            f.Once("name"),
+            f.always("expression", "", _NO_EXPRESSION),
         ),
     ),
     _MATCH_CONDITIONS,
 )
-VALIDATING_POLICY = spec(
+VALIDATING_POLICY = f.spec(
     *_POLICY_HEAD,
     _some_validation,
-    may(
+    f.may(
         "validations",
-        items(
-            always("expression", "", _NO_EXPRESSION),
-            may("message", _message),
-            given("reason", choice("Forbidden", "Invalid", "RequestEntityTooLarge")),
+        f.items(
+            f.always("expression", "", _NO_EXPRESSION),
+            f.may("message", _message),
+            f.given("reason", f.choice("Forbidden", "Invalid", "RequestEntityTooLarge")),
         ),
     ),
-    may(
+    f.may(
         "auditAnnotations",
-        items(must("key"), always("valueExpression", "", _written("valueExpression is not specified"))),
+        f.items(f.must("key"), f.always("valueExpression", "", _written("valueExpression is not specified"))),
     ),
     *_POLICY_TAIL,
 )
-MUTATING_POLICY = spec(
+MUTATING_POLICY = f.spec(
     *_POLICY_HEAD,
-    must("mutations", items(_mutation), detail="mutations must contain at least one item"),
-    must("reinvocationPolicy", _REINVOCATIONS),
+    f.must("mutations", f.items(_mutation), detail="mutations must contain at least one item"),
+    f.must("reinvocationPolicy", _REINVOCATIONS),
     *_POLICY_TAIL,
 )
 
@@ -267,7 +254,7 @@ def _param_ref(path: FieldPath, reference: JsonObject) -> Iterator[FieldError]:
     name, picks = reference.get("name"), reference.get("selector")
     if name and picks is not None:
         yield forbidden(path.child("name"), _EXCLUSIVE)
-    yield from check_fields(reference, path, given("selector", selector))
+    yield from f.check_fields(reference, path, f.given("selector", f.selector))
     if name and picks is not None:
         yield forbidden(path.child("selector"), _EXCLUSIVE)
     elif not name and picks is None:
@@ -279,17 +266,17 @@ def _deny_or_warn(path: FieldPath, actions: list[str]) -> Iterator[FieldError]:
         yield invalid(path, actions, _DENY_AND_WARN)
 
 
-_BINDING: tuple[Row, ...] = (
-    must("policyName", SUBDOMAIN),
-    given("paramRef", _param_ref, must("parameterNotFoundAction", choice("Allow", "Deny"))),
-    given("matchResources", *_MATCH_RESOURCES),
+_BINDING: tuple[f.Row, ...] = (
+    f.must("policyName", f.SUBDOMAIN),
+    f.given("paramRef", _param_ref, f.must("parameterNotFoundAction", f.choice("Allow", "Deny"))),
+    f.given("matchResources", *_MATCH_RESOURCES),
 )
-MUTATING_BINDING = spec(*_BINDING)
-VALIDATING_BINDING = spec(
+MUTATING_BINDING = f.spec(*_BINDING)
+VALIDATING_BINDING = f.spec(
     *_BINDING,
-    must(
+    f.must(
         "validationActions",
-        items(choice("Audit", "Deny", "Warn"), Once()),
+        f.items(f.choice("Audit", "Deny", "Warn"), f.Once()),
         _deny_or_warn,
         detail="at least one validation action is required",
     ),

@@ -6,19 +6,7 @@ import base64
 import binascii
 from collections.abc import Iterator
 
-from kindling.apiserver.kinds.machinery.fields import (
-    SUBDOMAIN,
-    Check,
-    always,
-    equals,
-    given,
-    may,
-    named,
-    needed,
-    spec,
-    unless,
-    when,
-)
+from kindling.apiserver.kinds.machinery import fields as f
 from kubecore.json import JsonObject, get_str
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, invalid
@@ -34,7 +22,7 @@ def validate_api_service(obj: JsonObject) -> Iterator[FieldError]:
     yield from _RULES(obj)
 
 
-def _priority(limit: int) -> Check:
+def _priority(limit: int) -> f.Check:
     text = f"must be positive and less than {limit}"
     return lambda path, value: [] if 0 < value <= limit else [invalid(path, value, text)]
 
@@ -59,14 +47,14 @@ def _port(path: FieldPath, port: int) -> Iterator[FieldError]:
         yield invalid(path, port, "port is not valid: must be between 1 and 65535, inclusive")
 
 
-_RULES = spec(
-    may("group", SUBDOMAIN),
-    always("version", "", named(names.is_dns1035_label)),
-    always("groupPriorityMinimum", 0, _priority(20000)),
-    always("versionPriority", 0, _priority(1000)),
-    when(equals("service", None), _local),
-    unless(equals("service", None), _secure),
-    given("service", *needed("namespace", "name"), given("port", _port)),
+_RULES = f.spec(
+    f.may("group", f.SUBDOMAIN),
+    f.always("version", "", f.named(names.is_dns1035_label)),
+    f.always("groupPriorityMinimum", 0, _priority(20000)),
+    f.always("versionPriority", 0, _priority(1000)),
+    f.when(f.equals("service", None), _local),
+    f.unless(f.equals("service", None), _secure),
+    f.given("service", *f.needed("namespace", "name"), f.given("port", _port)),
 )
 
 

@@ -8,27 +8,8 @@ from typing import Any
 
 from kindling.apiserver.kinds.core.pods.validation import validate_template
 from kindling.apiserver.kinds.core.volumes.claim_validation import validate_claim_spec
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import at_most_100_percent, int_or_percent, is_percent, scaled
-from kindling.apiserver.kinds.machinery.fields import (
-    Check,
-    Field,
-    Row,
-    absent,
-    always,
-    check_fields,
-    choice,
-    counts,
-    document,
-    given,
-    items,
-    may,
-    must,
-    part,
-    selector,
-    spec,
-    status,
-    within,
-)
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kindling.apiserver.registry.context import RequestContext
 from kubecore.json import JsonObject, get_list, get_object, get_str
@@ -54,10 +35,10 @@ _STATEFUL_FIELDS = (
 
 def validate_scale(ctx: RequestContext, scale: JsonObject) -> list[FieldError]:
     """A Scale: no negative number of pods."""
-    return check_fields(get_object(scale, "spec"), _SPEC, *counts("replicas"))
+    return f.check_fields(get_object(scale, "spec"), _SPEC, *f.counts("replicas"))
 
 
-def _not_empty(what: str) -> Check:
+def _not_empty(what: str) -> f.Check:
     """A selector that selects by something."""
     text = f"empty selector is invalid for {what}"
 
@@ -68,8 +49,8 @@ def _not_empty(what: str) -> Check:
     return check
 
 
-def _selector(what: str) -> Field:
-    return must("selector", selector, _not_empty(what), given=True)
+def _selector(what: str) -> f.Field:
+    return f.must("selector", f.selector, _not_empty(what), given=True)
 
 
 def _no_match(path: FieldPath, labels: JsonObject) -> FieldError:
@@ -93,14 +74,16 @@ def _matched(path: FieldPath, spec: JsonObject) -> list[FieldError]:
     found = _match(path, spec)
     if any(error.field == "spec.selector" for error in found):
         return found
-    return [*found, *check_fields(spec, path, part("template", _kept("ReplicaSet")))]
+    return [*found, *f.check_fields(spec, path, f.part("template", _kept("ReplicaSet")))]
 
 
-def _kept(what: str) -> Check:
+def _kept(what: str) -> f.Check:
     """The template of pods that are kept running by a controller of this kind."""
     text = f"activeDeadlineSeconds in {what} is not Supported"
-    spec = part("spec", always("restartPolicy", "", choice("Always")), absent(text, "activeDeadlineSeconds"))
-    return within(validate_template, spec)
+    spec = f.part(
+        "spec", f.always("restartPolicy", "", f.choice("Always")), f.absent(text, "activeDeadlineSeconds")
+    )
+    return f.within(validate_template, spec)
 
 
 def _controller_match(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
@@ -109,16 +92,16 @@ def _controller_match(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]
         yield _no_match(path, labels)
 
 
-validate_replication_controller = spec(
-    *counts("minReadySeconds"),
-    must("selector"),
-    *counts("replicas"),
-    must("template", given=True),
+validate_replication_controller = f.spec(
+    *f.counts("minReadySeconds"),
+    f.must("selector"),
+    *f.counts("replicas"),
+    f.must("template", given=True),
     _controller_match,
-    given("template", _kept("ReplicationController")),
+    f.given("template", _kept("ReplicationController")),
 )
 """A ReplicationController."""
-validate_replica_set = spec(*counts("replicas", "minReadySeconds"), _selector("deployment"), _matched)
+validate_replica_set = f.spec(*f.counts("replicas", "minReadySeconds"), _selector("deployment"), _matched)
 """A ReplicaSet."""
 
 
@@ -142,8 +125,8 @@ def _some_move(path: FieldPath, rolling: JsonObject) -> Iterator[FieldError]:
 
 
 _INTERNAL_STRATEGY = {"Type": "", "RollingUpdate": {"MaxUnavailable": 0, "MaxSurge": 0}}
-_MOVES = (given("maxUnavailable", int_or_percent), given("maxSurge", int_or_percent))
-_ROLLING = within(*_MOVES, _some_move, given("maxUnavailable", at_most_100_percent))
+_MOVES = (f.given("maxUnavailable", int_or_percent), f.given("maxSurge", int_or_percent))
+_ROLLING = f.within(*_MOVES, _some_move, f.given("maxUnavailable", at_most_100_percent))
 
 
 def _deadline(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
@@ -152,12 +135,12 @@ def _deadline(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
         yield invalid(path.child("progressDeadlineSeconds"), deadline, "must be greater than minReadySeconds")
 
 
-validate_deployment = spec(
-    *counts("replicas"),
+validate_deployment = f.spec(
+    *f.counts("replicas"),
     _selector("deployment"),
     _matched,
-    part("strategy", _strategy),
-    *counts("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"),
+    f.part("strategy", _strategy),
+    *f.counts("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"),
     _deadline,
 )
 """A Deployment."""
@@ -166,14 +149,14 @@ validate_deployment = spec(
 def _daemon_strategy(path: FieldPath, strategy: JsonObject) -> Iterable[FieldError]:
     kind = strategy.get("type")
     if kind == "RollingUpdate":
-        return check_fields(strategy, path, must("rollingUpdate", _daemon_rolling, given=True))
+        return f.check_fields(strategy, path, f.must("rollingUpdate", _daemon_rolling, given=True))
     shown = internal_form(strategy, _INTERNAL_STRATEGY)
     return [] if kind == "OnDelete" else [not_supported(path, shown, ["RollingUpdate", "OnDelete"])]
 
 
 def _daemon_rolling(path: FieldPath, rolling: JsonObject) -> list[FieldError]:
-    parts = (given("maxUnavailable", at_most_100_percent), given("maxSurge", at_most_100_percent))
-    found = check_fields(rolling, path, *_MOVES, *parts)
+    parts = (f.given("maxUnavailable", at_most_100_percent), f.given("maxSurge", at_most_100_percent))
+    found = f.check_fields(rolling, path, *_MOVES, *parts)
     surge = rolling.get("maxSurge")
     some_unavailable, some_surge = scaled(rolling.get("maxUnavailable")) != 0, scaled(surge) != 0
     if some_unavailable and some_surge:
@@ -183,13 +166,13 @@ def _daemon_rolling(path: FieldPath, rolling: JsonObject) -> list[FieldError]:
     return found
 
 
-validate_daemon_set = spec(
-    given("selector", selector),
+validate_daemon_set = f.spec(
+    f.given("selector", f.selector),
     partial(_match, detail=None),
-    given("selector", _not_empty("daemonset")),
-    part("template", _kept("DaemonSet")),
-    *counts("minReadySeconds", "revisionHistoryLimit"),
-    part("updateStrategy", _daemon_strategy),
+    f.given("selector", _not_empty("daemonset")),
+    f.part("template", _kept("DaemonSet")),
+    *f.counts("minReadySeconds", "revisionHistoryLimit"),
+    f.part("updateStrategy", _daemon_strategy),
 )
 """A DaemonSet."""
 
@@ -218,8 +201,8 @@ def _not_nothing(path: FieldPath, value: Any) -> Iterator[FieldError]:
 
 
 _INTERNAL_PARTITION = {"Partition": 0, "MaxUnavailable": None}
-_STATEFUL_ROLLING = within(
-    *counts("partition"), given("maxUnavailable", int_or_percent, _not_nothing, at_most_100_percent)
+_STATEFUL_ROLLING = f.within(
+    *f.counts("partition"), f.given("maxUnavailable", int_or_percent, _not_nothing, at_most_100_percent)
 )
 
 
@@ -237,31 +220,31 @@ def _with_claims(template: JsonObject, claims: Sequence[JsonObject]) -> JsonObje
     return {**template, "spec": {**pod, "volumes": volumes}}
 
 
-_KEEP_OR_DELETE = choice("Retain", "Delete")
-_STATEFUL_HEAD: tuple[Row, ...] = (
-    always("podManagementPolicy", "", _management),
-    part("updateStrategy", _stateful_strategy),
-    part(
+_KEEP_OR_DELETE = f.choice("Retain", "Delete")
+_STATEFUL_HEAD: tuple[f.Row, ...] = (
+    f.always("podManagementPolicy", "", _management),
+    f.part("updateStrategy", _stateful_strategy),
+    f.part(
         "persistentVolumeClaimRetentionPolicy",
-        always("whenDeleted", "", _KEEP_OR_DELETE),
-        always("whenScaled", "", _KEEP_OR_DELETE),
+        f.always("whenDeleted", "", _KEEP_OR_DELETE),
+        f.always("whenScaled", "", _KEEP_OR_DELETE),
     ),
-    *counts("replicas", "minReadySeconds"),
-    part("ordinals", *counts("start")),
+    *f.counts("replicas", "minReadySeconds"),
+    f.part("ordinals", *f.counts("start")),
 )
-_STATEFUL_TAIL: tuple[Row, ...] = (
+_STATEFUL_TAIL: tuple[f.Row, ...] = (
     _selector("statefulset"),
     partial(_match, detail=""),
     _stateful_template,
-    *counts("revisionHistoryLimit"),
+    *f.counts("revisionHistoryLimit"),
 )
-validate_stateful_set = spec(
+validate_stateful_set = f.spec(
     *_STATEFUL_HEAD,
-    may("volumeClaimTemplates", items(part("spec", validate_claim_spec))),
+    f.may("volumeClaimTemplates", f.items(f.part("spec", validate_claim_spec))),
     *_STATEFUL_TAIL,
 )
 """A StatefulSet."""
-_CHANGED_STATEFUL_SET = spec(*_STATEFUL_HEAD, *_STATEFUL_TAIL)
+_CHANGED_STATEFUL_SET = f.spec(*_STATEFUL_HEAD, *_STATEFUL_TAIL)
 """Claims of one that is there stay as they were."""
 
 
@@ -274,7 +257,7 @@ def validate_stateful_set_update(new: JsonObject, old: JsonObject) -> Iterator[F
         yield forbidden(_SPEC, STATEFUL_MUTABLE)
 
 
-def _no_more_than(total: str, where: str, *fields: str) -> Check:
+def _no_more_than(total: str, where: str, *fields: str) -> f.Check:
     """Counts that are parts of another one, which errors call `where`."""
 
     def check(path: FieldPath, status: JsonObject) -> Iterator[FieldError]:
@@ -287,18 +270,18 @@ def _no_more_than(total: str, where: str, *fields: str) -> Check:
 
 
 _READY = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas", "updatedReplicas")
-validate_replica_counts = status(
-    *counts("replicas", *_READY, "unavailableReplicas"),
-    *counts("terminatingReplicas", "observedGeneration", "collisionCount"),
+validate_replica_counts = f.status(
+    *f.counts("replicas", *_READY, "unavailableReplicas"),
+    *f.counts("terminatingReplicas", "observedGeneration", "collisionCount"),
     _no_more_than("replicas", "status.replicas", *_READY),
     _no_more_than("readyReplicas", "readyReplicas", "availableReplicas"),
 )
 """Counts in the status of a replica set or deployment."""
 _STATEFUL_COUNTS = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
-validate_stateful_counts = status(
-    *counts("replicas", *_STATEFUL_COUNTS, "observedGeneration", "collisionCount"),
+validate_stateful_counts = f.status(
+    *f.counts("replicas", *_STATEFUL_COUNTS, "observedGeneration", "collisionCount"),
     _no_more_than("replicas", "status.replicas", *_STATEFUL_COUNTS),
 )
 """Counts in the status of a stateful set."""
-validate_revision = document(must("data", detail="data is mandatory", given=True), *counts("revision"))
+validate_revision = f.document(f.must("data", detail="data is mandatory", given=True), *f.counts("revision"))
 """A ControllerRevision."""

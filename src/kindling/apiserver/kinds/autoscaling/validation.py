@@ -7,26 +7,8 @@ from functools import partial
 from typing import Any
 
 from kindling.apiserver.kinds.core.pods.resources import resource_name_problems
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import amount, one_of
-from kindling.apiserver.kinds.machinery.fields import (
-    LABEL,
-    PATH_SEGMENT,
-    Row,
-    absent,
-    always,
-    at_least,
-    at_most,
-    check_fields,
-    choice,
-    equals,
-    given,
-    items,
-    may,
-    must,
-    named,
-    part,
-    spec,
-)
 from kubecore.json import JsonObject, get_list
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required
 
@@ -34,7 +16,7 @@ METRIC_TYPES = ("ContainerResource", "External", "Object", "Pods", "Resource")
 _FIELDS = {kind: kind[:1].lower() + kind[1:] for kind in METRIC_TYPES}
 
 
-_TARGET = (must("kind", PATH_SEGMENT), must("name", PATH_SEGMENT))
+_TARGET = (f.must("kind", f.PATH_SEGMENT), f.must("name", f.PATH_SEGMENT))
 
 
 def _bounds(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
@@ -56,7 +38,7 @@ def _to_zero(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
         yield forbidden(path.child("metrics"), text)
 
 
-_OF_OTHERS = equals("type", "Object", "External")
+_OF_OTHERS = f.equals("type", "Object", "External")
 
 
 def _metric(path: FieldPath, metric: JsonObject) -> Iterator[FieldError]:
@@ -68,7 +50,7 @@ def _metric(path: FieldPath, metric: JsonObject) -> Iterator[FieldError]:
     chosen = [source for source in sources if isinstance(metric.get(_FIELDS[source]), dict)]
     yield from unknown
     for source in chosen[:1]:
-        yield from check_fields(metric[_FIELDS[source]], path.child(_FIELDS[source]), *_source(source))
+        yield from f.check_fields(metric[_FIELDS[source]], path.child(_FIELDS[source]), *_source(source))
     if unknown:
         yield from unknown
         return
@@ -76,21 +58,21 @@ def _metric(path: FieldPath, metric: JsonObject) -> Iterator[FieldError]:
         yield required(path.child(_FIELDS[kind]), "must populate information for the given metric source")
     if len(chosen) > 1:
         surplus = [_FIELDS[source] for source in chosen if source != kind]
-        yield from absent("must populate the given metric source only", *surplus)(path, metric)
+        yield from f.absent("must populate the given metric source only", *surplus)(path, metric)
 
 
-def _source(kind: str) -> Iterator[Row]:
+def _source(kind: str) -> Iterator[f.Row]:
     """The rules of a metric's source."""
     if kind == "Object":
-        yield part("describedObject", *_TARGET)
+        yield f.part("describedObject", *_TARGET)
     if kind == "Resource":
-        yield must("name", detail="must specify a resource name")
+        yield f.must("name", detail="must specify a resource name")
     elif kind == "ContainerResource":
-        yield must("name", named(resource_name_problems), detail="must specify a resource name")
-        yield must("container", LABEL, detail="must specify a container")
+        yield f.must("name", f.named(resource_name_problems), detail="must specify a resource name")
+        yield f.must("container", f.LABEL, detail="must specify a container")
     else:
-        yield part("metric", must("name", PATH_SEGMENT, detail="must specify a metric name"))
-    yield part("target", *_METRIC_TARGET, partial(_amounts, kind))
+        yield f.part("metric", f.must("name", f.PATH_SEGMENT, detail="must specify a metric name"))
+    yield f.part("target", *_METRIC_TARGET, partial(_amounts, kind))
 
 
 def _amounts(kind: str, path: FieldPath, target: JsonObject) -> list[FieldError]:
@@ -133,32 +115,34 @@ def _positive(path: FieldPath, value: Any) -> Iterator[FieldError]:
 
 
 _METRIC_TARGET = (
-    always("type", "", _target_type),
-    given("averageUtilization", at_least(1, "must be greater than 0")),
-    given("value", _positive),
-    given("averageValue", _positive),
+    f.always("type", "", _target_type),
+    f.given("averageUtilization", f.at_least(1, "must be greater than 0")),
+    f.given("value", _positive),
+    f.given("averageValue", _positive),
 )
-_ABOVE_ZERO = at_least(1, "must be greater than zero")
+_ABOVE_ZERO = f.at_least(1, "must be greater than zero")
 _BEHAVIOR = (
-    given("stabilizationWindowSeconds", at_least(0, "must be greater than or equal to zero"), at_most(3600)),
-    given("selectPolicy", choice("Disabled", "Max", "Min")),
-    must(
+    f.given(
+        "stabilizationWindowSeconds", f.at_least(0, "must be greater than or equal to zero"), f.at_most(3600)
+    ),
+    f.given("selectPolicy", f.choice("Disabled", "Max", "Min")),
+    f.must(
         "policies",
-        items(
-            always("type", "", choice("Percent", "Pods")),
-            always("value", 0, _ABOVE_ZERO),
-            always("periodSeconds", 0, _ABOVE_ZERO, at_most(1800)),
+        f.items(
+            f.always("type", "", f.choice("Percent", "Pods")),
+            f.always("value", 0, _ABOVE_ZERO),
+            f.always("periodSeconds", 0, _ABOVE_ZERO, f.at_most(1800)),
         ),
         detail="must specify at least one Policy",
     ),
 )
-validate_autoscaler = spec(
-    given("minReplicas", at_least(1)),
-    must("maxReplicas", at_least(1), detail="must be set and greater than 0"),
+validate_autoscaler = f.spec(
+    f.given("minReplicas", f.at_least(1)),
+    f.must("maxReplicas", f.at_least(1), detail="must be set and greater than 0"),
     _bounds,
-    part("scaleTargetRef", *_TARGET, _group_given),
-    may("metrics", items(_metric)),
+    f.part("scaleTargetRef", *_TARGET, _group_given),
+    f.may("metrics", f.items(_metric)),
     _to_zero,
-    part("behavior", given("scaleUp", *_BEHAVIOR), given("scaleDown", *_BEHAVIOR)),
+    f.part("behavior", f.given("scaleUp", *_BEHAVIOR), f.given("scaleDown", *_BEHAVIOR)),
 )
 """Bounds, target, metrics and behaviour."""

@@ -7,22 +7,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kindling.apiserver.kinds.core.pods.validation import validate_template
 from kindling.apiserver.kinds.core.pods.warnings import name_warning, template_warnings
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import one_of
-from kindling.apiserver.kinds.machinery.fields import (
-    Row,
-    check_fields,
-    choice,
-    counts,
-    fewer,
-    given,
-    items,
-    may,
-    must,
-    part,
-    selector,
-    spec,
-    status,
-)
 from kindling.apiserver.kinds.machinery.printing import template_of
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import OMITTED, FieldError, FieldPath, invalid, not_supported, required
@@ -127,15 +113,15 @@ def _failure_policy(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
         return one_of(path, action, _FAILURE_ACTIONS)
 
     rule = (
-        must("action", action, detail=f"valid values: {', '.join(_FAILURE_ACTIONS)}"),
-        given("onExitCodes", _OPERATOR, given("containerName", container), _exit_codes),
+        f.must("action", action, detail=f"valid values: {', '.join(_FAILURE_ACTIONS)}"),
+        f.given("onExitCodes", _OPERATOR, f.given("containerName", container), _exit_codes),
         _one_condition,
     )
-    return check_fields(spec, path, part("podFailurePolicy", may("rules", fewer(20), items(*rule))))
+    return f.check_fields(spec, path, f.part("podFailurePolicy", f.may("rules", f.fewer(20), f.items(*rule))))
 
 
 _CONTAINERS = ("containers", "initContainers")
-_OPERATOR = must("operator", choice("In", "NotIn"), detail='valid values: "In", "NotIn"')
+_OPERATOR = f.must("operator", f.choice("In", "NotIn"), detail='valid values: "In", "NotIn"')
 
 
 def _one_condition(path: FieldPath, rule: JsonObject) -> Iterator[FieldError]:
@@ -150,14 +136,14 @@ def _exit_codes(path: FieldPath, codes: JsonObject) -> Iterator[FieldError]:
     values, at = codes.get("values") or [], path.child("values")
     if not values:
         yield invalid(at, values, "at least one value is required")
-    yield from fewer(255)(at, values)
+    yield from f.fewer(255)(at, values)
     if codes.get("operator") == "In" and 0 in values:
         yield invalid(at.index(values.index(0)), 0, "must not be 0 for the In operator")
 
 
 def _replacement(path: FieldPath, spec: JsonObject) -> list[FieldError]:
     several = () if spec.get("podFailurePolicy") is not None else ("TerminatingOrFailed",)
-    return check_fields(spec, path, given("podReplacementPolicy", choice("Failed", *several)))
+    return f.check_fields(spec, path, f.given("podReplacementPolicy", f.choice("Failed", *several)))
 
 
 def _restart_policy(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
@@ -171,20 +157,20 @@ def _restart_policy(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
         yield invalid(at, policy, 'only "Never" is supported when podFailurePolicy is specified')
 
 
-_JOB_SPEC: tuple[Row, ...] = (
-    *counts("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit"),
-    *counts("ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes"),
+_JOB_SPEC: tuple[f.Row, ...] = (
+    *f.counts("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit"),
+    *f.counts("ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes"),
     _indexes,
-    given("completionMode", choice("Indexed", "NonIndexed")),
+    f.given("completionMode", f.choice("Indexed", "NonIndexed")),
     _indexed,
     _failure_policy,
     _replacement,
-    given("selector", selector),
-    part("template", validate_template),
+    f.given("selector", f.selector),
+    f.part("template", validate_template),
     _restart_policy,
 )
 """The spec of a job or of a cron job's template."""
-_JOB = spec(*_JOB_SPEC, _match)
+_JOB = f.spec(*_JOB_SPEC, _match)
 
 
 def validate_job_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
@@ -226,7 +212,7 @@ def _without_placement(template: JsonObject) -> JsonObject:
     return {"metadata": metadata, "spec": spec}
 
 
-_COUNTS = status(*counts("active", "succeeded", "failed", "ready", "terminating"))
+_COUNTS = f.status(*f.counts("active", "succeeded", "failed", "ready", "terminating"))
 
 
 def validate_job_status_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
@@ -295,13 +281,13 @@ def _cron_spec(before: JsonObject) -> Callable[[JsonObject], Iterable[FieldError
         problem = "" if zone == before.get("timeZone") else _zone_problem(zone)
         return [invalid(path, zone, problem)] if problem else []
 
-    return spec(
-        must("schedule", schedule),
-        *counts("startingDeadlineSeconds"),
-        given("timeZone", time_zone),
-        must("concurrencyPolicy", choice("Allow", "Forbid", "Replace")),
-        part("jobTemplate", part("spec", _generated_selector, *_JOB_SPEC)),
-        *counts("successfulJobsHistoryLimit", "failedJobsHistoryLimit"),
+    return f.spec(
+        f.must("schedule", schedule),
+        *f.counts("startingDeadlineSeconds"),
+        f.given("timeZone", time_zone),
+        f.must("concurrencyPolicy", f.choice("Allow", "Forbid", "Replace")),
+        f.part("jobTemplate", f.part("spec", _generated_selector, *_JOB_SPEC)),
+        *f.counts("successfulJobsHistoryLimit", "failedJobsHistoryLimit"),
     )
 
 

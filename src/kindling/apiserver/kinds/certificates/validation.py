@@ -7,16 +7,7 @@ import binascii
 from collections.abc import Iterator
 from typing import Any
 
-from kindling.apiserver.kinds.machinery.fields import (
-    Once,
-    at_least,
-    check_fields,
-    choice,
-    given,
-    items,
-    must,
-    spec,
-)
+from kindling.apiserver.kinds.machinery import fields as f
 from kubecore.json import JsonObject, get_list
 from kubecore.objects.fields import FieldError, FieldPath, Verbatim, duplicate, forbidden, invalid
 from kubecore.objects.names import is_dns1123_label, is_dns1123_subdomain
@@ -99,11 +90,11 @@ def _request(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
         yield invalid(path.child("request"), Verbatim(_bytes(request)) if request else request, problem)
 
 
-validate_request = spec(
+validate_request = f.spec(
     _request,
-    must("usages", items(choice(*USAGES), Once())),
-    must("signerName", _signer),
-    given("expirationSeconds", at_least(MIN_SECONDS, _TOO_SHORT)),
+    f.must("usages", f.items(f.choice(*USAGES), f.Once())),
+    f.must("signerName", _signer),
+    f.given("expirationSeconds", f.at_least(MIN_SECONDS, _TOO_SHORT)),
 )
 """A request that can be read, for a named signer and known usages."""
 
@@ -113,12 +104,12 @@ def validate_conditions(new: JsonObject, old: JsonObject, *, approval: bool) -> 
     path, seen = FieldPath("status", "conditions"), set[str]()
     for position, condition in enumerate(get_list(new, "status", "conditions")):
         here, kind = path.index(position), condition.get("type", "")
-        yield from check_fields(condition, here, must("type"))
+        yield from f.check_fields(condition, here, f.must("type"))
         if kind in seen:
             yield duplicate(here.child("type"), kind)
         seen.add(kind)
         values = ("True",) if kind in _KNOWN else ("True", "False", "Unknown")
-        yield from check_fields(condition, here, must("status", choice(*values)))
+        yield from f.check_fields(condition, here, f.must("status", f.choice(*values)))
         if kind in ("Approved", "Denied") and {"Approved", "Denied"} <= seen:
             yield invalid(path, kind, "Approved and Denied conditions are mutually exclusive")
     yield from _validate_decisions(new, old, path, approval=approval)

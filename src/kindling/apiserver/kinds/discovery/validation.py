@@ -5,25 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import address, parse_address, port, remote_address
-from kindling.apiserver.kinds.machinery.fields import (
-    LABEL,
-    LABEL_VALUE,
-    PROTOCOL,
-    QUALIFIED,
-    SUBDOMAIN,
-    Check,
-    Once,
-    always,
-    choice,
-    document,
-    fewer,
-    given,
-    items,
-    may,
-    must,
-    part,
-)
 from kubecore.json import JsonObject, get_list
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required
 
@@ -35,17 +18,17 @@ MAX_HINTS = 8
 _HOST_NAME, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 
-def _addresses(kind: str) -> Check:
+def _addresses(kind: str) -> f.Check:
     """A list of addresses of this type."""
 
     def check(path: FieldPath, values: list[str]) -> Iterator[FieldError]:
         if not values:
             yield required(path, "must contain at least 1 address")
-        yield from fewer(MAX_ADDRESSES)(path, values)
+        yield from f.fewer(MAX_ADDRESSES)(path, values)
         for position, value in enumerate(values):
             at, parsed = path.index(position), parse_address(value)
             if kind == "FQDN":
-                yield from SUBDOMAIN(at, value)
+                yield from f.SUBDOMAIN(at, value)
             elif kind in ADDRESS_TYPES and parsed is None:
                 yield from address(at, value)
             elif kind in ADDRESS_TYPES and parsed is not None:
@@ -56,10 +39,10 @@ def _addresses(kind: str) -> Check:
     return check
 
 
-def _hints(rule: Check) -> Check:
+def _hints(rule: f.Check) -> f.Check:
     """A list of names that satisfy `rule`, each once, unless there are too many."""
-    named_once = items(Once("name"), always("name", "", rule))
-    return lambda path, hints: fewer(MAX_HINTS)(path, hints) or named_once(path, hints)
+    named_once = f.items(f.Once("name"), f.always("name", "", rule))
+    return lambda path, hints: f.fewer(MAX_HINTS)(path, hints) or named_once(path, hints)
 
 
 def _topology(path: FieldPath, topology: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -69,34 +52,34 @@ def _topology(path: FieldPath, topology: Mapping[str, Any]) -> Iterator[FieldErr
         yield invalid(path, _ZONE, "may not be set as it is mapped to zone")
 
 
-_PORTS = items(
-    may("name", LABEL),
-    Once("name"),
-    given("port", port),
-    must("protocol", PROTOCOL),
-    given("appProtocol", QUALIFIED),
+_PORTS = f.items(
+    f.may("name", f.LABEL),
+    f.Once("name"),
+    f.given("port", port),
+    f.must("protocol", f.PROTOCOL),
+    f.given("appProtocol", f.QUALIFIED),
 )
 
 
 def _ports(path: FieldPath, ports: list[JsonObject]) -> Iterable[FieldError]:
-    return fewer(MAX_PORTS)(path, ports) or _PORTS(path, ports)
+    return f.fewer(MAX_PORTS)(path, ports) or _PORTS(path, ports)
 
 
-_TYPE = must("addressType", choice(*ADDRESS_TYPES))
+_TYPE = f.must("addressType", f.choice(*ADDRESS_TYPES))
 _ENDPOINT = (
-    given("nodeName", SUBDOMAIN),
-    given("hostname", LABEL),
-    part("hints", may("forZones", _hints(LABEL_VALUE)), may("forNodes", _hints(SUBDOMAIN))),
-    may("deprecatedTopology", _topology),
+    f.given("nodeName", f.SUBDOMAIN),
+    f.given("hostname", f.LABEL),
+    f.part("hints", f.may("forZones", _hints(f.LABEL_VALUE)), f.may("forNodes", _hints(f.SUBDOMAIN))),
+    f.may("deprecatedTopology", _topology),
 )
 
 
 def validate_slice(obj: JsonObject) -> Iterable[FieldError]:
     """Addresses of one type, ports with unique names; too many endpoints are not looked at."""
     if len(get_list(obj, "endpoints")) > MAX_ENDPOINTS:
-        return document(_TYPE, may("endpoints", fewer(MAX_ENDPOINTS)))(obj)
-    addresses = always("addresses", (), _addresses(obj.get("addressType", "")))
-    return document(_TYPE, may("endpoints", items(addresses, *_ENDPOINT)), may("ports", _ports))(obj)
+        return f.document(_TYPE, f.may("endpoints", f.fewer(MAX_ENDPOINTS)))(obj)
+    addresses = f.always("addresses", (), _addresses(obj.get("addressType", "")))
+    return f.document(_TYPE, f.may("endpoints", f.items(addresses, *_ENDPOINT)), f.may("ports", _ports))(obj)
 
 
 def slice_warnings(obj: JsonObject, old: JsonObject | None) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import IMMUTABLE
-from kindling.apiserver.kinds.machinery.fields import Check, always, document, given, may, must, when
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject, get_str
 from kubecore.objects.fields import FieldError, FieldPath, invalid
@@ -67,7 +67,7 @@ def validate_event(event: JsonObject) -> Iterator[FieldError]:
     yield from _EVENT(event)
 
 
-def _characters(limit: int) -> Check:
+def _characters(limit: int) -> f.Check:
     text = f"can have at most {limit} characters"
     return lambda path, value: [invalid(path, "", text)] if len(value) > limit else []
 
@@ -83,16 +83,16 @@ def _kind(path: FieldPath, kind: str) -> Iterator[FieldError]:
 
 
 _NAME = _characters(NAME_LIMIT)
-_EVENT = document(
-    must("eventTime"),
-    given("series", _several, must("lastObservedTime")),
-    when(
+_EVENT = f.document(
+    f.must("eventTime"),
+    f.given("series", _several, f.must("lastObservedTime")),
+    f.when(
         lambda event: event.get("eventTime"),
-        must("reportingController"),
-        must("reportingInstance", _NAME),
-        must("action", _NAME),
-        must("reason", _NAME),
-        may("note", _characters(NOTE_LIMIT)),
+        f.must("reportingController"),
+        f.must("reportingInstance", _NAME),
+        f.must("action", _NAME),
+        f.must("reason", _NAME),
+        f.may("note", _characters(NOTE_LIMIT)),
     ),
-    always("type", "", _kind),
+    f.always("type", "", _kind),
 )

@@ -4,27 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import messages
-from kindling.apiserver.kinds.machinery.fields import (
-    LABEL,
-    SUBDOMAIN,
-    Check,
-    Once,
-    always,
-    at_least,
-    at_most,
-    between,
-    check_fields,
-    choice,
-    given,
-    items,
-    may,
-    must,
-    part,
-    spec,
-    status,
-    within,
-)
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects import names
@@ -36,7 +17,7 @@ _SUBJECTS = {"Group": "group", "ServiceAccount": "serviceAccount", "User": "user
 _IN_NAMESPACES = "each member of this list must be '*' or a DNS-1123 label; "
 
 
-def _alone(what: str, rest: Check | None = None) -> Check:
+def _alone(what: str, rest: f.Check | None = None) -> f.Check:
     """A list in which ``*`` stands alone; `rest` judges lists without it."""
 
     def check(path: FieldPath, value: list[str]) -> Iterable[FieldError]:
@@ -71,40 +52,40 @@ def _url(path: FieldPath, url: str) -> list[FieldError]:
     return [invalid(path, url, text)] if text else []
 
 
-_VERB_RULE = must("verbs", _alone("verbs", _known_verbs), detail="verbs must contain at least one value")
-_URL_RULE = must(
+_VERB_RULE = f.must("verbs", _alone("verbs", _known_verbs), detail="verbs must contain at least one value")
+_URL_RULE = f.must(
     "nonResourceURLs",
-    _alone("non-resource URLs", items(_url)),
+    _alone("non-resource URLs", f.items(_url)),
     detail="nonResourceURLs must contain at least one value",
 )
 _RESOURCE_RULES = (
     _VERB_RULE,
-    must("apiGroups", _alone("api groups"), detail="resource rules must supply at least one api group"),
-    must("resources", _alone("resources"), detail="resource rules must supply at least one resource"),
+    f.must("apiGroups", _alone("api groups"), detail="resource rules must supply at least one api group"),
+    f.must("resources", _alone("resources"), detail="resource rules must supply at least one resource"),
 )
 
 
-_NAMESPACES = _alone("namespaces", items(_namespace))
+_NAMESPACES = _alone("namespaces", f.items(_namespace))
 _IN_SOME_NAMESPACE = "resource rules that are not cluster scoped must supply at least one namespace"
 
 
 def _resource_rule(path: FieldPath, rule: JsonObject) -> Iterable[FieldError]:
-    namespaces = must("namespaces", _NAMESPACES, detail=_IN_SOME_NAMESPACE)
+    namespaces = f.must("namespaces", _NAMESPACES, detail=_IN_SOME_NAMESPACE)
     if rule.get("clusterScope"):
-        namespaces = given("namespaces", _NAMESPACES)
-    return check_fields(rule, path, *_RESOURCE_RULES, namespaces)
+        namespaces = f.given("namespaces", _NAMESPACES)
+    return f.check_fields(rule, path, *_RESOURCE_RULES, namespaces)
 
 
 def _service_account(path: FieldPath, name: str) -> list[FieldError]:
     return [] if name == "*" else messages(path, name, names.is_dns1123_subdomain)
 
 
-_SUBJECT_RULES: dict[str, Check] = {
-    "Group": within(must("name")),
-    "User": within(must("name")),
-    "ServiceAccount": within(
-        must("name", _service_account),
-        must("namespace", LABEL, detail="must specify namespace for service account"),
+_SUBJECT_RULES: dict[str, f.Check] = {
+    "Group": f.within(f.must("name")),
+    "User": f.within(f.must("name")),
+    "ServiceAccount": f.within(
+        f.must("name", _service_account),
+        f.must("namespace", f.LABEL, detail="must specify namespace for service account"),
     ),
 }
 
@@ -116,7 +97,7 @@ def _subject(path: FieldPath, subject: JsonObject) -> Iterator[FieldError]:
         return
     field = _SUBJECTS[kind]
     text = f"{field} is required when subject kind is '{kind}'"
-    yield from check_fields(subject, path, must(field, _SUBJECT_RULES[kind], detail=text, given=True))
+    yield from f.check_fields(subject, path, f.must(field, _SUBJECT_RULES[kind], detail=text, given=True))
     for other in ("ServiceAccount", "User", "Group"):
         name = _SUBJECTS[other]
         if other != kind and subject.get(name) is not None:
@@ -124,16 +105,16 @@ def _subject(path: FieldPath, subject: JsonObject) -> Iterator[FieldError]:
 
 
 def _rule(path: FieldPath, rule: JsonObject) -> Iterator[FieldError]:
-    yield from check_fields(
-        rule, path, must("subjects", items(_subject), detail="subjects must contain at least one value")
+    yield from f.check_fields(
+        rule, path, f.must("subjects", f.items(_subject), detail="subjects must contain at least one value")
     )
     if not rule.get("resourceRules") and not rule.get("nonResourceRules"):
         yield required(path, "at least one of resourceRules and nonResourceRules has to be non-empty")
-    yield from check_fields(
+    yield from f.check_fields(
         rule,
         path,
-        given("resourceRules", items(_resource_rule)),
-        given("nonResourceRules", items(_VERB_RULE, _URL_RULE)),
+        f.given("resourceRules", f.items(_resource_rule)),
+        f.given("nonResourceRules", f.items(_VERB_RULE, _URL_RULE)),
     )
 
 
@@ -158,25 +139,31 @@ def validate_flow_schema(obj: JsonObject) -> Iterator[FieldError]:
     yield from _CONDITIONS(obj, obj)
 
 
-_CONDITIONS = status(may("conditions", items(Once("type"), must("type", detail="must not be empty"))))
-_PRECEDENCE = spec(
-    always(
+_CONDITIONS = f.status(
+    f.may("conditions", f.items(f.Once("type"), f.must("type", detail="must not be empty")))
+)
+_PRECEDENCE = f.spec(
+    f.always(
         "matchingPrecedence",
         0,
-        at_least(1, "must be a positive value"),
-        at_most(10000, "must not be greater than 10000"),
+        f.at_least(1, "must be a positive value"),
+        f.at_most(10000, "must not be greater than 10000"),
     )
 )
-_FLOWS = spec(
-    given("distinguisherMethod", _distinguisher),
-    part("priorityLevelConfiguration", must("name", SUBDOMAIN, detail="must reference a priority level")),
-    given("rules", items(_rule)),
+_FLOWS = f.spec(
+    f.given("distinguisherMethod", _distinguisher),
+    f.part(
+        "priorityLevelConfiguration", f.must("name", f.SUBDOMAIN, detail="must reference a priority level")
+    ),
+    f.given("rules", f.items(_rule)),
 )
-_POSITIVE = at_least(1, "must be positive")
+_POSITIVE = f.at_least(1, "must be positive")
 
 
 def _queuing(path: FieldPath, queuing: JsonObject) -> Iterator[FieldError]:
-    yield from check_fields(queuing, path, given("queueLengthLimit", _POSITIVE), given("queues", _POSITIVE))
+    yield from f.check_fields(
+        queuing, path, f.given("queueLengthLimit", _POSITIVE), f.given("queues", _POSITIVE)
+    )
     queues, hand = queuing.get("queues", 0), queuing.get("handSize", 0)
     if queues > 10_000_000:
         yield invalid(path.child("queues"), queues, "must not be greater than 10000000")
@@ -197,9 +184,9 @@ def _response(path: FieldPath, response: JsonObject) -> Iterable[FieldError]:
     return [] if kind == "Reject" else [not_supported(path.child("type"), kind, ["Queue", "Reject"])]
 
 
-_SHARES = given("nominalConcurrencyShares", at_least(0, "must be a non-negative integer"))
-_LENDABLE = given("lendablePercent", between(0, 100))
-_BORROWED = given("borrowingLimitPercent", at_least(0, "if specified, must be a non-negative integer"))
+_SHARES = f.given("nominalConcurrencyShares", f.at_least(0, "must be a non-negative integer"))
+_LENDABLE = f.given("lendablePercent", f.between(0, 100))
+_BORROWED = f.given("borrowingLimitPercent", f.at_least(0, "if specified, must be a non-negative integer"))
 
 
 def validate_priority_level(obj: JsonObject) -> Iterator[FieldError]:
@@ -212,16 +199,16 @@ def validate_priority_level(obj: JsonObject) -> Iterator[FieldError]:
     if kind == "Exempt":
         if limited is not None:
             yield forbidden(_SPEC.child("limited"), "must be nil if the type is not Limited")
-        yield from check_fields(spec, _SPEC, given("exempt", _SHARES, _LENDABLE))
+        yield from f.check_fields(spec, _SPEC, f.given("exempt", _SHARES, _LENDABLE))
         return
     if kind != "Limited":
-        yield from choice("Exempt", "Limited")(_SPEC.child("type"), kind)
+        yield from f.choice("Exempt", "Limited")(_SPEC.child("type"), kind)
         return
     if spec.get("exempt") is not None:
         yield forbidden(_SPEC.child("exempt"), "must be nil if the type is Limited")
     if limited is None:
         yield required(_SPEC.child("limited"), "must not be empty when type is Limited")
         return
-    yield from check_fields(
-        limited, _SPEC.child("limited"), _SHARES, part("limitResponse", _response), _LENDABLE, _BORROWED
+    yield from f.check_fields(
+        limited, _SPEC.child("limited"), _SHARES, f.part("limitResponse", _response), _LENDABLE, _BORROWED
     )

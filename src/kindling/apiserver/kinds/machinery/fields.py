@@ -2,9 +2,9 @@
 
 A row is a field (``must``, ``may``, ``given``, ``always``) with the checks of its value, or a function of the
 whole object, for rules about several fields. The checks of an object or list are rows again, so that a table
-nests like the object::
+nests like the object. The modules of kinds call this one `f`::
 
-    may("tls", items(may("hosts", items(_host)), may("secretName", SUBDOMAIN)))
+    f.may("tls", f.items(f.may("hosts", f.items(_host)), f.may("secretName", f.SUBDOMAIN)))
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import (
     address,
     cidr,
@@ -15,26 +16,6 @@ from kindling.apiserver.kinds.machinery.checks import (
     parse_address,
     parse_network,
     port,
-)
-from kindling.apiserver.kinds.machinery.fields import (
-    LABEL,
-    PATH_SEGMENT,
-    PORT_NAME,
-    PROTOCOL,
-    SUBDOMAIN,
-    always,
-    check_fields,
-    choice,
-    given,
-    items,
-    may,
-    must,
-    needed,
-    part,
-    selector,
-    shorter,
-    spec,
-    status,
 )
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
@@ -90,11 +71,11 @@ def _backend(path: FieldPath, backend: JsonObject) -> Iterator[FieldError]:
     if service is not None and resource is not None:
         yield invalid(path, "", "cannot set both resource and service backends")
     elif resource is not None:
-        yield from check_fields(resource, path.child("resource"), *needed("kind", "name"))
+        yield from f.check_fields(resource, path.child("resource"), *f.needed("kind", "name"))
     elif service is None:
         yield invalid(path, "", "resource or service backend is required")
     else:
-        yield from check_fields(service, path.child("service"), must("name", LABEL))
+        yield from f.check_fields(service, path.child("service"), f.must("name", f.LABEL))
         yield from _backend_port(path, get_object(service, "port"))
 
 
@@ -104,21 +85,23 @@ def _backend_port(path: FieldPath, target: JsonObject) -> Iterable[FieldError]:
         return [invalid(path, "", "cannot set both port name & port number")]
     if not name and not number:
         return [required(path, "port name or number is required")]
-    return check_fields(target, path.child("service", "port"), may("name", PORT_NAME), may("number", port))
+    return f.check_fields(
+        target, path.child("service", "port"), f.may("name", f.PORT_NAME), f.may("number", port)
+    )
 
 
-validate_ingress = spec(
+validate_ingress = f.spec(
     _rules_or_backend,
-    given("defaultBackend", _backend),
-    may(
+    f.given("defaultBackend", _backend),
+    f.may(
         "rules",
-        items(
-            may("host", lambda path, host: not_an_address(path, host) or _host(path, host)),
-            given("http", must("paths", items(_path))),
+        f.items(
+            f.may("host", lambda path, host: not_an_address(path, host) or _host(path, host)),
+            f.given("http", f.must("paths", f.items(_path))),
         ),
     ),
-    may("tls", items(may("hosts", items(_host)), may("secretName", SUBDOMAIN))),
-    given("ingressClassName", SUBDOMAIN),
+    f.may("tls", f.items(f.may("hosts", f.items(_host)), f.may("secretName", f.SUBDOMAIN))),
+    f.given("ingressClassName", f.SUBDOMAIN),
 )
 """Rules or a default backend; hosts, paths and certificates."""
 
@@ -132,9 +115,10 @@ def validate_new_ingress(obj: JsonObject) -> Iterator[FieldError]:
     yield from validate_ingress(obj)
 
 
-validate_ingress_status = status(
-    part(
-        "loadBalancer", may("ingress", items(may("ip", address), may("hostname", SUBDOMAIN, not_an_address)))
+validate_ingress_status = f.status(
+    f.part(
+        "loadBalancer",
+        f.may("ingress", f.items(f.may("ip", address), f.may("hostname", f.SUBDOMAIN, not_an_address))),
     )
 )
 """Addresses of load balancers: IPs or host names."""
@@ -171,16 +155,16 @@ def _scope(path: FieldPath, parameters: JsonObject) -> Iterator[FieldError]:
     elif scope == "Namespace" and namespace is None:
         yield required(at, "`parameters.scope` is set to 'Namespace'")
     elif scope == "Namespace":
-        yield from LABEL(at, namespace)
+        yield from f.LABEL(at, namespace)
 
 
-validate_ingress_class = spec(
-    always("controller", "", shorter(250), _domain_prefixed_path),
-    given(
+validate_ingress_class = f.spec(
+    f.always("controller", "", f.shorter(250), _domain_prefixed_path),
+    f.given(
         "parameters",
-        may("apiGroup", SUBDOMAIN),
-        must("kind", PATH_SEGMENT, detail="kind is required"),
-        must("name", PATH_SEGMENT, detail="name is required"),
+        f.may("apiGroup", f.SUBDOMAIN),
+        f.must("kind", f.PATH_SEGMENT, detail="kind is required"),
+        f.must("name", f.PATH_SEGMENT, detail="name is required"),
         _scope,
     ),
 )
@@ -194,7 +178,7 @@ def _policy_port(path: FieldPath, item: JsonObject) -> Iterator[FieldError]:
     if end is not None and isinstance(number, str):
         yield invalid(at, end, "may not be specified when `port` is non-numeric")
     if isinstance(number, str):
-        yield from PORT_NAME(path.child("port"), number)
+        yield from f.PORT_NAME(path.child("port"), number)
     elif number is not None:
         yield from port(path.child("port"), number)
         if end is not None and end < number:
@@ -207,12 +191,12 @@ def _peer(path: FieldPath, peer: JsonObject) -> Iterator[FieldError]:
     fields = [
         field for field in ("podSelector", "namespaceSelector", "ipBlock") if peer.get(field) is not None
     ]
-    yield from check_fields(
+    yield from f.check_fields(
         peer,
         path,
-        given("podSelector", selector),
-        given("namespaceSelector", selector),
-        given("ipBlock", _block),
+        f.given("podSelector", f.selector),
+        f.given("namespaceSelector", f.selector),
+        f.given("ipBlock", _block),
     )
     if "ipBlock" in fields and len(fields) > 1:
         yield forbidden(path, "may not specify both ipBlock and another peer")
@@ -221,7 +205,7 @@ def _peer(path: FieldPath, peer: JsonObject) -> Iterator[FieldError]:
 
 
 def _block(path: FieldPath, block: JsonObject) -> Iterator[FieldError]:
-    yield from check_fields(block, path, must("cidr", cidr))
+    yield from f.check_fields(block, path, f.must("cidr", cidr))
     if not block.get("cidr"):
         return
     outer = parse_network(block["cidr"])
@@ -238,15 +222,15 @@ def _block(path: FieldPath, block: JsonObject) -> Iterator[FieldError]:
 def _policy_types(path: FieldPath, types: list[str]) -> Iterable[FieldError]:
     if len(types) > 2:
         return [invalid(path, types, "may not specify more than two policyTypes")]
-    return items(choice("Ingress", "Egress"))(path, types)
+    return f.items(f.choice("Ingress", "Egress"))(path, types)
 
 
-_POLICY_PORTS = may("ports", items(given("protocol", PROTOCOL), _policy_port))
-validate_network_policy = spec(
-    given("podSelector", selector),
-    may("ingress", items(_POLICY_PORTS, may("from", items(_peer)))),
-    may("egress", items(_POLICY_PORTS, may("to", items(_peer)))),
-    may("policyTypes", _policy_types),
+_POLICY_PORTS = f.may("ports", f.items(f.given("protocol", f.PROTOCOL), _policy_port))
+validate_network_policy = f.spec(
+    f.given("podSelector", f.selector),
+    f.may("ingress", f.items(_POLICY_PORTS, f.may("from", f.items(_peer)))),
+    f.may("egress", f.items(_POLICY_PORTS, f.may("to", f.items(_peer)))),
+    f.may("policyTypes", _policy_types),
 )
 """Selectors, peers and ports."""
 
@@ -280,7 +264,7 @@ def validate_service_cidr(obj: JsonObject) -> Iterator[FieldError]:
     if len(ranges) > 2:
         yield invalid(_CIDRS, {"CIDRs": ranges}, "may only hold up to 2 values")
         return
-    yield from items(cidr)(_CIDRS, ranges)
+    yield from f.items(cidr)(_CIDRS, ranges)
     versions = [network.version for network in map(parse_network, ranges) if network is not None]
     if len(versions) == 2 and versions[0] == versions[1]:
         yield invalid(_CIDRS, ranges, _ONE_OF_EACH)
@@ -299,13 +283,13 @@ def address_name_problems(name: str) -> list[str]:
     return [] if str(parsed) == name else [f'must be in canonical form ("{parsed}")']
 
 
-validate_ip_address = spec(
-    must(
+validate_ip_address = f.spec(
+    f.must(
         "parentRef",
-        may("group", SUBDOMAIN),
-        must("resource", PATH_SEGMENT),
-        must("name", PATH_SEGMENT),
-        may("namespace", PATH_SEGMENT),
+        f.may("group", f.SUBDOMAIN),
+        f.must("resource", f.PATH_SEGMENT),
+        f.must("name", f.PATH_SEGMENT),
+        f.may("namespace", f.PATH_SEGMENT),
         given=True,
     )
 )

@@ -4,24 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import one_of
-from kindling.apiserver.kinds.machinery.fields import (
-    PATH_SEGMENT,
-    SUBDOMAIN,
-    Field,
-    always,
-    check_fields,
-    choice,
-    document,
-    equals,
-    given,
-    items,
-    may,
-    must,
-    part,
-    selector,
-    when,
-)
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject
 from kubecore.objects.fields import FieldError, FieldPath, invalid, not_supported
@@ -33,14 +17,14 @@ _BOTH = "rules cannot apply to both regular resources and non-resource URLs"
 
 
 def _selects(path: FieldPath, value: JsonObject) -> list[FieldError]:
-    problems = list(selector(path, value))
+    problems = list(f.selector(path, value))
     return [*problems, invalid(path, None, "invalid label selector.")] if problems else []
 
 
 def _resources_or_urls(path: FieldPath, rule: JsonObject) -> Iterable[FieldError]:
     urls = rule.get("nonResourceURLs")
     if not urls:
-        return check_fields(rule, path, *_RESOURCES)
+        return f.check_fields(rule, path, *_RESOURCES)
     mixed = any(rule.get(field) for field in ("apiGroups", "resources", "resourceNames"))
     return [invalid(path.child("nonResourceURLs"), urls, _BOTH)] if mixed else []
 
@@ -50,22 +34,24 @@ def _no_urls(path: FieldPath, urls: list[str]) -> list[FieldError]:
 
 
 _RESOURCES = (
-    must("apiGroups", detail="resource rules must supply at least one api group"),
-    must("resources", detail="resource rules must supply at least one resource"),
+    f.must("apiGroups", detail="resource rules must supply at least one api group"),
+    f.must("resources", detail="resource rules must supply at least one resource"),
 )
-_VERBS = must("verbs", detail="verbs must contain at least one value")
-_AGGREGATION = given("aggregationRule", must("clusterRoleSelectors", items(_selects), detail=_NO_SELECTORS))
-CLUSTER_ROLE = document(may("rules", items(_VERBS, _resources_or_urls)), _AGGREGATION)
-ROLE = document(may("rules", items(_VERBS, may("nonResourceURLs", _no_urls), _resources_or_urls)))
+_VERBS = f.must("verbs", detail="verbs must contain at least one value")
+_AGGREGATION = f.given(
+    "aggregationRule", f.must("clusterRoleSelectors", f.items(_selects), detail=_NO_SELECTORS)
+)
+CLUSTER_ROLE = f.document(f.may("rules", f.items(_VERBS, _resources_or_urls)), _AGGREGATION)
+ROLE = f.document(f.may("rules", f.items(_VERBS, f.may("nonResourceURLs", _no_urls), _resources_or_urls)))
 """Every rule names verbs and either resources or URLs."""
 
 
 def _subject(path: FieldPath, subject: JsonObject) -> Iterable[FieldError]:
     kind = subject.get("kind", "")
     if kind == "ServiceAccount":
-        return check_fields(subject, path, may("name", SUBDOMAIN), may("apiGroup", choice("")))
+        return f.check_fields(subject, path, f.may("name", f.SUBDOMAIN), f.may("apiGroup", f.choice("")))
     if kind in ("User", "Group"):
-        return check_fields(subject, path, always("apiGroup", "", choice(GROUP)))
+        return f.check_fields(subject, path, f.always("apiGroup", "", f.choice(GROUP)))
     return [not_supported(path.child("kind"), kind, ["ServiceAccount", "User", "Group"])]
 
 
@@ -73,15 +59,17 @@ def _group(path: FieldPath, role: JsonObject) -> list[FieldError]:
     return one_of(path.child("apiGroup"), role.get("apiGroup"), [GROUP])
 
 
-def _binding(*kinds: str) -> Field:
-    return part("roleRef", _group, always("kind", "", choice(*kinds)), must("name", PATH_SEGMENT))
+def _binding(*kinds: str) -> f.Field:
+    return f.part("roleRef", _group, f.always("kind", "", f.choice(*kinds)), f.must("name", f.PATH_SEGMENT))
 
 
-_OF_ACCOUNT = when(equals("kind", "ServiceAccount"), must("namespace"))
-CLUSTER_ROLE_BINDING = document(
-    _binding("ClusterRole"), may("subjects", items(must("name"), _subject, _OF_ACCOUNT))
+_OF_ACCOUNT = f.when(f.equals("kind", "ServiceAccount"), f.must("namespace"))
+CLUSTER_ROLE_BINDING = f.document(
+    _binding("ClusterRole"), f.may("subjects", f.items(f.must("name"), _subject, _OF_ACCOUNT))
 )
-ROLE_BINDING = document(_binding("Role", "ClusterRole"), may("subjects", items(must("name"), _subject)))
+ROLE_BINDING = f.document(
+    _binding("Role", "ClusterRole"), f.may("subjects", f.items(f.must("name"), _subject))
+)
 """The reference and each subject."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kindling.apiserver.kinds.machinery.fields import choice, document, given
+from kindling.apiserver.kinds.machinery import fields as f
 from kubecore.json import JsonObject, get_str
 from kubecore.objects.fields import FieldError, FieldPath, forbidden
 
@@ -30,7 +30,7 @@ def validate_class(obj: JsonObject) -> Iterator[FieldError]:
     yield from _POLICY(obj)
 
 
-_POLICY = document(given("preemptionPolicy", choice("PreemptLowerPriority", "Never")))
+_POLICY = f.document(f.given("preemptionPolicy", f.choice("PreemptLowerPriority", "Never")))
 
 
 def validate_class_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:

@@ -6,25 +6,8 @@ from collections.abc import Iterator
 
 from kindling.apiserver.kinds.core.pods.warnings import old_label
 from kindling.apiserver.kinds.core.volumes.sources import csi_driver_name
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import immutable, messages, one_of, quantity
-from kindling.apiserver.kinds.machinery.fields import (
-    QUALIFIED,
-    SUBDOMAIN,
-    Once,
-    always,
-    at_least,
-    choice,
-    document,
-    fewer,
-    given,
-    items,
-    may,
-    must,
-    part,
-    selector,
-    shorter,
-    spec,
-)
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
@@ -41,7 +24,7 @@ def _provisioner(path: FieldPath, value: str) -> list[FieldError]:
 
 
 def _parameters(path: FieldPath, parameters: JsonObject) -> Iterator[FieldError]:
-    yield from shorter(MAX_PARAMETERS)(path, parameters)
+    yield from f.shorter(MAX_PARAMETERS)(path, parameters)
     if "" in parameters:
         yield invalid(path, "", "field can not be empty.")
     if sum(len(key) + len(str(value)) for key, value in parameters.items()) > MAX_PARAMETER_BYTES:
@@ -59,13 +42,13 @@ def _topologies(path: FieldPath, topologies: list[JsonObject]) -> Iterator[Field
         yield from _EXPRESSIONS(here, expressions)
 
 
-_EXPRESSIONS = items(always("key", "", QUALIFIED), must("values", items(Once())), Once("key"))
-validate_class = document(
-    must("provisioner", _provisioner),
-    may("parameters", _parameters),
-    may("reclaimPolicy", choice("Delete", "Retain")),
-    must("volumeBindingMode", choice("Immediate", "WaitForFirstConsumer"), given=True),
-    may("allowedTopologies", _topologies),
+_EXPRESSIONS = f.items(f.always("key", "", f.QUALIFIED), f.must("values", f.items(f.Once())), f.Once("key"))
+validate_class = f.document(
+    f.must("provisioner", _provisioner),
+    f.may("parameters", _parameters),
+    f.may("reclaimPolicy", f.choice("Delete", "Retain")),
+    f.must("volumeBindingMode", f.choice("Immediate", "WaitForFirstConsumer"), given=True),
+    f.may("allowedTopologies", _topologies),
 )
 """A StorageClass."""
 
@@ -103,18 +86,19 @@ def _lifecycle_modes(path: FieldPath, modes: list[str]) -> list[FieldError]:
     return [error for mode in modes for error in one_of(path, mode, ("Ephemeral", "Persistent"))]
 
 
-validate_driver = document(
-    part("metadata", always("name", "", csi_driver_name)),
-    part(
+validate_driver = f.document(
+    f.part("metadata", f.always("name", "", csi_driver_name)),
+    f.part(
         "spec",
-        must("attachRequired", given=True),
-        must("podInfoOnMount", given=True),
-        must("storageCapacity", given=True),
-        given("fsGroupPolicy", choice("File", "None", "ReadWriteOnceWithFSType")),
-        may(
-            "tokenRequests", items(Once("audience"), given("expirationSeconds", at_least(600, _TEN_MINUTES)))
+        f.must("attachRequired", given=True),
+        f.must("podInfoOnMount", given=True),
+        f.must("storageCapacity", given=True),
+        f.given("fsGroupPolicy", f.choice("File", "None", "ReadWriteOnceWithFSType")),
+        f.may(
+            "tokenRequests",
+            f.items(f.Once("audience"), f.given("expirationSeconds", f.at_least(600, _TEN_MINUTES))),
         ),
-        may("volumeLifecycleModes", _lifecycle_modes),
+        f.may("volumeLifecycleModes", _lifecycle_modes),
     ),
 )
 """A CSIDriver."""
@@ -126,18 +110,18 @@ def _topology_keys(path: FieldPath, topology: list[str]) -> Iterator[FieldError]
             yield required(path)
         if key in topology[:position]:
             yield duplicate(path, key)
-        yield from QUALIFIED(path, key)
+        yield from f.QUALIFIED(path, key)
 
 
-validate_csi_node = spec(
-    may(
+validate_csi_node = f.spec(
+    f.may(
         "drivers",
-        items(
-            always("name", "", csi_driver_name),
-            Once("name"),
-            must("nodeID"),
-            part("allocatable", given("count", at_least(0))),
-            may("topologyKeys", _topology_keys),
+        f.items(
+            f.always("name", "", csi_driver_name),
+            f.Once("name"),
+            f.must("nodeID"),
+            f.part("allocatable", f.given("count", f.at_least(0))),
+            f.may("topologyKeys", _topology_keys),
         ),
     )
 )
@@ -160,16 +144,16 @@ def validate_csi_node_update(new: JsonObject, old: JsonObject) -> Iterator[Field
 _INTERNAL_DRIVER = {"Name": "", "NodeID": "", "TopologyKeys": None, "Allocatable": {"Count": None}}
 
 
-validate_capacity = document(
-    always("storageClassName", "", SUBDOMAIN),
-    given("nodeTopology", selector),
-    given("capacity", quantity),
-    given("maximumVolumeSize", quantity),
+validate_capacity = f.document(
+    f.always("storageClassName", "", f.SUBDOMAIN),
+    f.given("nodeTopology", f.selector),
+    f.given("capacity", quantity),
+    f.given("maximumVolumeSize", quantity),
 )
 """A CSIStorageCapacity."""
-validate_attributes_class = document(
-    must("driverName", _provisioner),
-    must("parameters", _parameters, detail="must contain at least one key/value pair"),
+validate_attributes_class = f.document(
+    f.must("driverName", _provisioner),
+    f.must("parameters", _parameters, detail="must contain at least one key/value pair"),
 )
 """A VolumeAttributesClass."""
 
@@ -191,8 +175,13 @@ def _attached(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
         yield required(path.child("persistentVolumeName"), "must specify non empty persistentVolumeName")
 
 
-validate_attachment = document(
-    part("spec", must("attacher", csi_driver_name), must("nodeName", SUBDOMAIN), part("source", _attached)),
-    part("status", may("attachmentMetadata", fewer(MAX_PARAMETERS))),
+validate_attachment = f.document(
+    f.part(
+        "spec",
+        f.must("attacher", csi_driver_name),
+        f.must("nodeName", f.SUBDOMAIN),
+        f.part("source", _attached),
+    ),
+    f.part("status", f.may("attachmentMetadata", f.fewer(MAX_PARAMETERS))),
 )
 """A VolumeAttachment."""

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import address, port, remote_address
-from kindling.apiserver.kinds.machinery.fields import (
-    LABEL,
-    PROTOCOL,
-    QUALIFIED,
-    SUBDOMAIN,
-    always,
-    document,
-    items,
-    may,
-    must,
-)
 from kubecore.json import JsonObject
 from kubecore.objects.fields import FieldError, FieldPath, required
 
-_ADDRESSES = items(
-    always("ip", "", address),
-    may("hostname", LABEL),
-    may("nodeName", SUBDOMAIN),
-    always("ip", "", remote_address),
+_ADDRESSES = f.items(
+    f.always("ip", "", address),
+    f.may("hostname", f.LABEL),
+    f.may("nodeName", f.SUBDOMAIN),
+    f.always("ip", "", remote_address),
 )
 
 
@@ -33,19 +23,21 @@ def _some_addresses(path: FieldPath, subset: JsonObject) -> Iterator[FieldError]
 
 
 def _ports(path: FieldPath, ports: list[JsonObject]) -> Iterable[FieldError]:
-    name = must("name", LABEL) if len(ports) > 1 else may("name", LABEL)
-    number = always("port", 0, port)
-    return items(name, number, always("protocol", "", PROTOCOL), may("appProtocol", QUALIFIED))(path, ports)
+    name = f.must("name", f.LABEL) if len(ports) > 1 else f.may("name", f.LABEL)
+    number = f.always("port", 0, port)
+    return f.items(name, number, f.always("protocol", "", f.PROTOCOL), f.may("appProtocol", f.QUALIFIED))(
+        path, ports
+    )
 
 
-validate_endpoints = document(
-    may(
+validate_endpoints = f.document(
+    f.may(
         "subsets",
-        items(
+        f.items(
             _some_addresses,
-            may("addresses", _ADDRESSES),
-            may("notReadyAddresses", _ADDRESSES),
-            may("ports", _ports),
+            f.may("addresses", _ADDRESSES),
+            f.may("notReadyAddresses", _ADDRESSES),
+            f.may("ports", _ports),
         ),
     )
 )

@@ -11,8 +11,8 @@ from kindling.apiserver.kinds.core.pods.resources import (
     plain_name_problems,
     resource_name_problems,
 )
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import amount, messages, quantity
-from kindling.apiserver.kinds.machinery.fields import Once, always, items, may, spec
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
@@ -168,7 +168,7 @@ def _validate_order(values: dict[str, Any], name: str, path: FieldPath) -> Itera
         )
 
 
-validate_limit_range = spec(
-    may("limits", items(always("type", "", _limit_type), Once("type"), _validate_limit))
+validate_limit_range = f.spec(
+    f.may("limits", f.items(f.always("type", "", _limit_type), f.Once("type"), _validate_limit))
 )
 """Each type once; min <= defaultRequest <= default <= max."""

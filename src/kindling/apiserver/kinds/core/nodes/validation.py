@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from kindling.apiserver.kinds.core.pods.placement import validate_taints
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import NOT_NEGATIVE, amount, cidr, parse_network
-from kindling.apiserver.kinds.machinery.fields import document, items, may, part
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects.fields import DUPLICATE, FieldError, FieldPath, duplicate, forbidden, invalid
 
@@ -16,7 +16,7 @@ _TAINTS = FieldPath("metadata", "taints")
 
 
 def _ranges(path: FieldPath, ranges: list[str]) -> list[FieldError]:
-    problems = list(items(cidr)(path, ranges))
+    problems = list(f.items(cidr)(path, ranges))
     families = [network.version for network in map(parse_network, ranges) if network is not None]
     if not problems and len(families) != len(set(families)):
         return [invalid(path, ranges, "may specify no more than one CIDR for each IP family")]
@@ -35,9 +35,9 @@ def validate_node(node: JsonObject) -> Iterator[FieldError]:
     yield from _RULES(node)
 
 
-_RULES = document(
-    part("spec", may("podCIDRs", _ranges)),
-    part("status", may("capacity", _amounts), may("allocatable", _amounts)),
+_RULES = f.document(
+    f.part("spec", f.may("podCIDRs", _ranges)),
+    f.part("status", f.may("capacity", _amounts), f.may("allocatable", _amounts)),
 )
 
 

@@ -12,29 +12,8 @@ from kindling.apiserver.kinds.core.volumes.projections import (
     no_backsteps,
     resource_reference,
 )
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import one_of, port
-from kindling.apiserver.kinds.machinery.fields import (
-    LABEL,
-    PORT_NAME,
-    PROTOCOL,
-    SUBDOMAIN,
-    Check,
-    Field,
-    Row,
-    always,
-    between,
-    check_fields,
-    choice,
-    given,
-    items,
-    may,
-    must,
-    named,
-    needed,
-    never,
-    part,
-    within,
-)
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid, not_found, required
@@ -53,25 +32,25 @@ ENV_FIELDS = (
     "status.podIPs",
 )
 HOST_PORT = "must match `containerPort` when `hostNetwork` is true"
-IDENTIFIER = between(0, 2**31 - 1)
+IDENTIFIER = f.between(0, 2**31 - 1)
 """A number of a user or group."""
 Volumes = Mapping[str, JsonObject]
 _NOT_EPHEMERAL = "cannot be set for an Ephemeral Container"
-_ENV_NAME = named(names.is_relaxed_env_var_name)
-_CONFIG_KEYS = (always("name", "", SUBDOMAIN), must("key", named(names.is_config_map_key)))
+_ENV_NAME = f.named(names.is_relaxed_env_var_name)
+_CONFIG_KEYS = (f.always("name", "", f.SUBDOMAIN), f.must("key", f.named(names.is_config_map_key)))
 
 
-def container_rules(pod: Mapping[str, Any]) -> tuple[Row, ...]:
+def container_rules(pod: Mapping[str, Any]) -> tuple[f.Row, ...]:
     """The rules of every container of a pod with this spec."""
     volumes = {volume["name"]: volume for volume in pod.get("volumes") or ()}
     return (
         *_IDENTITY,
-        may("env", items(_ENV, partial(_value_source, _value_sources(volumes)))),
+        f.may("env", f.items(_ENV, partial(_value_source, _value_sources(volumes)))),
         _ENV_FROM,
         partial(_validate_mounts, volumes),
         partial(_validate_devices, volumes),
         *_RESOURCES,
-        may("resizePolicy", partial(_resize_policy, pod.get("restartPolicy"))),
+        f.may("resizePolicy", partial(_resize_policy, pod.get("restartPolicy"))),
         _SECURITY,
     )
 
@@ -81,21 +60,24 @@ def _rules_need_policy(path: FieldPath, container: JsonObject) -> Iterator[Field
         yield required(path.child("restartPolicy"), "must specify restartPolicy when restart rules are used")
 
 
-RESTARTS: tuple[Row, ...] = (
-    given("restartPolicy", choice("Always", "Never", "OnFailure")),
+RESTARTS: tuple[f.Row, ...] = (
+    f.given("restartPolicy", f.choice("Always", "Never", "OnFailure")),
     _rules_need_policy,
-    may(
+    f.may(
         "restartPolicyRules",
-        items(
-            must("action", choice("Restart", "RestartAllContainers")),
-            must(
-                "exitCodes", must("operator", choice("In", "NotIn")), detail="must be specified", given=True
+        f.items(
+            f.must("action", f.choice("Restart", "RestartAllContainers")),
+            f.must(
+                "exitCodes",
+                f.must("operator", f.choice("In", "NotIn")),
+                detail="must be specified",
+                given=True,
             ),
         ),
     ),
 )
 """When a container runs again."""
-NO_RESTARTS = never(_NOT_EPHEMERAL, "restartPolicy", "restartPolicyRules")
+NO_RESTARTS = f.never(_NOT_EPHEMERAL, "restartPolicy", "restartPolicyRules")
 """Ephemeral containers run once."""
 
 
@@ -106,7 +88,7 @@ def trimmed_image(path: FieldPath, container: JsonObject) -> Iterator[FieldError
         yield invalid(path.child("image"), image, "must not have leading or trailing whitespace")
 
 
-def ephemeral_rules(pod: JsonObject) -> tuple[Row, ...]:
+def ephemeral_rules(pod: JsonObject) -> tuple[f.Row, ...]:
     """The rules of ephemeral containers besides."""
     fields = ("containers", "initContainers")
     targets = {item.get("name") for field in fields for item in get_list(pod, field)}
@@ -116,9 +98,9 @@ def ephemeral_rules(pod: JsonObject) -> tuple[Row, ...]:
 
     probes = ("livenessProbe", "readinessProbe", "startupProbe")
     return (
-        may("targetContainerName", target),
-        never(_NOT_EPHEMERAL, "ports", *probes, "lifecycle", "resources", "resizePolicy"),
-        may("volumeMounts", items(never(_NOT_EPHEMERAL, "subPath", "subPathExpr"))),
+        f.may("targetContainerName", target),
+        f.never(_NOT_EPHEMERAL, "ports", *probes, "lifecycle", "resources", "resizePolicy"),
+        f.may("volumeMounts", f.items(f.never(_NOT_EPHEMERAL, "subPath", "subPathExpr"))),
     )
 
 
@@ -126,13 +108,13 @@ def _ports(path: FieldPath, ports: Sequence[JsonObject]) -> Iterator[FieldError]
     seen: set[str] = set()
     for position, item in enumerate(ports):
         here, name = path.index(position), item.get("name", "")
-        problems = check_fields(item, here, may("name", PORT_NAME))
+        problems = f.check_fields(item, here, f.may("name", f.PORT_NAME))
         yield from problems
         if name and not problems and name in seen:
             yield duplicate(here.child("name"), name)
         seen.add(name)
-        yield from check_fields(
-            item, here, must("containerPort", port), may("hostPort", port), must("protocol", PROTOCOL)
+        yield from f.check_fields(
+            item, here, f.must("containerPort", port), f.may("hostPort", port), f.must("protocol", f.PROTOCOL)
         )
 
 
@@ -151,29 +133,31 @@ def host_port_conflicts(path: FieldPath, containers: Sequence[JsonObject]) -> It
 
 def _file_key(volumes: Volumes, path: FieldPath, reference: JsonObject) -> Iterator[FieldError]:
     name, at = reference.get("volumeName"), path.child("volumeName")
-    yield from check_fields(reference, path, must("volumeName", LABEL))
+    yield from f.check_fields(reference, path, f.must("volumeName", f.LABEL))
     if name and name not in volumes:
         yield not_found(at, name)
     elif name and "emptyDir" not in volumes[name]:
         yield invalid(at, name, "referenced volume must be of type emptyDir")
-    yield from check_fields(reference, path, must("path", no_backsteps), must("key", _ENV_NAME))
+    yield from f.check_fields(reference, path, f.must("path", no_backsteps), f.must("key", _ENV_NAME))
 
 
-def _value_sources(volumes: Volumes) -> tuple[Field, ...]:
+def _value_sources(volumes: Volumes) -> tuple[f.Field, ...]:
     return (
-        given("fieldRef", partial(field_reference, allowed=ENV_FIELDS)),
-        given("resourceFieldRef", partial(resource_reference, volume=False)),
-        given("configMapKeyRef", *_CONFIG_KEYS),
-        given("secretKeyRef", *_CONFIG_KEYS),
-        given("fileKeyRef", partial(_file_key, volumes)),
+        f.given("fieldRef", partial(field_reference, allowed=ENV_FIELDS)),
+        f.given("resourceFieldRef", partial(resource_reference, volume=False)),
+        f.given("configMapKeyRef", *_CONFIG_KEYS),
+        f.given("secretKeyRef", *_CONFIG_KEYS),
+        f.given("fileKeyRef", partial(_file_key, volumes)),
     )
 
 
-def _value_source(sources: tuple[Field, ...], path: FieldPath, variable: JsonObject) -> Iterator[FieldError]:
+def _value_source(
+    sources: tuple[f.Field, ...], path: FieldPath, variable: JsonObject
+) -> Iterator[FieldError]:
     source, at = variable.get("valueFrom"), path.child("valueFrom")
     if source is None:
         return
-    yield from check_fields(source, at, *sources)
+    yield from f.check_fields(source, at, *sources)
     count = sum(source.get(field.name) is not None for field in sources)
     if not count:
         kinds = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
@@ -184,13 +168,13 @@ def _value_source(sources: tuple[Field, ...], path: FieldPath, variable: JsonObj
         yield invalid(at, "", "may not have more than one field specified at a time")
 
 
-_NAME = must("name", SUBDOMAIN)
-_FROM = (may("prefix", _ENV_NAME), given("configMapRef", _NAME), given("secretRef", _NAME))
+_NAME = f.must("name", f.SUBDOMAIN)
+_FROM = (f.may("prefix", _ENV_NAME), f.given("configMapRef", _NAME), f.given("secretRef", _NAME))
 
 
 def _env_from(path: FieldPath, sources: Sequence[JsonObject]) -> Iterator[FieldError]:
     for position, source in enumerate(sources):
-        yield from check_fields(source, path.index(position), *_FROM)
+        yield from f.check_fields(source, path.index(position), *_FROM)
         count = sum(source.get(kind) is not None for kind in ("configMapRef", "secretRef"))
         if not count:
             yield invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")
@@ -205,10 +189,10 @@ def _validate_mounts(volumes: Volumes, path: FieldPath, container: JsonObject) -
     for position, mount in enumerate(get_list(container, "volumeMounts")):
         here = path.child("volumeMounts").index(position)
         name, target = mount.get("name", ""), mount.get("mountPath", "")
-        yield from check_fields(mount, here, *needed("name"))
+        yield from f.check_fields(mount, here, *f.needed("name"))
         if name not in volumes:
             yield not_found(here.child("name"), name)
-        yield from check_fields(mount, here, *needed("mountPath"))
+        yield from f.check_fields(mount, here, *f.needed("mountPath"))
         if target in seen:
             yield invalid(here.child("mountPath"), target, "must be unique")
         seen.add(target)
@@ -222,11 +206,11 @@ def _validate_mounts(volumes: Volumes, path: FieldPath, container: JsonObject) -
             text = "not allowed in image volume sources"
             refused = [field for field in ("subPath", "subPathExpr") if mount.get(field)]
             yield from (invalid(here.child(field), mount[field], text) for field in refused)
-        yield from check_fields(mount, at, may("subPath", local_path))
+        yield from f.check_fields(mount, at, f.may("subPath", local_path))
         if mount.get("subPath") and mount.get("subPathExpr"):
             text = "subPathExpr and subPath are mutually exclusive"
             yield invalid(here.child("subPathExpr"), mount["subPathExpr"], text)
-        yield from check_fields(mount, at, may("subPathExpr", local_path))
+        yield from f.check_fields(mount, at, f.may("subPathExpr", local_path))
         yield from _validate_propagation(mount, container, at)
 
 
@@ -258,7 +242,7 @@ def _validate_devices(volumes: Volumes, path: FieldPath, container: JsonObject) 
     for position, device in enumerate(get_list(container, "volumeDevices")):
         here = path.child("volumeDevices").index(position)
         name, target = device.get("name", ""), device.get("devicePath", "")
-        yield from check_fields(device, here, *needed("name"))
+        yield from f.check_fields(device, here, *f.needed("name"))
         if name in seen_names:
             yield invalid(here.child("name"), name, "must be unique")
         volume = volumes.get(name)
@@ -267,7 +251,7 @@ def _validate_devices(volumes: Volumes, path: FieldPath, container: JsonObject) 
             yield invalid(here.child("name"), name, text)
         if volume is None:
             yield not_found(here.child("name"), name)
-        yield from check_fields(device, here, *needed("devicePath"))
+        yield from f.check_fields(device, here, *f.needed("devicePath"))
         if target in seen_paths:
             yield invalid(here.child("devicePath"), target, "must be unique")
         if ".." in target.split("/"):
@@ -307,43 +291,43 @@ def _escalation(path: FieldPath, security: JsonObject) -> Iterator[FieldError]:
         yield invalid(path, security, text + "`capabilities.Add` CAP_SYS_ADMIN")
 
 
-def _profile(what: str, field: str, local: Check) -> Field:
+def _profile(what: str, field: str, local: f.Check) -> f.Field:
     """A profile that is the node's own file (which satisfies `local`), the runtime's, or none."""
     missing = f"type is required when {field} is set"
-    known = must("type", choice("Localhost", "RuntimeDefault", "Unconfined"), detail=missing)
+    known = f.must("type", f.choice("Localhost", "RuntimeDefault", "Unconfined"), detail=missing)
 
     def check(path: FieldPath, profile: JsonObject) -> Iterable[FieldError]:
         own, at = profile.get("localhostProfile"), path.child("localhostProfile")
         if profile.get("type") != "Localhost":
             if own is not None:
                 return [invalid(at, own, f"can only be set when {what} type is Localhost")]
-            return check_fields(profile, path, known)
+            return f.check_fields(profile, path, known)
         return [required(at, f"must be set when {what} type is Localhost")] if own is None else local(at, own)
 
-    return given(field, check)
+    return f.given(field, check)
 
 
 PROFILES = (
     _profile("seccomp", "seccompProfile", local_path),
-    _profile("AppArmor", "appArmorProfile", within()),
+    _profile("AppArmor", "appArmorProfile", f.within()),
 )
 """Security profiles of pods and containers."""
 _IDENTITY = (
-    must("name", LABEL),
-    must("image"),
-    must("terminationMessagePolicy", choice("File", "FallbackToLogsOnError")),
-    may("ports", _ports),
+    f.must("name", f.LABEL),
+    f.must("image"),
+    f.must("terminationMessagePolicy", f.choice("File", "FallbackToLogsOnError")),
+    f.may("ports", _ports),
 )
-_ENV, _ENV_FROM = must("name", _ENV_NAME), may("envFrom", _env_from)
+_ENV, _ENV_FROM = f.must("name", _ENV_NAME), f.may("envFrom", _env_from)
 _RESOURCES = (
-    must("imagePullPolicy", choice("Always", "IfNotPresent", "Never")),
-    part("resources", validate_resources),
+    f.must("imagePullPolicy", f.choice("Always", "IfNotPresent", "Never")),
+    f.part("resources", validate_resources),
 )
-_SECURITY = given(
+_SECURITY = f.given(
     "securityContext",
-    given("runAsUser", IDENTIFIER),
-    given("runAsGroup", IDENTIFIER),
-    given("procMount", choice("Default", "Unmasked")),
+    f.given("runAsUser", IDENTIFIER),
+    f.given("runAsGroup", IDENTIFIER),
+    f.given("procMount", f.choice("Default", "Unmasked")),
     *PROFILES,
     _escalation,
 )

@@ -5,25 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kindling.apiserver.kinds.machinery.fields import (
-    LABEL,
-    LABEL_VALUE,
-    QUALIFIED,
-    SUBDOMAIN,
-    Row,
-    always,
-    at_least,
-    choice,
-    given,
-    items,
-    may,
-    must,
-    never,
-    part,
-    selector,
-    when,
-    within,
-)
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject, get_list
 from kubecore.objects.fields import (
@@ -57,14 +39,14 @@ def _toleration(path: FieldPath, toleration: JsonObject) -> Iterator[FieldError]
             path.child("effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"
         )
     if operator in ("Equal", ""):
-        yield from LABEL_VALUE(at, value)
+        yield from f.LABEL_VALUE(at, value)
     elif operator != "Exists":
         yield not_supported(at, operator, ["Equal", "Exists"])
     elif value:
         yield invalid(at, value, "value must be empty when `operator` is 'Exists'")
 
 
-TOLERATIONS = items(may("key", QUALIFIED), _toleration, may("effect", choice(*EFFECTS)))
+TOLERATIONS = f.items(f.may("key", f.QUALIFIED), _toleration, f.may("effect", f.choice(*EFFECTS)))
 """Tolerations of a pod or runtime class."""
 
 
@@ -86,9 +68,9 @@ def _expression(path: FieldPath, requirement: JsonObject) -> Iterator[FieldError
                 yield required(at, _ONE)
         case _:
             yield invalid(path.child("operator"), operator, "not a valid selector operator")
-    yield from QUALIFIED(path.child("key"), requirement.get("key", ""))
+    yield from f.QUALIFIED(path.child("key"), requirement.get("key", ""))
     if operator in ("In", "NotIn"):
-        yield from items(LABEL_VALUE)(at, values)
+        yield from f.items(f.LABEL_VALUE)(at, values)
 
 
 def _field_expression(path: FieldPath, requirement: JsonObject) -> Iterator[FieldError]:
@@ -104,15 +86,15 @@ def _field_expression(path: FieldPath, requirement: JsonObject) -> Iterator[Fiel
     if requirement.get("key") != "metadata.name":
         yield invalid(path.child("key"), requirement.get("key", ""), "not a valid field selector key")
     else:
-        yield from items(SUBDOMAIN)(at, values)
+        yield from f.items(f.SUBDOMAIN)(at, values)
 
 
-_NODE_TERM = within(
-    may("matchExpressions", items(_expression)),
-    may("matchFields", items(_field_expression)),
+_NODE_TERM = f.within(
+    f.may("matchExpressions", f.items(_expression)),
+    f.may("matchFields", f.items(_field_expression)),
 )
-NODE_SELECTOR = within(
-    must("nodeSelectorTerms", items(_NODE_TERM), detail="must have at least one node selector term")
+NODE_SELECTOR = f.within(
+    f.must("nodeSelectorTerms", f.items(_NODE_TERM), detail="must have at least one node selector term")
 )
 """A node selector (required node affinity, or a volume's)."""
 
@@ -122,34 +104,34 @@ def _weight(path: FieldPath, weight: int) -> Iterator[FieldError]:
         yield invalid(path, weight, "must be in the range 1-100")
 
 
-def _keys(name: str) -> tuple[Row, ...]:
+def _keys(name: str) -> tuple[f.Row, ...]:
     """Keys of labels, which mean something beside a label selector."""
-    bare = when(lambda term: term.get("labelSelector") is None, never(_NO_SELECTOR, name))
-    return bare, may(name, items(QUALIFIED))
+    bare = f.when(lambda term: term.get("labelSelector") is None, f.never(_NO_SELECTOR, name))
+    return bare, f.may(name, f.items(f.QUALIFIED))
 
 
-_WEIGHT = always("weight", 0, _weight)
-_POD_TERM = within(
-    given("labelSelector", selector),
-    given("namespaceSelector", selector),
-    may("namespaces", items(LABEL)),
+_WEIGHT = f.always("weight", 0, _weight)
+_POD_TERM = f.within(
+    f.given("labelSelector", f.selector),
+    f.given("namespaceSelector", f.selector),
+    f.may("namespaces", f.items(f.LABEL)),
     *_keys("matchLabelKeys"),
     *_keys("mismatchLabelKeys"),
-    must("topologyKey", detail="can not be empty"),
-    always("topologyKey", "", QUALIFIED),
+    f.must("topologyKey", detail="can not be empty"),
+    f.always("topologyKey", "", f.QUALIFIED),
 )
-_POD_AFFINITY = within(
-    may(_REQUIRED, items(_POD_TERM)),
-    may(_PREFERRED, items(_WEIGHT, part("podAffinityTerm", _POD_TERM))),
+_POD_AFFINITY = f.within(
+    f.may(_REQUIRED, f.items(_POD_TERM)),
+    f.may(_PREFERRED, f.items(_WEIGHT, f.part("podAffinityTerm", _POD_TERM))),
 )
-AFFINITY = within(
-    given(
+AFFINITY = f.within(
+    f.given(
         "nodeAffinity",
-        given(_REQUIRED, NODE_SELECTOR),
-        may(_PREFERRED, items(_WEIGHT, part("preference", _NODE_TERM))),
+        f.given(_REQUIRED, NODE_SELECTOR),
+        f.may(_PREFERRED, f.items(_WEIGHT, f.part("preference", _NODE_TERM))),
     ),
-    given("podAffinity", _POD_AFFINITY),
-    given("podAntiAffinity", _POD_AFFINITY),
+    f.given("podAffinity", _POD_AFFINITY),
+    f.given("podAntiAffinity", _POD_AFFINITY),
 )
 """Affinity to nodes, to pods and against pods."""
 
@@ -161,17 +143,17 @@ def _min_domains(path: FieldPath, constraint: JsonObject) -> Iterator[FieldError
         yield invalid(path.child("minDomains"), domains, text)
 
 
-_POSITIVE = at_least(1, "must be greater than zero")
-_SPREAD = within(
-    always("maxSkew", 0, _POSITIVE),
-    must("topologyKey", QUALIFIED, detail="can not be empty"),
-    always("whenUnsatisfiable", "", choice("DoNotSchedule", "ScheduleAnyway")),
-    given("minDomains", _POSITIVE),
+_POSITIVE = f.at_least(1, "must be greater than zero")
+_SPREAD = f.within(
+    f.always("maxSkew", 0, _POSITIVE),
+    f.must("topologyKey", f.QUALIFIED, detail="can not be empty"),
+    f.always("whenUnsatisfiable", "", f.choice("DoNotSchedule", "ScheduleAnyway")),
+    f.given("minDomains", _POSITIVE),
     _min_domains,
-    given("nodeAffinityPolicy", choice("Honor", "Ignore")),
-    given("nodeTaintsPolicy", choice("Honor", "Ignore")),
+    f.given("nodeAffinityPolicy", f.choice("Honor", "Ignore")),
+    f.given("nodeTaintsPolicy", f.choice("Honor", "Ignore")),
     *_keys("matchLabelKeys"),
-    given("labelSelector", selector),
+    f.given("labelSelector", f.selector),
 )
 
 
@@ -187,8 +169,10 @@ def spread_constraints(path: FieldPath, constraints: Sequence[JsonObject]) -> It
         seen.add(key)
 
 
-_TAINT = within(
-    always("key", "", QUALIFIED), always("value", "", LABEL_VALUE), must("effect", choice(*EFFECTS))
+_TAINT = f.within(
+    f.always("key", "", f.QUALIFIED),
+    f.always("value", "", f.LABEL_VALUE),
+    f.must("effect", f.choice(*EFFECTS)),
 )
 _INTERNAL_TAINT = {"Key": "", "Value": "", "Effect": "", "TimeAdded": None}
 

@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import messages, port, port_or_name
-from kindling.apiserver.kinds.machinery.fields import (
-    Check,
-    Row,
-    always,
-    at_least,
-    choice,
-    counts,
-    given,
-    may,
-    must,
-    part,
-    within,
-)
 from kubecore.json import JsonObject
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required
@@ -32,20 +20,20 @@ def _headers(path: FieldPath, headers: list[JsonObject]) -> Iterator[FieldError]
         yield from messages(path, header.get("name", ""), names.is_http_header_name)
 
 
-_HANDLERS: Mapping[str, Check] = {
-    "exec": within(must("command")),
-    "httpGet": within(
-        must("path"),
-        always("port", 0, port_or_name),
-        always("scheme", "", choice("HTTP", "HTTPS")),
-        may("httpHeaders", _headers),
+_HANDLERS: Mapping[str, f.Check] = {
+    "exec": f.within(f.must("command")),
+    "httpGet": f.within(
+        f.must("path"),
+        f.always("port", 0, port_or_name),
+        f.always("scheme", "", f.choice("HTTP", "HTTPS")),
+        f.may("httpHeaders", _headers),
     ),
-    "tcpSocket": within(always("port", 0, port_or_name)),
+    "tcpSocket": f.within(f.always("port", 0, port_or_name)),
 }
 """What probes and hooks may do, in the order in which it is judged."""
 
 
-def _one_of(handlers: Mapping[str, Check]) -> Check:
+def _one_of(handlers: Mapping[str, f.Check]) -> f.Check:
     """Exactly one of several handlers."""
 
     def check(path: FieldPath, holder: JsonObject) -> Iterator[FieldError]:
@@ -60,7 +48,7 @@ def _one_of(handlers: Mapping[str, Check]) -> Check:
     return check
 
 
-def _hook(pod: Mapping[str, Any]) -> Check:
+def _hook(pod: Mapping[str, Any]) -> f.Check:
     grace = pod.get("terminationGracePeriodSeconds") or 0
 
     def sleep(path: FieldPath, seconds: int) -> Iterator[FieldError]:
@@ -81,24 +69,24 @@ def _one_success(path: FieldPath, threshold: int) -> Iterator[FieldError]:
         yield invalid(path, threshold, "must be 1")
 
 
-_PROBE: tuple[Row, ...] = (
-    _one_of({**_HANDLERS, "grpc": within(always("port", 0, port))}),
-    *counts(*_SECONDS, *_THRESHOLDS),
+_PROBE: tuple[f.Row, ...] = (
+    _one_of({**_HANDLERS, "grpc": f.within(f.always("port", 0, port))}),
+    *f.counts(*_SECONDS, *_THRESHOLDS),
 )
-_READINESS = within(*_PROBE, given("terminationGracePeriodSeconds", _not_of_readiness))
-_LIVENESS = within(
+_READINESS = f.within(*_PROBE, f.given("terminationGracePeriodSeconds", _not_of_readiness))
+_LIVENESS = f.within(
     *_PROBE,
-    given("terminationGracePeriodSeconds", at_least(1, "must be greater than 0")),
-    given("successThreshold", _one_success),
+    f.given("terminationGracePeriodSeconds", f.at_least(1, "must be greater than 0")),
+    f.given("successThreshold", _one_success),
 )
 
 
-def lifecycle_and_probes(pod: Mapping[str, Any]) -> tuple[Row, ...]:
+def lifecycle_and_probes(pod: Mapping[str, Any]) -> tuple[f.Row, ...]:
     """The rules of hooks and probes of regular containers and sidecars of a pod with this spec."""
     hook = _hook(pod)
     return (
-        part("lifecycle", given("postStart", hook), given("preStop", hook)),
-        given("livenessProbe", _LIVENESS),
-        given("readinessProbe", _READINESS),
-        given("startupProbe", _LIVENESS),
+        f.part("lifecycle", f.given("postStart", hook), f.given("preStop", hook)),
+        f.given("livenessProbe", _LIVENESS),
+        f.given("readinessProbe", _READINESS),
+        f.given("startupProbe", _LIVENESS),
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kindling.apiserver.kinds.encoding import wire
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.base import (
     BuiltinStatusStrategy,
     BuiltinStrategy,
@@ -13,7 +14,6 @@ from kindling.apiserver.kinds.machinery.base import (
     builtin,
     labels_of,
 )
-from kindling.apiserver.kinds.machinery.fields import document, part
 from kindling.apiserver.kinds.machinery.printing import NAME, Table, containers, format_labels, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
@@ -207,7 +207,7 @@ class PodTemplateStrategy(BuiltinStrategy):
     """A stored pod template."""
 
     has_status = False
-    rules = Rules(document(part("template", validate_template)), warnings=_template_warnings)
+    rules = Rules(f.document(f.part("template", validate_template)), warnings=_template_warnings)
     allow_create_on_update = True
     returns_deleted_object = True
 

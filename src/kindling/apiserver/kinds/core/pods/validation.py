@@ -6,32 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from kindling.apiserver.kinds.core.volumes.sources import validate_pod_volumes
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import address, one_of
-from kindling.apiserver.kinds.machinery.fields import (
-    LABEL,
-    QUALIFIED,
-    SUBDOMAIN,
-    Check,
-    Once,
-    Row,
-    absent,
-    always,
-    between,
-    check_fields,
-    choice,
-    counts,
-    equals,
-    given,
-    items,
-    labels,
-    may,
-    must,
-    never,
-    part,
-    spec,
-    unless,
-    when,
-)
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects.fields import FieldError, FieldPath, duplicate, invalid, required
 from kubecore.objects.meta_validation import validate_annotations
@@ -70,7 +46,7 @@ _NOT_IN_TEMPLATES = "ephemeral containers not allowed in pod template"
 _NOT_WHILE_GATED = "cannot be set until all schedulingGates have been cleared"
 _NOT_OF_INIT = "may not be set for init containers without restartPolicy=Always"
 _NO_CLAIMS = "claims may not be set for Resources at pod-level"
-_ON_HOST_NETWORK, _SIDECAR = equals("hostNetwork", True), equals("restartPolicy", "Always")
+_ON_HOST_NETWORK, _SIDECAR = f.equals("hostNetwork", True), f.equals("restartPolicy", "Always")
 _HOOKS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 
 
@@ -80,15 +56,15 @@ def validate_template(path: FieldPath, template: JsonObject) -> Iterator[FieldEr
     yield from validate_annotations(
         get_object(template, "metadata", "annotations"), path.child("annotations")
     )
-    yield from check_fields(template, path, _TEMPLATE_SPEC)
+    yield from f.check_fields(template, path, _TEMPLATE_SPEC)
 
 
 def validate_pod_spec(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
     """The pod spec of a template, or of a pod that is there."""
-    return check_fields(spec, path, *_HEAD, _TEMPLATE_PORTS, *_TAIL)
+    return f.check_fields(spec, path, *_HEAD, _TEMPLATE_PORTS, *_TAIL)
 
 
-_TEMPLATE_SPEC = part("spec", validate_pod_spec, never(_NOT_IN_TEMPLATES, "ephemeralContainers"))
+_TEMPLATE_SPEC = f.part("spec", validate_pod_spec, f.never(_NOT_IN_TEMPLATES, "ephemeralContainers"))
 
 
 def _containers(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
@@ -105,14 +81,14 @@ def _containers(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
 
     pod = {**spec, "volumes": volumes}
     rules, probes = container_rules(pod), lifecycle_and_probes(pod)
-    init = (when(_SIDECAR, *probes), unless(_SIDECAR, absent(_NOT_OF_INIT, *_HOOKS)))
+    init = (f.when(_SIDECAR, *probes), f.unless(_SIDECAR, f.absent(_NOT_OF_INIT, *_HOOKS)))
     ephemeral = (*rules, NO_RESTARTS, trimmed_image, unique, *ephemeral_rules(pod))
-    yield from check_fields(
+    yield from f.check_fields(
         spec,
         path,
-        must("containers", items(*rules, *RESTARTS, unique, *probes), host_port_conflicts),
-        may("initContainers", items(*rules, *RESTARTS, unique, *init)),
-        may("ephemeralContainers", items(*ephemeral)),
+        f.must("containers", f.items(*rules, *RESTARTS, unique, *probes), host_port_conflicts),
+        f.may("initContainers", f.items(*rules, *RESTARTS, unique, *init)),
+        f.may("ephemeralContainers", f.items(*ephemeral)),
     )
 
 
@@ -121,14 +97,14 @@ def _same_port(path: FieldPath, port: JsonObject) -> Iterator[FieldError]:
         yield invalid(path.child("hostPort"), port.get("hostPort", 0), HOST_PORT)
 
 
-_HOST_PORTS = items(may("ports", items(_same_port)))
+_HOST_PORTS = f.items(f.may("ports", f.items(_same_port)))
 """Ports of a pod on its node's network."""
-_WANTED_PORTS = items(may("ports", items(when(lambda port: port.get("hostPort"), _same_port))))
-_TEMPLATE_PORTS = when(_ON_HOST_NETWORK, may("containers", _WANTED_PORTS))
+_WANTED_PORTS = f.items(f.may("ports", f.items(f.when(lambda port: port.get("hostPort"), _same_port))))
+_TEMPLATE_PORTS = f.when(_ON_HOST_NETWORK, f.may("containers", _WANTED_PORTS))
 """The same for templates, which leave the port of the host out: the pod's will be defaulted."""
 
 
-def _no_more(limit: int, what: str) -> Check:
+def _no_more(limit: int, what: str) -> f.Check:
     text = f"must not have more than {limit} {what}"
     return lambda path, values: [invalid(path, values, text)] if len(values) > limit else []
 
@@ -141,7 +117,7 @@ def _search_length(path: FieldPath, searches: list[str]) -> Iterator[FieldError]
 
 def _search(path: FieldPath, search: str) -> Iterable[FieldError]:
     name = search.removesuffix(".").replace("_", "-")
-    return SUBDOMAIN(path, name) if name else ()
+    return f.SUBDOMAIN(path, name) if name else ()
 
 
 def _named_option(path: FieldPath, option: JsonObject) -> Iterator[FieldError]:
@@ -149,11 +125,11 @@ def _named_option(path: FieldPath, option: JsonObject) -> Iterator[FieldError]:
         yield required(path, "must not be empty")
 
 
-_DNS_CONFIG = given(
+_DNS_CONFIG = f.given(
     "dnsConfig",
-    may("nameservers", _no_more(MAX_NAMESERVERS, "nameservers"), items(address)),
-    may("searches", _no_more(MAX_SEARCHES, "search paths"), _search_length, items(_search)),
-    may("options", items(_named_option)),
+    f.may("nameservers", _no_more(MAX_NAMESERVERS, "nameservers"), f.items(address)),
+    f.may("searches", _no_more(MAX_SEARCHES, "search paths"), _search_length, f.items(_search)),
+    f.may("options", f.items(_named_option)),
 )
 
 
@@ -164,11 +140,11 @@ def _dns(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
     if spec.get("dnsPolicy") == "None" and not get_list(spec, "dnsConfig", "nameservers"):
         text = "must provide at least one DNS nameserver when `dnsPolicy` is None"
         return [required(at.child("nameservers"), text)]
-    return check_fields(spec, path, _DNS_CONFIG)
+    return f.check_fields(spec, path, _DNS_CONFIG)
 
 
 def _scheduling_gates(path: FieldPath, gates: list[JsonObject]) -> Iterable[FieldError]:
-    return items(QUALIFIED, Once())(path, [gate.get("name", "") for gate in gates])
+    return f.items(f.QUALIFIED, f.Once())(path, [gate.get("name", "") for gate in gates])
 
 
 def _operating_system(path: FieldPath, system: JsonObject) -> list[FieldError]:
@@ -181,7 +157,7 @@ def _namespaces(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
         text = "ShareProcessNamespace and HostPID cannot both be enabled"
         yield invalid(path.child("shareProcessNamespace"), True, text)
     if spec.get("hostUsers") is False:
-        yield from never("when `hostUsers` is false", "hostNetwork", "hostPID", "hostIPC")(path, spec)
+        yield from f.never("when `hostUsers` is false", "hostNetwork", "hostPID", "hostIPC")(path, spec)
 
 
 def _sysctls(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
@@ -208,52 +184,55 @@ def _dotted(sysctl: str) -> str:
     return sysctl if separator == "." else sysctl.translate(str.maketrans("./", "/."))
 
 
-_HEAD: tuple[Row, ...] = (_containers, given("resources", never(_NO_CLAIMS, "claims"), validate_resources))
-_TAIL: tuple[Row, ...] = (
-    must("restartPolicy", choice(*RESTART_POLICIES)),
-    must("dnsPolicy", choice(*DNS_POLICIES)),
-    may("nodeSelector", labels),
-    part(
+_HEAD: tuple[f.Row, ...] = (
+    _containers,
+    f.given("resources", f.never(_NO_CLAIMS, "claims"), validate_resources),
+)
+_TAIL: tuple[f.Row, ...] = (
+    f.must("restartPolicy", f.choice(*RESTART_POLICIES)),
+    f.must("dnsPolicy", f.choice(*DNS_POLICIES)),
+    f.may("nodeSelector", f.labels),
+    f.part(
         "securityContext",
-        given("fsGroup", IDENTIFIER),
-        given("runAsUser", IDENTIFIER),
-        given("runAsGroup", IDENTIFIER),
-        may("supplementalGroups", items(IDENTIFIER)),
+        f.given("fsGroup", IDENTIFIER),
+        f.given("runAsUser", IDENTIFIER),
+        f.given("runAsGroup", IDENTIFIER),
+        f.may("supplementalGroups", f.items(IDENTIFIER)),
     ),
     _namespaces,
     _sysctls,
-    part(
+    f.part(
         "securityContext",
-        given("fsGroupChangePolicy", choice("Always", "OnRootMismatch")),
-        given("supplementalGroupsPolicy", choice("Merge", "Strict")),
+        f.given("fsGroupChangePolicy", f.choice("Always", "OnRootMismatch")),
+        f.given("supplementalGroupsPolicy", f.choice("Merge", "Strict")),
         *PROFILES,
     ),
-    given("affinity", AFFINITY),
+    f.given("affinity", AFFINITY),
     _dns,
-    may("readinessGates", items(always("conditionType", "", QUALIFIED))),
-    may("schedulingGates", _scheduling_gates),
-    may("topologySpreadConstraints", spread_constraints),
-    may("serviceAccountName", SUBDOMAIN),
-    may("nodeName", SUBDOMAIN),
-    given("activeDeadlineSeconds", between(1, 2**31 - 1)),
-    *counts("terminationGracePeriodSeconds"),
-    may("hostname", LABEL),
-    may("subdomain", LABEL),
-    given("hostnameOverride", SUBDOMAIN),
-    may("tolerations", TOLERATIONS),
-    may("hostAliases", items(given("ip", address), may("hostnames", items(SUBDOMAIN)))),
-    may("priorityClassName", SUBDOMAIN),
-    given("runtimeClassName", SUBDOMAIN),
-    given("preemptionPolicy", choice("PreemptLowerPriority", "Never")),
-    given("os", _operating_system),
+    f.may("readinessGates", f.items(f.always("conditionType", "", f.QUALIFIED))),
+    f.may("schedulingGates", _scheduling_gates),
+    f.may("topologySpreadConstraints", spread_constraints),
+    f.may("serviceAccountName", f.SUBDOMAIN),
+    f.may("nodeName", f.SUBDOMAIN),
+    f.given("activeDeadlineSeconds", f.between(1, 2**31 - 1)),
+    *f.counts("terminationGracePeriodSeconds"),
+    f.may("hostname", f.LABEL),
+    f.may("subdomain", f.LABEL),
+    f.given("hostnameOverride", f.SUBDOMAIN),
+    f.may("tolerations", TOLERATIONS),
+    f.may("hostAliases", f.items(f.given("ip", address), f.may("hostnames", f.items(f.SUBDOMAIN)))),
+    f.may("priorityClassName", f.SUBDOMAIN),
+    f.given("runtimeClassName", f.SUBDOMAIN),
+    f.given("preemptionPolicy", f.choice("PreemptLowerPriority", "Never")),
+    f.given("os", _operating_system),
 )
-validate_pod = spec(
+validate_pod = f.spec(
     *_HEAD,
-    when(_ON_HOST_NETWORK, may("containers", _HOST_PORTS)),
+    f.when(_ON_HOST_NETWORK, f.may("containers", _HOST_PORTS)),
     *_TAIL,
-    may("containers", items(trimmed_image)),
-    may("initContainers", items(trimmed_image)),
-    never("cannot be set on create", "ephemeralContainers"),
-    when(lambda spec: spec.get("schedulingGates"), never(_NOT_WHILE_GATED, "nodeName")),
+    f.may("containers", f.items(trimmed_image)),
+    f.may("initContainers", f.items(trimmed_image)),
+    f.never("cannot be set on create", "ephemeralContainers"),
+    f.when(lambda spec: spec.get("schedulingGates"), f.never(_NOT_WHILE_GATED, "nodeName")),
 )
 """A new pod."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import (
     CIDR,
     address,
@@ -15,29 +16,6 @@ from kindling.apiserver.kinds.machinery.checks import (
     port,
     port_or_name,
     remote_address,
-)
-from kindling.apiserver.kinds.machinery.fields import (
-    LABEL,
-    PROTOCOL,
-    QUALIFIED,
-    SUBDOMAIN,
-    Row,
-    absent,
-    always,
-    check_fields,
-    choice,
-    equals,
-    given,
-    items,
-    labels,
-    may,
-    must,
-    never,
-    part,
-    spec,
-    status,
-    unless,
-    when,
 )
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject, get_int, get_list, get_object
@@ -52,7 +30,7 @@ _ONLY_BALANCED = "may only be used when `type` is 'LoadBalancer'"
 _NOT_EXTERNAL = "may not be set for ExternalName services"
 _FOR_LOCAL = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
 _INTERNAL_PORT = {"Name": "", "Protocol": "", "AppProtocol": None, "Port": 0, "TargetPort": 0, "NodePort": 0}
-_BALANCED, _EXTERNAL = equals("type", "LoadBalancer"), equals("type", "ExternalName")
+_BALANCED, _EXTERNAL = f.equals("type", "LoadBalancer"), f.equals("type", "ExternalName")
 
 
 def _not_headless(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
@@ -69,7 +47,7 @@ def _not_kubelet(path: FieldPath, item: JsonObject) -> Iterator[FieldError]:
 
 
 def _without_dot(path: FieldPath, name: str) -> Iterable[FieldError]:
-    return SUBDOMAIN(path, name.removesuffix("."))
+    return f.SUBDOMAIN(path, name.removesuffix("."))
 
 
 def _ports(path: FieldPath, ports: list[JsonObject]) -> Iterator[FieldError]:
@@ -77,11 +55,13 @@ def _ports(path: FieldPath, ports: list[JsonObject]) -> Iterator[FieldError]:
     seen: set[tuple[Any, Any]] = set()
     for position, item in enumerate(ports):
         here, name = path.index(position), item.get("name", "")
-        yield from check_fields(item, here, must("name", LABEL) if len(ports) > 1 else may("name", LABEL))
+        yield from f.check_fields(
+            item, here, f.must("name", f.LABEL) if len(ports) > 1 else f.may("name", f.LABEL)
+        )
         if name and name in seen_names:
             yield duplicate(here.child("name"), name)
         seen_names.add(name)
-        yield from check_fields(item, here, *_PORT)
+        yield from f.check_fields(item, here, *_PORT)
         shown = {"protocol": item.get("protocol", ""), "port": item.get("port")}
         key = (shown["protocol"], shown["port"])
         if key in seen:
@@ -90,10 +70,10 @@ def _ports(path: FieldPath, ports: list[JsonObject]) -> Iterator[FieldError]:
 
 
 _PORT = (
-    always("port", 0, port),
-    must("protocol", PROTOCOL),
-    always("targetPort", 0, port_or_name),
-    given("appProtocol", QUALIFIED),
+    f.always("port", 0, port),
+    f.must("protocol", f.PROTOCOL),
+    f.always("targetPort", 0, port_or_name),
+    f.given("appProtocol", f.QUALIFIED),
 )
 
 
@@ -112,14 +92,14 @@ def _seconds(path: FieldPath, seconds: int) -> Iterator[FieldError]:
 
 
 _AFFINITY = (
-    must("sessionAffinity", choice("ClientIP", "None")),
-    when(
-        equals("sessionAffinity", "ClientIP"),
-        given("sessionAffinityConfig", part("clientIP", always("timeoutSeconds", 0, _seconds))),
+    f.must("sessionAffinity", f.choice("ClientIP", "None")),
+    f.when(
+        f.equals("sessionAffinity", "ClientIP"),
+        f.given("sessionAffinityConfig", f.part("clientIP", f.always("timeoutSeconds", 0, _seconds))),
     ),
-    when(
-        equals("sessionAffinity", "None"),
-        absent("must not be set when session affinity is None", "sessionAffinityConfig"),
+    f.when(
+        f.equals("sessionAffinity", "None"),
+        f.absent("must not be set when session affinity is None", "sessionAffinityConfig"),
     ),
 )
 
@@ -178,13 +158,13 @@ def _external_policy(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
     if policy and not accessible:
         text = "may only be set for externally-accessible services"
         return [invalid(path.child("externalTrafficPolicy"), policy, text)]
-    return check_fields(spec, path, must("externalTrafficPolicy", _NEAR)) if accessible else ()
+    return f.check_fields(spec, path, f.must("externalTrafficPolicy", _NEAR)) if accessible else ()
 
 
 def _health_check(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
     number = spec.get("healthCheckNodePort")
     if not number or (_BALANCED(spec) and spec.get("externalTrafficPolicy") == "Local"):
-        return check_fields(spec, path, may("healthCheckNodePort", port))
+        return f.check_fields(spec, path, f.may("healthCheckNodePort", port))
     return [invalid(path.child("healthCheckNodePort"), number, _FOR_LOCAL)]
 
 
@@ -192,35 +172,35 @@ def _external_address(path: FieldPath, value: str) -> list[FieldError]:
     return address(path, value) or remote_address(path, value)
 
 
-_NEAR = choice("Cluster", "Local")
-validate_service = spec(
-    unless(lambda spec: spec.get("clusterIP") == "None" or _EXTERNAL(spec), must("ports")),
-    when(_BALANCED, may("ports", items(_not_kubelet))),
+_NEAR = f.choice("Cluster", "Local")
+validate_service = f.spec(
+    f.unless(lambda spec: spec.get("clusterIP") == "None" or _EXTERNAL(spec), f.must("ports")),
+    f.when(_BALANCED, f.may("ports", f.items(_not_kubelet))),
     _not_headless,
-    when(
+    f.when(
         _EXTERNAL,
-        never(_NOT_EXTERNAL, "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"),
-        must("externalName", _without_dot),
+        f.never(_NOT_EXTERNAL, "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"),
+        f.must("externalName", _without_dot),
     ),
-    may("ports", _ports),
-    may("selector", labels),
+    f.may("ports", _ports),
+    f.may("selector", f.labels),
     *_AFFINITY,
-    unless(_EXTERNAL, _cluster_ips),
-    may("externalIPs", items(_external_address)),
-    must("type", choice(*TYPES)),
-    when(
-        equals("type", "ClusterIP"),
-        may("ports", items(never("may not be used when `type` is 'ClusterIP'", "nodePort"))),
+    f.unless(_EXTERNAL, _cluster_ips),
+    f.may("externalIPs", f.items(_external_address)),
+    f.must("type", f.choice(*TYPES)),
+    f.when(
+        f.equals("type", "ClusterIP"),
+        f.may("ports", f.items(f.never("may not be used when `type` is 'ClusterIP'", "nodePort"))),
     ),
-    may("ports", _node_ports),
+    f.may("ports", _node_ports),
     _source_ranges,
-    unless(_BALANCED, absent(_ONLY_BALANCED, "allocateLoadBalancerNodePorts", "loadBalancerClass")),
-    when(_BALANCED, given("loadBalancerClass", QUALIFIED)),
+    f.unless(_BALANCED, f.absent(_ONLY_BALANCED, "allocateLoadBalancerNodePorts", "loadBalancerClass")),
+    f.when(_BALANCED, f.given("loadBalancerClass", f.QUALIFIED)),
     _external_policy,
     _health_check,
-    when(equals("type", "ClusterIP", *EXPOSED), must("internalTrafficPolicy", given=True)),
-    given("internalTrafficPolicy", _NEAR),
-    given("trafficDistribution", choice("PreferClose", "PreferSameNode", "PreferSameZone")),
+    f.when(f.equals("type", "ClusterIP", *EXPOSED), f.must("internalTrafficPolicy", given=True)),
+    f.given("internalTrafficPolicy", _NEAR),
+    f.given("trafficDistribution", f.choice("PreferClose", "PreferSameNode", "PreferSameZone")),
 )
 """All rules of a service except the allocation of its addresses."""
 
@@ -246,20 +226,20 @@ def _has_ip(point: JsonObject) -> bool:
     return bool(point.get("ip"))
 
 
-_POINTS = items(
-    may("ip", address),
-    when(_has_ip, given("ipMode", choice("Proxy", "VIP"))),
-    unless(_has_ip, absent("may not be specified when `ip` is not set", "ipMode")),
-    may("hostname", SUBDOMAIN, not_an_address),
+_POINTS = f.items(
+    f.may("ip", address),
+    f.when(_has_ip, f.given("ipMode", f.choice("Proxy", "VIP"))),
+    f.unless(_has_ip, f.absent("may not be specified when `ip` is not set", "ipMode")),
+    f.may("hostname", f.SUBDOMAIN, not_an_address),
 )
 
 
 def validate_service_status(service: JsonObject, old: JsonObject) -> Iterable[FieldError]:
     """The status: load balancer addresses (only services of that type may have some), and conditions."""
-    balancer: Row = may("ingress", _POINTS)
+    balancer: f.Row = f.may("ingress", _POINTS)
     if not _BALANCED(get_object(service, "spec")):
-        balancer = never('may only be used when `spec.type` is "LoadBalancer"', "ingress")
-    return status(part("loadBalancer", balancer))(service, old)
+        balancer = f.never('may only be used when `spec.type` is "LoadBalancer"', "ingress")
+    return f.status(f.part("loadBalancer", balancer))(service, old)
 
 
 def service_warnings(service: JsonObject, old: JsonObject | None) -> Iterator[str]:

@@ -5,22 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import amount, immutable, one_of
 from kindling.apiserver.kinds.machinery.differences import difference
-from kindling.apiserver.kinds.machinery.fields import (
-    LABEL,
-    SUBDOMAIN,
-    Row,
-    choice,
-    document,
-    given,
-    may,
-    must,
-    needed,
-    part,
-    selector,
-    within,
-)
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required
 from kubecore.objects.quantity import Quantity
@@ -72,23 +59,23 @@ def _of_claims(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
         yield invalid(path, source.get("kind", ""), text)
 
 
-CLASS_NAME = may("storageClassName", SUBDOMAIN)
-VOLUME_MODE = given("volumeMode", choice(*VOLUME_MODES))
-_DATA_SOURCE: tuple[Row, ...] = (*needed("name", "kind"), _of_claims, may("apiGroup", SUBDOMAIN))
-validate_claim_spec = within(
-    must("accessModes", detail="at least 1 access mode is required"),
-    given("selector", selector),
-    may("accessModes", access_modes),
+CLASS_NAME = f.may("storageClassName", f.SUBDOMAIN)
+VOLUME_MODE = f.given("volumeMode", f.choice(*VOLUME_MODES))
+_DATA_SOURCE: tuple[f.Row, ...] = (*f.needed("name", "kind"), _of_claims, f.may("apiGroup", f.SUBDOMAIN))
+validate_claim_spec = f.within(
+    f.must("accessModes", detail="at least 1 access mode is required"),
+    f.given("selector", f.selector),
+    f.may("accessModes", access_modes),
     _size_given,
     CLASS_NAME,
     VOLUME_MODE,
-    given("dataSource", *_DATA_SOURCE),
-    given("dataSourceRef", *_DATA_SOURCE, may("namespace", LABEL)),
+    f.given("dataSource", *_DATA_SOURCE),
+    f.given("dataSourceRef", *_DATA_SOURCE, f.may("namespace", f.LABEL)),
     _same_source,
-    may("volumeAttributesClassName", SUBDOMAIN),
+    f.may("volumeAttributesClassName", f.SUBDOMAIN),
 )
 """The spec of a claim or claim template."""
-validate_claim = document(part("spec", validate_claim_spec))
+validate_claim = f.document(f.part("spec", validate_claim_spec))
 """A new claim."""
 
 

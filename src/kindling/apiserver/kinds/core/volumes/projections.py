@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import amount, messages
-from kindling.apiserver.kinds.machinery.fields import Check, check_fields, given, items, must, within
 from kubecore.json import JsonObject, get_list
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
@@ -106,7 +106,7 @@ def resource_reference(path: FieldPath, reference: JsonObject, *, volume: bool) 
 
 
 def _downward_file(path: FieldPath, item: JsonObject) -> Iterator[FieldError]:
-    yield from check_fields(item, path, must("path", local_non_reserved_path))
+    yield from f.check_fields(item, path, f.must("path", local_non_reserved_path))
     field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
     if field is not None:
         yield from field_reference(path.child("fieldRef"), field, DOWNWARD_FIELDS)
@@ -117,7 +117,7 @@ def _downward_file(path: FieldPath, item: JsonObject) -> Iterator[FieldError]:
         yield from resource_reference(path.child("resourceFieldRef"), resource, volume=True)
     else:
         yield required(path, "one of fieldRef and resourceFieldRef is required")
-    yield from check_fields(item, path, given("mode", file_mode))
+    yield from f.check_fields(item, path, f.given("mode", file_mode))
 
 
 def downward_files(path: FieldPath, source: JsonObject) -> list[FieldError]:
@@ -133,14 +133,14 @@ def _token(path: FieldPath, part: JsonObject) -> Iterator[FieldError]:
         yield invalid(at, seconds, "may not specify a duration larger than 2^32 seconds")
 
 
-KEYS = given(
+KEYS = f.given(
     "items",
-    items(must("key"), must("path", local_non_reserved_path), given("mode", file_mode)),
+    f.items(f.must("key"), f.must("path", local_non_reserved_path), f.given("mode", file_mode)),
 )
-DEFAULT_MODE = given("defaultMode", file_mode)
-_PROJECTIONS: Mapping[str, Check] = {
-    "secret": within(must("name"), KEYS),
-    "configMap": within(must("name"), KEYS),
+DEFAULT_MODE = f.given("defaultMode", file_mode)
+_PROJECTIONS: Mapping[str, f.Check] = {
+    "secret": f.within(f.must("name"), KEYS),
+    "configMap": f.within(f.must("name"), KEYS),
     "downwardAPI": downward_files,
     "serviceAccountToken": _token,
 }
@@ -148,7 +148,7 @@ _PROJECTIONS: Mapping[str, Check] = {
 
 def projected(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
     """Errors in a volume of several sources; no two of their files may have one path."""
-    yield from check_fields(source, path, DEFAULT_MODE)
+    yield from f.check_fields(source, path, DEFAULT_MODE)
     taken: set[str] = set()
     for position, projection in enumerate(get_list(source, "sources")):
         here = path.child("sources").index(position)
@@ -157,7 +157,7 @@ def projected(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
             part = projection[kind]
             yield from _PROJECTIONS[kind](here.child(kind), part)
             if kind == "serviceAccountToken":
-                yield from check_fields(part, path, must("path", local_non_reserved_path))
+                yield from f.check_fields(part, path, f.must("path", local_non_reserved_path))
             for item in get_list(part, "items"):
                 target = item.get("path", "")
                 if target and target in taken:

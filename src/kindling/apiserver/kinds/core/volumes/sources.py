@@ -5,21 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import amount, messages
-from kindling.apiserver.kinds.machinery.fields import (
-    LABEL,
-    SUBDOMAIN,
-    Check,
-    between,
-    check_fields,
-    choice,
-    given,
-    may,
-    must,
-    needed,
-    part,
-    within,
-)
 from kubecore.json import JsonObject, get_list
 from kubecore.objects import names
 from kubecore.objects.fields import (
@@ -78,10 +65,12 @@ def host_path(path: FieldPath, source: JsonObject) -> list[FieldError]:
     kinds = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate")
     if not source.get("path"):
         return [required(path.child("path"))]
-    return check_fields(source, path, may("path", no_backsteps), given("type", choice(*kinds, "Socket")))
+    return f.check_fields(
+        source, path, f.may("path", no_backsteps), f.given("type", f.choice(*kinds, "Socket"))
+    )
 
 
-_LUN = between(0, 255)
+_LUN = f.between(0, 255)
 
 
 def _partition(path: FieldPath, value: int) -> list[FieldError]:
@@ -89,7 +78,7 @@ def _partition(path: FieldPath, value: int) -> list[FieldError]:
 
 
 def _nfs(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
-    yield from check_fields(source, path, *needed("server", "path"))
+    yield from f.check_fields(source, path, *f.needed("server", "path"))
     target = source.get("path", "")
     absolute = target.startswith("/")
     if not absolute:
@@ -107,21 +96,21 @@ def iscsi(path: FieldPath, source: JsonObject, *, volume: str | None = None) -> 
     """A disk by iSCSI: of a pod, or of the persistent volume of this name."""
     portal, initiator, secret = (source.get(key) for key in ("targetPortal", "initiatorName", "secretRef"))
     foreign = " starting with iqn, eui, or naa" if volume is None else ""
-    yield from check_fields(source, path, must("targetPortal"))
+    yield from f.check_fields(source, path, f.must("targetPortal"))
     if volume is not None and initiator is not None and len(f"{volume}:{portal or ''}") > 64:
         limit = "must be under 64 characters if iscsi.initiatorName is specified."
         text = f"Total length of <volume name>:<iscsi.targetPortal> {limit}"
         yield invalid(path.child("targetportal"), portal or "", text)
-    yield from check_fields(
+    yield from f.check_fields(
         source,
         path,
-        must("iqn", lambda at, value: _iscsi_name(at, value, foreign)),
-        given("lun", _LUN),
+        f.must("iqn", lambda at, value: _iscsi_name(at, value, foreign)),
+        f.given("lun", _LUN),
     )
     if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and secret is None:
         yield required(path.child("secretRef"))
     if volume is not None:
-        yield from check_fields(source, path, given("secretRef", must("name")))
+        yield from f.check_fields(source, path, f.given("secretRef", f.must("name")))
     if initiator is not None:
         yield from _iscsi_name(path.child("initiatorname"), initiator, foreign)
 
@@ -151,7 +140,7 @@ def _quobyte(path: FieldPath, source: JsonObject) -> list[FieldError]:
     else:
         pairs = [re.fullmatch(r"(\[[^\[\]]*\]|[^:\[\]]*):[^:\[\]]*", pair) for pair in registry.split(",")]
         found += [invalid(path.child("registry"), registry, _QUOBYTE_REGISTRY) for pair in pairs if not pair]
-    return found + check_fields(source, path, must("volume"))
+    return found + f.check_fields(source, path, f.must("volume"))
 
 
 def _flocker(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
@@ -174,12 +163,12 @@ def _flex_options(path: FieldPath, options: JsonObject) -> list[FieldError]:
 
 
 def _azure_disk(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
-    yield from check_fields(
+    yield from f.check_fields(
         source,
         path,
-        *needed("diskName", "diskURI"),
-        given("cachingMode", choice("None", "ReadOnly", "ReadWrite")),
-        given("kind", choice("Dedicated", "Managed", "Shared")),
+        *f.needed("diskName", "diskURI"),
+        f.given("cachingMode", f.choice("None", "ReadOnly", "ReadWrite")),
+        f.given("kind", f.choice("Dedicated", "Managed", "Shared")),
     )
     uri, managed = source.get("diskURI", ""), source.get("kind") == "Managed"
     if source.get("kind") is not None and not uri.startswith("/subscriptions/" if managed else "https://"):
@@ -194,72 +183,76 @@ def _template_metadata(path: FieldPath, metadata: JsonObject) -> Iterator[FieldE
             yield forbidden(path.child(name), "cannot be set")
 
 
-_SECRET_NAME = given("secretRef", must("name"))
-_SECRET = given("secretRef", *needed("name", "namespace"))
-_OWNED_SECRET = within(must("name", SUBDOMAIN), must("namespace", LABEL))
-_STORAGEOS = (must("volumeName", LABEL), may("volumeNamespace", LABEL))
-_FLEX = within(must("driver"), may("options", _flex_options))
+_SECRET_NAME = f.given("secretRef", f.must("name"))
+_SECRET = f.given("secretRef", *f.needed("name", "namespace"))
+_OWNED_SECRET = f.within(f.must("name", f.SUBDOMAIN), f.must("namespace", f.LABEL))
+_STORAGEOS = (f.must("volumeName", f.LABEL), f.may("volumeNamespace", f.LABEL))
+_FLEX = f.within(f.must("driver"), f.may("options", _flex_options))
 
 
 def _glusterfs_namespace(path: FieldPath, value: str) -> Iterable[FieldError]:
     text = "if the endpointnamespace is set, it must be a valid namespace name"
-    return LABEL(path, value) if value else [invalid(path, value, text)]
+    return f.LABEL(path, value) if value else [invalid(path, value, text)]
 
 
-SOURCES: Mapping[str, Check] = {
+SOURCES: Mapping[str, f.Check] = {
     "emptyDir": _empty_dir,
     "hostPath": host_path,
-    "gitRepo": within(must("repository"), may("directory", local_path)),
-    "gcePersistentDisk": within(must("pdName"), given("partition", _partition)),
-    "awsElasticBlockStore": within(must("volumeID"), given("partition", _partition)),
-    "secret": within(must("secretName"), DEFAULT_MODE, KEYS),
+    "gitRepo": f.within(f.must("repository"), f.may("directory", local_path)),
+    "gcePersistentDisk": f.within(f.must("pdName"), f.given("partition", _partition)),
+    "awsElasticBlockStore": f.within(f.must("volumeID"), f.given("partition", _partition)),
+    "secret": f.within(f.must("secretName"), DEFAULT_MODE, KEYS),
     "nfs": _nfs,
     "iscsi": iscsi,
-    "glusterfs": within(*needed("endpoints", "path")),
+    "glusterfs": f.within(*f.needed("endpoints", "path")),
     "flocker": _flocker,
-    "persistentVolumeClaim": within(must("claimName")),
-    "rbd": within(*needed("monitors", "image")),
-    "cinder": within(must("volumeID"), _SECRET_NAME),
-    "cephfs": within(must("monitors")),
+    "persistentVolumeClaim": f.within(f.must("claimName")),
+    "rbd": f.within(*f.needed("monitors", "image")),
+    "cinder": f.within(f.must("volumeID"), _SECRET_NAME),
+    "cephfs": f.within(f.must("monitors")),
     "quobyte": _quobyte,
-    "downwardAPI": within(DEFAULT_MODE, downward_files),
+    "downwardAPI": f.within(DEFAULT_MODE, downward_files),
     "fc": _fibre_channel,
     "flexVolume": _FLEX,
-    "configMap": within(must("name"), DEFAULT_MODE, KEYS),
-    "azureFile": within(*needed("secretName", "shareName")),
-    "vsphereVolume": within(must("volumePath")),
-    "photonPersistentDisk": within(must("pdID")),
-    "portworxVolume": within(must("volumeID")),
+    "configMap": f.within(f.must("name"), DEFAULT_MODE, KEYS),
+    "azureFile": f.within(*f.needed("secretName", "shareName")),
+    "vsphereVolume": f.within(f.must("volumePath")),
+    "photonPersistentDisk": f.within(f.must("pdID")),
+    "portworxVolume": f.within(f.must("volumeID")),
     "azureDisk": _azure_disk,
-    "storageos": within(*_STORAGEOS, _SECRET_NAME),
+    "storageos": f.within(*_STORAGEOS, _SECRET_NAME),
     "projected": projected,
-    "scaleIO": within(*needed("gateway", "system", "volumeName")),
-    "csi": within(must("driver", csi_driver_name), given("nodePublishSecretRef", must("name"))),
-    "ephemeral": within(
-        must("volumeClaimTemplate", part("metadata", _template_metadata), part("spec", validate_claim_spec))
+    "scaleIO": f.within(*f.needed("gateway", "system", "volumeName")),
+    "csi": f.within(f.must("driver", csi_driver_name), f.given("nodePublishSecretRef", f.must("name"))),
+    "ephemeral": f.within(
+        f.must(
+            "volumeClaimTemplate", f.part("metadata", _template_metadata), f.part("spec", validate_claim_spec)
+        )
     ),
-    "image": within(must("reference"), must("pullPolicy", choice("Always", "IfNotPresent", "Never"))),
+    "image": f.within(f.must("reference"), f.must("pullPolicy", f.choice("Always", "IfNotPresent", "Never"))),
 }
 """What a pod's volumes may be, in the order in which they are judged."""
 
-PERSISTENT_SOURCES: Mapping[str, Check] = {
+PERSISTENT_SOURCES: Mapping[str, f.Check] = {
     **{name: SOURCES[name] for name in ("hostPath", "gcePersistentDisk", "awsElasticBlockStore")},
-    "glusterfs": within(*needed("endpoints", "path"), given("endpointsNamespace", _glusterfs_namespace)),
+    "glusterfs": f.within(
+        *f.needed("endpoints", "path"), f.given("endpointsNamespace", _glusterfs_namespace)
+    ),
     **{name: SOURCES[name] for name in ("flocker", "nfs", "rbd", "quobyte", "cephfs", "iscsi")},
-    "cinder": within(must("volumeID"), _SECRET),
+    "cinder": f.within(f.must("volumeID"), _SECRET),
     "fc": _fibre_channel,
     "flexVolume": _FLEX,
-    "azureFile": within(*needed("secretName", "shareName"), given("secretNamespace")),
+    "azureFile": f.within(*f.needed("secretName", "shareName"), f.given("secretNamespace")),
     **{name: SOURCES[name] for name in ("vsphereVolume", "photonPersistentDisk", "portworxVolume")},
     "azureDisk": _azure_disk,
     "scaleIO": SOURCES["scaleIO"],
-    "local": within(must("path", no_backsteps)),
-    "storageos": within(*_STORAGEOS, _SECRET),
-    "csi": within(
-        must("driver", csi_driver_name),
-        must("volumeHandle"),
+    "local": f.within(f.must("path", no_backsteps)),
+    "storageos": f.within(*_STORAGEOS, _SECRET),
+    "csi": f.within(
+        f.must("driver", csi_driver_name),
+        f.must("volumeHandle"),
         *(
-            given(f"{name}SecretRef", _OWNED_SECRET)
+            f.given(f"{name}SecretRef", _OWNED_SECRET)
             for name in ("controllerPublish", "controllerExpand", "nodePublish", "nodeExpand")
         ),
     ),
@@ -272,7 +265,7 @@ _SURPLUS_SPELLINGS = {"downwardAPI": "downwarAPI", "cephfs": "cephFS"}
 
 
 def validate_sources(
-    holder: JsonObject, path: FieldPath, sources: Mapping[str, Check]
+    holder: JsonObject, path: FieldPath, sources: Mapping[str, f.Check]
 ) -> tuple[int, list[FieldError]]:
     """The number of sources, the errors of the first, and one error for each further source."""
     count = 0
@@ -302,7 +295,7 @@ def validate_pod_volumes(
         count, problems = validate_sources(volume, here, SOURCES)
         if not count:
             problems.append(required(here, "must specify a volume type"))
-        problems += check_fields(volume, here, must("name", LABEL))
+        problems += f.check_fields(volume, here, f.must("name", f.LABEL))
         if name in good:
             problems.append(duplicate(here.child("name"), name))
         if not problems:

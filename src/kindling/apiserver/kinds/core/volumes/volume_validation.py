@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from kindling.apiserver.kinds.core.pods.placement import NODE_SELECTOR
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import immutable
 from kindling.apiserver.kinds.machinery.differences import difference
-from kindling.apiserver.kinds.machinery.fields import SUBDOMAIN, always, choice, given, may, must, spec, when
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects.fields import (
@@ -51,21 +51,21 @@ def _root(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
         yield forbidden(path.child(policy), "may not be 'recycle' for a hostPath mount of '/'")
 
 
-_NODES = must("required", NODE_SELECTOR, detail="must specify required node constraints", given=True)
-_HEAD = spec(
-    must("accessModes", access_modes),
-    always("capacity", {}, _capacity),
-    may("persistentVolumeReclaimPolicy", choice(*RECLAIM_POLICIES)),
-    given("nodeAffinity", _NODES),
+_NODES = f.must("required", NODE_SELECTOR, detail="must specify required node constraints", given=True)
+_HEAD = f.spec(
+    f.must("accessModes", access_modes),
+    f.always("capacity", {}, _capacity),
+    f.may("persistentVolumeReclaimPolicy", f.choice(*RECLAIM_POLICIES)),
+    f.given("nodeAffinity", _NODES),
 )
-_TAIL = spec(
+_TAIL = f.spec(
     _root,
     CLASS_NAME,
     VOLUME_MODE,
-    when(
+    f.when(
         lambda spec: spec.get("volumeAttributesClassName") is not None,
-        must("volumeAttributesClassName", SUBDOMAIN, detail="an empty string is disallowed"),
-        must("csi", detail="has to be specified when using volumeAttributesClassName", given=True),
+        f.must("volumeAttributesClassName", f.SUBDOMAIN, detail="an empty string is disallowed"),
+        f.must("csi", detail="has to be specified when using volumeAttributesClassName", given=True),
     ),
 )
 
