@@ -13,7 +13,7 @@ import trustme
 from aiohttp import web
 from tests.support.apiserver import ADMIN_TOKEN, RunningServer, generic_definition, sample_definitions
 
-from kindling.apiserver.kinds.apiregistration import strategy as apiregistration
+from kindling.apiserver.kinds import apiregistration
 from kindling.apiserver.registry.definition import Subresource
 from kubecore import resources
 

@@ -42,7 +42,7 @@ from .http.connection import HttpServer
 from .http.metrics import Metrics
 from .http.resources import ResourceApi
 from .http.server import RequestServer, Routes
-from .kinds.events.strategy import PREFIX as EVENTS_BUCKET
+from .kinds.events import PREFIX as EVENTS_BUCKET
 from .kinds.schemas.builtin import builtin_schemas
 from .pages import Pages
 from .proxying.api_services import AggregatedApis

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kindling.apiserver.kinds.scheduling.validation import SYSTEM_CLASSES
+from kindling.apiserver.kinds.scheduling import SYSTEM_CLASSES
 from kindling.apiserver.registry.admission import AdmissionAttributes
 from kubecore.json import JsonObject, get_object
 from kubecore.objects import meta

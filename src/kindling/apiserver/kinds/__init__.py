@@ -1,7 +1,8 @@
-"""The built-in kinds, one folder per API group; ``core`` has a folder or module for each of its kinds.
+"""The built-in kinds, one module or folder per API group; in ``core`` one for each family of kinds.
 
-A group's folder holds, as far as its kinds need them: ``strategy`` (defaults, what a write prepares, the
-columns of tables and, at its end, ``definitions()``), ``validation`` (pure functions), ``defaults``,
+A kind has a strategy (defaults, what a write prepares), validation (pure functions and tables), the columns
+of its table, and ends with ``definitions()``. A group that fills more than one module is a folder:
+``strategy`` (which has ``definitions()``), ``validation`` and, as far as its kinds need them, ``defaults``,
 ``conversion``, ``table``. To add a kind, write its strategy and its validation, and list it in its group's
 ``definitions()``; ``served`` lists the groups.
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.apiserver import running_server
 
 from kindling.apiserver.event_expiry import EventExpiry, written_at
-from kindling.apiserver.kinds.events.strategy import PREFIX
+from kindling.apiserver.kinds.events import PREFIX
 from kindling.apiserver.storage.memory import MemoryJournal
 from kindling.apiserver.storage.store import Store
 from kubecore import errors

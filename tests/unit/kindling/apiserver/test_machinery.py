@@ -22,7 +22,7 @@ from tests.support.apiserver import (
     sample_definitions,
 )
 
-from kindling.apiserver.kinds.rbac import strategy as rbac
+from kindling.apiserver.kinds import rbac
 from kindling.apiserver.registry.reads import decode_continue
 from kubecore import errors, resources
 from kubecore.resources import CONFIG_MAPS

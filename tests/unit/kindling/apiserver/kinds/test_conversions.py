@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.kindling.apiserver.kinds.conftest import Kinds
 
 from kindling.apiserver.kinds.autoscaling import conversion as autoscaling_conversion
-from kindling.apiserver.kinds.events.strategy import to_core, to_events
+from kindling.apiserver.kinds.events import to_core, to_events
 from kubecore.json import JsonObject, deep_copy
 
 CORE = {

@@ -1,13 +1,18 @@
-"""Leases: durations, counts, the strategy of coordinated leader election."""
+"""``coordination.k8s.io``: Leases, which say who holds what until when."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from kindling.apiserver.kinds.machinery import fields as f
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.checks import one_of
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
+from kindling.apiserver.kinds.machinery.rules import Rules
+from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject
 from kubecore.objects.fields import FieldError, FieldPath, forbidden
+from kubecore.resources import LEASES
 
 COORDINATED_STRATEGIES = ("OldestEmulationVersion",)
 
@@ -28,3 +33,24 @@ validate_lease = f.spec(
     _holder,
 )
 """Durations and counts."""
+
+
+class LeaseStrategy(BuiltinStrategy):
+    """Who holds what until when."""
+
+    has_status = False
+    tracks_generation = False
+    allow_create_on_update = True
+    allow_unconditional_update = False
+    rules = Rules(validate_lease)
+
+
+def definitions() -> list[ResourceDefinition]:
+    """Leases."""
+    return [
+        builtin(
+            LEASES,
+            LeaseStrategy(),
+            table=Table(NAME, plain("Holder", "spec.holderIdentity", empty=""), AGE),
+        )
+    ]

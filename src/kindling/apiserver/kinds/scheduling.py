@@ -1,7 +1,10 @@
-"""PriorityClasses."""
+"""``scheduling.k8s.io``: PriorityClasses, their values, and the names that are the system's own."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
@@ -9,9 +12,45 @@ from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore import errors
 from kubecore.json import JsonObject, get_str
+from kubecore.objects.fields import FieldError, FieldPath, forbidden
 from kubecore.resources import PRIORITY_CLASSES
 
-from .validation import SYSTEM_CLASSES, validate_class, validate_class_update
+SYSTEM_PREFIX = "system-"
+HIGHEST_USER_PRIORITY = 1_000_000_000
+SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""Classes that exist even while their objects do not."""
+
+
+def validate_class(obj: JsonObject) -> Iterator[FieldError]:
+    """Names with the system prefix and values above the users' limit are reserved."""
+    name, value = get_str(obj, "metadata", "name"), obj.get("value", 0)
+    path = FieldPath("metadata", "name")
+    if name.startswith(SYSTEM_PREFIX):
+        if SYSTEM_CLASSES.get(name) != value:
+            text = f"priority class names with '{SYSTEM_PREFIX}' prefix are reserved for system use only"
+            yield forbidden(path, text + f". error: {_system_problem(name, value)}")
+    elif value > HIGHEST_USER_PRIORITY:
+        yield forbidden(
+            "value",
+            f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}",
+        )
+    yield from _POLICY(obj)
+
+
+_POLICY = f.document(f.given("preemptionPolicy", f.choice("PreemptLowerPriority", "Never")))
+
+
+def validate_class_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    """The value is immutable."""
+    if new.get("value") != old.get("value"):
+        yield forbidden("value", "may not be changed in an update.")
+
+
+def _system_problem(name: str, value: int) -> str:
+    known = SYSTEM_CLASSES.get(name)
+    if known is None:
+        return f"{name} is not a known system priority class"
+    return f"value of {name} PriorityClass must be {known}" if known != value else ""
 
 
 class PriorityClassStrategy(BuiltinStrategy):

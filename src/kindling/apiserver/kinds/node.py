@@ -1,14 +1,21 @@
-"""RuntimeClasses."""
+"""``node.k8s.io``: RuntimeClasses. Nodes themselves are in ``core``."""
 
 from __future__ import annotations
 
+from kindling.apiserver.kinds.core.pods.placement import TOLERATIONS
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.resources import ResourceType
 
-from .validation import validate_class
+validate_class = f.document(
+    f.always("handler", "", f.LABEL),
+    f.given("scheduling", f.may("nodeSelector", f.labels), f.may("tolerations", TOLERATIONS)),
+)
+"""The handler's name, and where pods of the class may go."""
+
 
 RUNTIME_CLASSES = ResourceType("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
 

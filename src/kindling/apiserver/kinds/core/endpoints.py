@@ -1,15 +1,53 @@
-"""Endpoints, which are deprecated."""
+"""Endpoints."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+from kindling.apiserver.kinds.machinery import checks
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, limited, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list
+from kubecore.objects.fields import FieldError, FieldPath, required
 from kubecore.resources import ENDPOINTS
 
-from .validation import validate_endpoints
+_ADDRESSES = f.items(
+    f.always("ip", "", checks.address),
+    f.may("hostname", f.LABEL),
+    f.may("nodeName", f.SUBDOMAIN),
+    f.always("ip", "", checks.remote_address),
+)
+
+
+def _some_addresses(path: FieldPath, subset: JsonObject) -> Iterator[FieldError]:
+    if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+        yield required(path, "must specify `addresses` or `notReadyAddresses`")
+
+
+def _ports(path: FieldPath, ports: list[JsonObject]) -> Iterable[FieldError]:
+    name = f.must("name", f.LABEL) if len(ports) > 1 else f.may("name", f.LABEL)
+    number = f.always("port", 0, checks.port)
+    return f.items(name, number, f.always("protocol", "", f.PROTOCOL), f.may("appProtocol", f.QUALIFIED))(
+        path, ports
+    )
+
+
+validate_endpoints = f.document(
+    f.may(
+        "subsets",
+        f.items(
+            _some_addresses,
+            f.may("addresses", _ADDRESSES),
+            f.may("notReadyAddresses", _ADDRESSES),
+            f.may("ports", _ports),
+        ),
+    )
+)
+"""Each subset has addresses; ports are named when there are several."""
+
 
 DEPRECATED = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
 

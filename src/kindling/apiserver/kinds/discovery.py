@@ -1,14 +1,19 @@
-"""EndpointSlices: addresses of one type, ports with unique names."""
+"""``discovery.k8s.io``: EndpointSlices. Endpoints themselves are in ``core``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from kindling.apiserver.kinds.machinery import checks
 from kindling.apiserver.kinds.machinery import fields as f
-from kindling.apiserver.kinds.machinery.checks import address, parse_address, port, remote_address
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, limited, plain
+from kindling.apiserver.kinds.machinery.rules import Rules
+from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required
+from kubecore.resources import ENDPOINT_SLICES
 
 ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 MAX_ENDPOINTS = 1000
@@ -26,15 +31,15 @@ def _addresses(kind: str) -> f.Check:
             yield required(path, "must contain at least 1 address")
         yield from f.fewer(MAX_ADDRESSES)(path, values)
         for position, value in enumerate(values):
-            at, parsed = path.index(position), parse_address(value)
+            at, parsed = path.index(position), checks.parse_address(value)
             if kind == "FQDN":
                 yield from f.SUBDOMAIN(at, value)
             elif kind in ADDRESS_TYPES and parsed is None:
-                yield from address(at, value)
+                yield from checks.address(at, value)
             elif kind in ADDRESS_TYPES and parsed is not None:
                 if f"IPv{parsed.version}" != kind:
                     yield invalid(path, value, f"must be an {kind} address")
-                yield from remote_address(at, value)
+                yield from checks.remote_address(at, value)
 
     return check
 
@@ -55,7 +60,7 @@ def _topology(path: FieldPath, topology: Mapping[str, Any]) -> Iterator[FieldErr
 _PORTS = f.items(
     f.may("name", f.LABEL),
     f.Once("name"),
-    f.given("port", port),
+    f.given("port", checks.port),
     f.must("protocol", f.PROTOCOL),
     f.given("appProtocol", f.QUALIFIED),
 )
@@ -87,3 +92,48 @@ def slice_warnings(obj: JsonObject, old: JsonObject | None) -> list[str]:
     if obj.get("addressType") == "FQDN" and (old is None or old.get("addressType") != "FQDN"):
         return ["spec.addressType: FQDN endpoints are deprecated"]
     return []
+
+
+class SliceStrategy(BuiltinStrategy):
+    """Some of the endpoints of a service."""
+
+    has_status = False
+    rules = Rules(validate_slice, immutable=("addressType",), warnings=slice_warnings)
+
+    def complete(self, obj: JsonObject) -> None:
+        """Ports have a name (perhaps empty) and a protocol."""
+        for port in obj.get("ports") or ():
+            port.setdefault("name", "")
+            port.setdefault("protocol", "TCP")
+
+    def generation_changed(self, new: JsonObject, old: JsonObject) -> bool:
+        """Changed labels of a slice count as well."""
+        if (new["metadata"].get("labels") or {}) != (old["metadata"].get("labels") or {}):
+            return True
+        return super().generation_changed(new, old)
+
+
+def _slice_ports(obj: JsonObject) -> str:
+    ports = obj.get("ports") or []
+    if not ports:
+        return UNSET
+    texts = ["*" if port.get("port") is None else str(port["port"]) for port in ports]
+    return limited(texts)
+
+
+def _slice_addresses(obj: JsonObject) -> str:
+    endpoints = get_list(obj, "endpoints")
+    addresses = [address for endpoint in endpoints for address in get_list(endpoint, "addresses")]
+    return limited(addresses) if addresses else UNSET
+
+
+def definitions() -> list[ResourceDefinition]:
+    """Endpoint slices."""
+    columns = (plain("AddressType", "addressType"), plain("Ports", _slice_ports))
+    return [
+        builtin(
+            ENDPOINT_SLICES,
+            SliceStrategy(),
+            table=Table(NAME, *columns, plain("Endpoints", _slice_addresses), AGE),
+        )
+    ]

@@ -1,16 +1,42 @@
-"""PodDisruptionBudgets."""
+"""``policy``: PodDisruptionBudgets."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.checks import at_most_100_percent, int_or_percent
+from kindling.apiserver.kinds.machinery.internal import internal_form
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object
+from kubecore.objects.fields import FieldError, FieldPath, invalid
 from kubecore.objects.names import is_path_segment_name
 from kubecore.resources import POD_DISRUPTION_BUDGETS
 
-from .validation import validate_budget, validate_budget_status
+_SHOWN = {"MinAvailable": None, "Selector": None, "MaxUnavailable": None, "UnhealthyPodEvictionPolicy": None}
+
+
+def _only_one(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        shown = internal_form(spec, _SHOWN)
+        yield invalid(path, shown, "minAvailable and maxUnavailable cannot be both set")
+
+
+validate_budget = f.spec(
+    _only_one,
+    f.given("minAvailable", int_or_percent, at_most_100_percent),
+    f.given("maxUnavailable", int_or_percent, at_most_100_percent),
+    f.given("selector", f.selector),
+    f.given("unhealthyPodEvictionPolicy", f.choice("AlwaysAllow", "IfHealthyBudget")),
+)
+"""At most one of minAvailable and maxUnavailable, as a number or a percentage."""
+validate_budget_status = f.status(
+    *f.counts("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+)
+"""Counts are not negative."""
 
 
 class BudgetStrategy(BuiltinStrategy):

@@ -1,1 +1,0 @@
-"""``apiregistration.k8s.io``: APIServices."""

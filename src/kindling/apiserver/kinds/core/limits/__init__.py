@@ -1,1 +1,0 @@
-"""ResourceQuotas and LimitRanges."""

@@ -1,1 +1,0 @@
-"""``flowcontrol.apiserver.k8s.io``: FlowSchemas and PriorityLevelConfigurations."""

@@ -1,1 +1,0 @@
-"""``node.k8s.io``: RuntimeClasses. Nodes themselves are in ``core``."""

@@ -1,1 +1,0 @@
-"""``rbac.authorization.k8s.io``: roles and their bindings."""
