@@ -7,8 +7,8 @@ import binascii
 from collections.abc import Iterator
 
 from kindling.apiserver.kinds.machinery import fields as f
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNKNOWN, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
@@ -100,7 +100,7 @@ def _service(obj: JsonObject) -> str:
 
 
 def _available(obj: JsonObject) -> str:
-    available = UNKNOWN
+    available = p.UNKNOWN
     for condition in get_list(obj, "status", "conditions"):
         if condition.get("type") == "Available":
             available = condition.get("status", "")
@@ -116,6 +116,6 @@ def definitions() -> list[ResourceDefinition]:
             API_SERVICES,
             ApiServiceStrategy(),
             categories=("api-extensions",),
-            table=Table(NAME, plain("Service", _service), plain("Available", _available), AGE),
+            table=p.Table(p.NAME, p.plain("Service", _service), p.plain("Available", _available), p.AGE),
         )
     ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kindling.apiserver.kinds.machinery import fields as f
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.checks import one_of
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject
@@ -51,6 +51,6 @@ def definitions() -> list[ResourceDefinition]:
         builtin(
             LEASES,
             LeaseStrategy(),
-            table=Table(NAME, plain("Holder", "spec.holderIdentity", empty=""), AGE),
+            table=p.Table(p.NAME, p.plain("Holder", "spec.holderIdentity", empty=""), p.AGE),
         )
     ]

@@ -7,8 +7,8 @@ from typing import Any
 
 from kindling.apiserver.kinds.machinery import checks
 from kindling.apiserver.kinds.machinery import fields as f
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, limited, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list
@@ -116,24 +116,24 @@ class SliceStrategy(BuiltinStrategy):
 def _slice_ports(obj: JsonObject) -> str:
     ports = obj.get("ports") or []
     if not ports:
-        return UNSET
+        return p.UNSET
     texts = ["*" if port.get("port") is None else str(port["port"]) for port in ports]
-    return limited(texts)
+    return p.limited(texts)
 
 
 def _slice_addresses(obj: JsonObject) -> str:
     endpoints = get_list(obj, "endpoints")
     addresses = [address for endpoint in endpoints for address in get_list(endpoint, "addresses")]
-    return limited(addresses) if addresses else UNSET
+    return p.limited(addresses) if addresses else p.UNSET
 
 
 def definitions() -> list[ResourceDefinition]:
     """Endpoint slices."""
-    columns = (plain("AddressType", "addressType"), plain("Ports", _slice_ports))
+    columns = (p.plain("AddressType", "addressType"), p.plain("Ports", _slice_ports))
     return [
         builtin(
             ENDPOINT_SLICES,
             SliceStrategy(),
-            table=Table(NAME, *columns, plain("Endpoints", _slice_addresses), AGE),
+            table=p.Table(p.NAME, *columns, p.plain("Endpoints", _slice_addresses), p.AGE),
         )
     ]

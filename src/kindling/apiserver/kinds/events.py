@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kindling.apiserver.kinds.machinery import fields as f
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.checks import IMMUTABLE
 from kindling.apiserver.kinds.machinery.internal import internal_form
-from kindling.apiserver.kinds.machinery.printing import UNKNOWN, Column, Table, plain, since, wide
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object, get_str
@@ -220,9 +220,9 @@ def _cells(obj: JsonObject) -> list[Any]:
     series = get_object(obj, "series")
     last = series.get("lastObservedTime") or obj.get("lastTimestamp") or first
     count = series.get("count") or obj.get("count") or 1
-    first_seen = since(first) if first else UNKNOWN
+    first_seen = p.since(first) if first else p.UNKNOWN
     return [
-        since(last) if last else first_seen,
+        p.since(last) if last else first_seen,
         obj.get("type", ""),
         obj.get("reason", ""),
         f"{about['kind'].lower()}/{about.get('name', '')}" if about.get("kind") else "",
@@ -235,17 +235,17 @@ def _cells(obj: JsonObject) -> list[Any]:
     ]
 
 
-_TABLE = Table(
-    plain("Last Seen"),
-    plain("Type"),
-    plain("Reason"),
-    plain("Object"),
-    wide("Subobject"),
-    wide("Source"),
-    plain("Message"),
-    wide("First Seen"),
-    wide("Count"),
-    Column("Name", format="name", priority=1),
+_TABLE = p.Table(
+    p.plain("Last Seen"),
+    p.plain("Type"),
+    p.plain("Reason"),
+    p.plain("Object"),
+    p.wide("Subobject"),
+    p.wide("Source"),
+    p.plain("Message"),
+    p.wide("First Seen"),
+    p.wide("Count"),
+    p.Column("Name", format="name", priority=1),
     fill=_cells,
 )
 

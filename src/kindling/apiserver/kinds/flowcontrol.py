@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kindling.apiserver.kinds.machinery import fields as f
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.checks import messages
 from kindling.apiserver.kinds.machinery.internal import internal_form
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object, get_str
@@ -280,28 +280,28 @@ def _dangling(obj: JsonObject) -> Any:
 
 def _shares(obj: JsonObject) -> Any:
     limited = get_object(obj, "spec", "limited")
-    return limited.get("nominalConcurrencyShares") if limited else NONE
+    return limited.get("nominalConcurrencyShares") if limited else p.NONE
 
 
 def definitions() -> list[ResourceDefinition]:
     """Flow schemas and priority levels."""
-    schemas = Table(
-        NAME,
-        plain("PriorityLevel", "spec.priorityLevelConfiguration.name"),
-        plain("MatchingPrecedence", "spec.matchingPrecedence", absent=0),
-        plain("DistinguisherMethod", "spec.distinguisherMethod.type", empty=NONE),
-        AGE,
-        plain("MissingPL", _dangling),
+    schemas = p.Table(
+        p.NAME,
+        p.plain("PriorityLevel", "spec.priorityLevelConfiguration.name"),
+        p.plain("MatchingPrecedence", "spec.matchingPrecedence", absent=0),
+        p.plain("DistinguisherMethod", "spec.distinguisherMethod.type", empty=p.NONE),
+        p.AGE,
+        p.plain("MissingPL", _dangling),
     )
     queuing = "spec.limited.limitResponse.queuing"
-    levels = Table(
-        NAME,
-        plain("Type", "spec.type"),
-        plain("NominalConcurrencyShares", _shares),
-        plain("Queues", f"{queuing}.queues", absent=NONE),
-        plain("HandSize", f"{queuing}.handSize", absent=NONE),
-        plain("QueueLengthLimit", f"{queuing}.queueLengthLimit", absent=NONE),
-        AGE,
+    levels = p.Table(
+        p.NAME,
+        p.plain("Type", "spec.type"),
+        p.plain("NominalConcurrencyShares", _shares),
+        p.plain("Queues", f"{queuing}.queues", absent=p.NONE),
+        p.plain("HandSize", f"{queuing}.handSize", absent=p.NONE),
+        p.plain("QueueLengthLimit", f"{queuing}.queueLengthLimit", absent=p.NONE),
+        p.AGE,
     )
     return [
         builtin(FLOW_SCHEMAS, FlowSchemaStrategy(), table=schemas),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kindling.apiserver.kinds.core.pods.placement import TOLERATIONS
 from kindling.apiserver.kinds.machinery import fields as f
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.resources import ResourceType
@@ -32,5 +32,5 @@ class RuntimeClassStrategy(BuiltinStrategy):
 
 def definitions() -> list[ResourceDefinition]:
     """Runtime classes."""
-    table = Table(NAME, plain("Handler", "handler"), AGE)
+    table = p.Table(p.NAME, p.plain("Handler", "handler"), p.AGE)
     return [builtin(RUNTIME_CLASSES, RuntimeClassStrategy(), table=table)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kindling.apiserver.kinds.machinery import fields as f
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.checks import at_most_100_percent, int_or_percent
 from kindling.apiserver.kinds.machinery.internal import internal_form
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object
@@ -57,11 +57,11 @@ def _amount(obj: JsonObject, field: str) -> str:
 
 def definitions() -> list[ResourceDefinition]:
     """Disruption budgets."""
-    table = Table(
-        NAME,
-        plain("Min Available", lambda obj: _amount(obj, "minAvailable")),
-        plain("Max Unavailable", lambda obj: _amount(obj, "maxUnavailable")),
-        plain("Allowed Disruptions", "status.disruptionsAllowed", kind="integer", absent=0),
-        AGE,
+    table = p.Table(
+        p.NAME,
+        p.plain("Min Available", lambda obj: _amount(obj, "minAvailable")),
+        p.plain("Max Unavailable", lambda obj: _amount(obj, "maxUnavailable")),
+        p.plain("Allowed Disruptions", "status.disruptionsAllowed", kind="integer", absent=0),
+        p.AGE,
     )
     return [builtin(POD_DISRUPTION_BUDGETS, BudgetStrategy(), short=("pdb",), table=table)]

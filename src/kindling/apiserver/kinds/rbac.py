@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kindling.apiserver.kinds.machinery import fields as f
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.checks import one_of
 from kindling.apiserver.kinds.machinery.internal import internal_form
-from kindling.apiserver.kinds.machinery.printing import AGE, CREATED_AT, NAME, Table, plain, wide
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_str
@@ -135,14 +135,14 @@ def _subjects(obj: JsonObject, kind: str) -> str:
     return ", ".join(names)
 
 
-_ROLE_TABLE = Table(NAME, CREATED_AT)
-_BINDING_TABLE = Table(
-    NAME,
-    plain("Role", _role),
-    AGE,
-    wide("Users", lambda obj: _subjects(obj, "User")),
-    wide("Groups", lambda obj: _subjects(obj, "Group")),
-    wide("ServiceAccounts", lambda obj: _subjects(obj, "ServiceAccount")),
+_ROLE_TABLE = p.Table(p.NAME, p.CREATED_AT)
+_BINDING_TABLE = p.Table(
+    p.NAME,
+    p.plain("Role", _role),
+    p.AGE,
+    p.wide("Users", lambda obj: _subjects(obj, "User")),
+    p.wide("Groups", lambda obj: _subjects(obj, "Group")),
+    p.wide("ServiceAccounts", lambda obj: _subjects(obj, "ServiceAccount")),
 )
 
 

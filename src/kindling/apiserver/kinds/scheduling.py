@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kindling.apiserver.kinds.machinery import fields as f
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
@@ -80,10 +80,10 @@ class PriorityClassStrategy(BuiltinStrategy):
 def definitions() -> list[ResourceDefinition]:
     """Priority classes."""
     columns = (
-        NAME,
-        plain("Value", "value", absent=0, kind="integer"),
-        plain("Global-Default", lambda obj: bool(obj.get("globalDefault")), kind="boolean"),
-        AGE,
-        plain("PreemptionPolicy", "preemptionPolicy", empty=""),
+        p.NAME,
+        p.plain("Value", "value", absent=0, kind="integer"),
+        p.plain("Global-Default", lambda obj: bool(obj.get("globalDefault")), kind="boolean"),
+        p.AGE,
+        p.plain("PreemptionPolicy", "preemptionPolicy", empty=""),
     )
-    return [builtin(PRIORITY_CLASSES, PriorityClassStrategy(), short=("pc",), table=Table(*columns))]
+    return [builtin(PRIORITY_CLASSES, PriorityClassStrategy(), short=("pc",), table=p.Table(*columns))]

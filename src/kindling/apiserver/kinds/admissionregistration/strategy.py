@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kindling.apiserver.admission.expression_rules import policy_expressions, webhook_expressions
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, go_selector, plain
 from kindling.apiserver.kinds.machinery.rules import Judge, Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object
@@ -106,34 +106,38 @@ def default_match_resources(resources: JsonObject) -> None:
 
 def _param_kind(obj: JsonObject) -> str:
     kind = get_object(obj, "spec").get("paramKind")
-    return f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if isinstance(kind, dict) else UNSET
+    return f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if isinstance(kind, dict) else p.UNSET
 
 
 def _param_ref(obj: JsonObject) -> str:
     reference = get_object(obj, "spec").get("paramRef")
     if not isinstance(reference, dict):
-        return UNSET
+        return p.UNSET
     if reference.get("name"):
         namespace = reference.get("namespace")
         return f"{namespace}/{reference['name']}" if namespace else f"*/{reference['name']}"
-    return go_selector(reference["selector"]) if reference.get("selector") is not None else UNSET
+    return p.go_selector(reference["selector"]) if reference.get("selector") is not None else p.UNSET
 
 
 def definitions() -> list[ResourceDefinition]:
     """Everything of admissionregistration.k8s.io."""
-    webhooks = Table(NAME, plain("Webhooks", lambda obj: len(get_list(obj, "webhooks")), kind="integer"), AGE)
-    bindings = Table(NAME, plain("PolicyName", "spec.policyName"), plain("ParamRef", _param_ref), AGE)
-    policies = Table(
-        NAME,
-        plain("Validations", lambda obj: len(get_list(obj, "spec", "validations")), kind="integer"),
-        plain("ParamKind", _param_kind),
-        AGE,
+    webhooks = p.Table(
+        p.NAME, p.plain("Webhooks", lambda obj: len(get_list(obj, "webhooks")), kind="integer"), p.AGE
     )
-    mutating = Table(
-        NAME,
-        plain("Mutations", lambda obj: len(get_list(obj, "spec", "mutations")), kind="integer"),
-        plain("ParamKind", _param_kind),
-        AGE,
+    bindings = p.Table(
+        p.NAME, p.plain("PolicyName", "spec.policyName"), p.plain("ParamRef", _param_ref), p.AGE
+    )
+    policies = p.Table(
+        p.NAME,
+        p.plain("Validations", lambda obj: len(get_list(obj, "spec", "validations")), kind="integer"),
+        p.plain("ParamKind", _param_kind),
+        p.AGE,
+    )
+    mutating = p.Table(
+        p.NAME,
+        p.plain("Mutations", lambda obj: len(get_list(obj, "spec", "mutations")), kind="integer"),
+        p.plain("ParamKind", _param_kind),
+        p.AGE,
     )
     rows = (
         (MUTATING_POLICIES, PolicyStrategy(mutating=True), mutating),

@@ -6,21 +6,8 @@ from collections.abc import Mapping
 
 from kindling.apiserver.kinds.core.pods.defaults import default_claim_spec, default_pod_spec
 from kindling.apiserver.kinds.core.pods.warnings import name_warning, template_warnings
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import (
-    AGE,
-    NAME,
-    NONE,
-    SELECTOR,
-    Column,
-    Table,
-    format_labels,
-    format_selector,
-    plain,
-    template_columns,
-    template_of,
-    wide,
-)
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, ScalePaths, scale_subresource
@@ -54,9 +41,9 @@ class WorkloadStrategy(BuiltinStrategy):
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """The warnings of the pod template, if it has changed."""
-        template = template_of(obj)
+        template = p.template_of(obj)
         if old is not None:
-            return template_warnings(template, ("spec", "template"), template_of(old))
+            return template_warnings(template, ("spec", "template"), p.template_of(old))
         return name_warning(obj) + template_warnings(template, ("spec", "template"))
 
 
@@ -173,7 +160,7 @@ class DaemonSetStrategy(WorkloadStrategy):
         """Count up the template's generation when the template changed."""
         super().prepare_for_update(ctx, new, old)
         before = _template_generation(old)
-        changed = template_of(new) != template_of(old)
+        changed = p.template_of(new) != p.template_of(old)
         _set_template_generation(new, before + 1 if changed else before)
 
 
@@ -203,11 +190,11 @@ def _selector(obj: JsonObject) -> str:
     """Those of replication controllers are maps of labels."""
     selector = get_object(obj, "spec").get("selector")
     is_map = isinstance(selector, dict) and not selector.keys() & {"matchLabels", "matchExpressions"}
-    return format_labels(selector) if is_map else format_selector(selector)
+    return p.format_labels(selector) if is_map else p.format_selector(selector)
 
 
 def _controller(obj: JsonObject) -> str:
-    controller = NONE
+    controller = p.NONE
     for owner in obj["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
             group = owner.get("apiVersion", "").rpartition("/")[0]
@@ -216,45 +203,48 @@ def _controller(obj: JsonObject) -> str:
     return controller
 
 
-def _integer(name: str, path: str) -> Column:
-    return plain(name, path, kind="integer", absent=0)
+def _integer(name: str, path: str) -> p.Column:
+    return p.plain(name, path, kind="integer", absent=0)
 
 
-_TEMPLATE = template_columns()
-_REPLICATED = Table(
-    NAME,
+_TEMPLATE = p.template_columns()
+_REPLICATED = p.Table(
+    p.NAME,
     _integer("Desired", "spec.replicas"),
     _integer("Current", "status.replicas"),
     _integer("Ready", "status.readyReplicas"),
-    AGE,
+    p.AGE,
     *_TEMPLATE,
-    wide("Selector", _selector),
+    p.wide("Selector", _selector),
 )
-_DEPLOYMENT = Table(
-    NAME,
-    plain("Ready", _ready),
-    plain("Up-to-date", "status.updatedReplicas", absent=0),
-    plain("Available", "status.availableReplicas", absent=0),
-    AGE,
+_DEPLOYMENT = p.Table(
+    p.NAME,
+    p.plain("Ready", _ready),
+    p.plain("Up-to-date", "status.updatedReplicas", absent=0),
+    p.plain("Available", "status.availableReplicas", absent=0),
+    p.AGE,
     *_TEMPLATE,
-    SELECTOR,
+    p.SELECTOR,
 )
-_STATEFUL = Table(NAME, plain("Ready", _ready), AGE, *_TEMPLATE)
-_DAEMON = Table(
-    NAME,
+_STATEFUL = p.Table(p.NAME, p.plain("Ready", _ready), p.AGE, *_TEMPLATE)
+_DAEMON = p.Table(
+    p.NAME,
     _integer("Desired", "status.desiredNumberScheduled"),
     _integer("Current", "status.currentNumberScheduled"),
     _integer("Ready", "status.numberReady"),
     _integer("Up-to-date", "status.updatedNumberScheduled"),
     _integer("Available", "status.numberAvailable"),
-    plain(
-        "Node Selector", lambda obj: format_labels(get_object(template_of(obj), "spec").get("nodeSelector"))
+    p.plain(
+        "Node Selector",
+        lambda obj: p.format_labels(get_object(p.template_of(obj), "spec").get("nodeSelector")),
     ),
-    AGE,
+    p.AGE,
     *_TEMPLATE,
-    SELECTOR,
+    p.SELECTOR,
 )
-_REVISION = Table(NAME, plain("Controller", _controller), plain("Revision", "revision", absent=0), AGE)
+_REVISION = p.Table(
+    p.NAME, p.plain("Controller", _controller), p.plain("Revision", "revision", absent=0), p.AGE
+)
 
 
 def definitions() -> list[ResourceDefinition]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNKNOWN, UNSET, Table, age, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
@@ -92,12 +92,12 @@ def _metric_text(metric: JsonObject, current: JsonObject) -> str:
     prefix = f"{source.get('name')}: " if kind in ("Resource", "ContainerResource") else ""
     if target.get("averageUtilization") is not None:
         now = state.get("averageUtilization")
-        shown = UNKNOWN if now is None else f"{now}%"
+        shown = p.UNKNOWN if now is None else f"{now}%"
         return f"{prefix}{shown}/{target['averageUtilization']}%"
     if target.get("averageValue") is not None:
         suffix = " (avg)" if kind in ("Object", "External") else ""
-        return f"{prefix}{state.get('averageValue') or UNKNOWN}/{target['averageValue']}{suffix}"
-    return f"{prefix}{state.get('value') or UNKNOWN}/{target.get('value') or '<auto>'}"
+        return f"{prefix}{state.get('averageValue') or p.UNKNOWN}/{target['averageValue']}{suffix}"
+    return f"{prefix}{state.get('value') or p.UNKNOWN}/{target.get('value') or '<auto>'}"
 
 
 def _metrics(obj: JsonObject) -> str:
@@ -123,21 +123,21 @@ def _cells(obj: JsonObject) -> list[Any]:
         get_str(obj, "metadata", "name"),
         f"{target.get('kind', '')}/{target.get('name', '')}",
         _metrics(obj),
-        UNSET if minimum is None else str(minimum),
+        p.UNSET if minimum is None else str(minimum),
         spec.get("maxReplicas", 0),
         status.get("currentReplicas", 0),
-        age(obj),
+        p.age(obj),
     ]
 
 
-_TABLE = Table(
-    NAME,
-    plain("Reference"),
-    plain("Targets"),
-    plain("MinPods"),
-    plain("MaxPods"),
-    plain("Replicas"),
-    AGE,
+_TABLE = p.Table(
+    p.NAME,
+    p.plain("Reference"),
+    p.plain("Targets"),
+    p.plain("MinPods"),
+    p.plain("MaxPods"),
+    p.plain("Replicas"),
+    p.AGE,
     fill=_cells,
 )
 

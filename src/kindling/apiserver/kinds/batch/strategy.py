@@ -6,21 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from kindling.apiserver.kinds.core.pods.defaults import default_pod_spec
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import (
-    AGE,
-    NAME,
-    NONE,
-    SELECTOR,
-    Table,
-    format_selector,
-    human_duration,
-    moment,
-    plain,
-    since,
-    template_columns,
-    wide,
-)
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
@@ -147,15 +134,15 @@ def _job_state(obj: JsonObject) -> str:
 
 
 def _job_duration(obj: JsonObject) -> str:
-    start = moment(get_str(obj, "status", "startTime"))
+    start = p.moment(get_str(obj, "status", "startTime"))
     if start is None:
         return ""
-    end = moment(get_str(obj, "status", "completionTime"))
+    end = p.moment(get_str(obj, "status", "completionTime"))
     if end is None:
         for condition in get_list(obj, "status", "conditions"):
             if condition.get("type") == "Failed" and condition.get("status") == "True":
-                end = moment(condition.get("lastTransitionTime"))
-    return human_duration(((end or datetime.now(UTC)) - start).total_seconds())
+                end = p.moment(condition.get("lastTransitionTime"))
+    return p.human_duration(((end or datetime.now(UTC)) - start).total_seconds())
 
 
 def _job_completions(obj: JsonObject) -> str:
@@ -173,30 +160,30 @@ def _job_spec(obj: JsonObject) -> JsonObject:
 
 def _last_run(obj: JsonObject) -> str:
     last = get_str(obj, "status", "lastScheduleTime")
-    return since(last) if last else NONE
+    return p.since(last) if last else p.NONE
 
 
-_JOB_TABLE = Table(
-    NAME,
-    plain("Status", _job_state),
-    plain("Completions", _job_completions),
-    plain("Duration", _job_duration),
-    AGE,
-    *template_columns(),
-    SELECTOR,
+_JOB_TABLE = p.Table(
+    p.NAME,
+    p.plain("Status", _job_state),
+    p.plain("Completions", _job_completions),
+    p.plain("Duration", _job_duration),
+    p.AGE,
+    *p.template_columns(),
+    p.SELECTOR,
 )
-_CRON_TABLE = Table(
-    NAME,
-    plain("Schedule", "spec.schedule"),
-    plain("Timezone", "spec.timeZone", empty=NONE),
-    plain(
+_CRON_TABLE = p.Table(
+    p.NAME,
+    p.plain("Schedule", "spec.schedule"),
+    p.plain("Timezone", "spec.timeZone", empty=p.NONE),
+    p.plain(
         "Suspend", lambda obj: "True" if get_object(obj, "spec").get("suspend") else "False", kind="boolean"
     ),
-    plain("Active", lambda obj: len(get_list(obj, "status", "active")), kind="integer"),
-    plain("Last Schedule", _last_run),
-    AGE,
-    *template_columns(lambda obj: get_object(_job_spec(obj), "template")),
-    wide("Selector", lambda obj: format_selector(_job_spec(obj).get("selector"))),
+    p.plain("Active", lambda obj: len(get_list(obj, "status", "active")), kind="integer"),
+    p.plain("Last Schedule", _last_run),
+    p.AGE,
+    *p.template_columns(lambda obj: get_object(_job_spec(obj), "template")),
+    p.wide("Selector", lambda obj: p.format_selector(_job_spec(obj).get("selector"))),
 )
 
 

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from kindling.apiserver.kinds.core.pods.validation import validate_template
 from kindling.apiserver.kinds.core.pods.warnings import name_warning, template_warnings
 from kindling.apiserver.kinds.machinery import fields as f
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.checks import one_of
-from kindling.apiserver.kinds.machinery.printing import template_of
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import OMITTED, FieldError, FieldPath, invalid, not_supported, required
 from kubecore.objects.selectors import (
@@ -233,8 +233,8 @@ def job_warnings(job: JsonObject, old: JsonObject | None) -> Iterator[str]:
     """Names and sizes that make trouble for pods, and those of the pod template."""
     if old is None:
         yield from _new_job_warnings(job)
-    before = template_of(old) if old is not None else None
-    yield from template_warnings(template_of(job), ("spec", "template"), before)
+    before = p.template_of(old) if old is not None else None
+    yield from template_warnings(p.template_of(job), ("spec", "template"), before)
 
 
 def _new_job_warnings(job: JsonObject) -> Iterator[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, Table, human_duration, plain
 from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
@@ -109,7 +109,7 @@ def _state(obj: JsonObject) -> str:
 
 def _duration(obj: JsonObject) -> str:
     seconds = get_object(obj, "spec").get("expirationSeconds")
-    return NONE if seconds is None else human_duration(seconds)
+    return p.NONE if seconds is None else p.human_duration(seconds)
 
 
 def definitions() -> list[ResourceDefinition]:
@@ -121,13 +121,13 @@ def definitions() -> list[ResourceDefinition]:
         ("get", "patch", "update"),
         strategy=ApprovalStrategy(strategy),
     )
-    table = Table(
-        NAME,
-        AGE,
-        plain("SignerName", "spec.signerName", empty=NONE),
-        plain("Requestor", "spec.username"),
-        plain("RequestedDuration", _duration),
-        plain("Condition", _state),
+    table = p.Table(
+        p.NAME,
+        p.AGE,
+        p.plain("SignerName", "spec.signerName", empty=p.NONE),
+        p.plain("Requestor", "spec.username"),
+        p.plain("RequestedDuration", _duration),
+        p.plain("Condition", _state),
     )
     return [
         builtin(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.checks import messages
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object
@@ -69,9 +69,9 @@ class ConfigMapStrategy(BuiltinStrategy):
 
 def definitions() -> list[ResourceDefinition]:
     """Config maps."""
-    table = Table(
-        NAME,
-        plain("Data", lambda obj: len(get_object(obj, "data")) + len(get_object(obj, "binaryData"))),
-        AGE,
+    table = p.Table(
+        p.NAME,
+        p.plain("Data", lambda obj: len(get_object(obj, "data")) + len(get_object(obj, "binaryData"))),
+        p.AGE,
     )
     return [builtin(CONFIG_MAPS, ConfigMapStrategy(), short=("cm",), table=table)]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from kindling.apiserver.kinds.machinery import checks
 from kindling.apiserver.kinds.machinery import fields as f
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, limited, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list
@@ -78,7 +78,7 @@ def _endpoints_text(obj: JsonObject) -> str:
             for address in addresses:
                 host = f"[{address}]" if ":" in address else address
                 found.append(f"{host}:{port.get('port')}")
-    return limited(found)
+    return p.limited(found)
 
 
 def definitions() -> list[ResourceDefinition]:
@@ -89,7 +89,7 @@ def definitions() -> list[ResourceDefinition]:
             EndpointsStrategy(),
             short=("ep",),
             singular="endpoints",
-            table=Table(NAME, plain("Endpoints", _endpoints_text), AGE),
+            table=p.Table(p.NAME, p.plain("Endpoints", _endpoints_text), p.AGE),
             deprecation_warning=DEPRECATED,
         )
     ]

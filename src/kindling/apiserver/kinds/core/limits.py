@@ -12,10 +12,10 @@ from kindling.apiserver.kinds.core.pods.resources import (
     resource_name_problems,
 )
 from kindling.apiserver.kinds.machinery import fields as f
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.checks import amount, messages, quantity
 from kindling.apiserver.kinds.machinery.internal import internal_form
-from kindling.apiserver.kinds.machinery.printing import AGE, CREATED_AT, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object
@@ -220,17 +220,17 @@ def definitions() -> list[ResourceDefinition]:
             RESOURCE_QUOTAS,
             QuotaStrategy(),
             short=("quota",),
-            table=Table(
-                NAME,
-                plain("Request", lambda obj: _usage(obj, limits=False)),
-                plain("Limit", lambda obj: _usage(obj, limits=True)),
-                AGE,
+            table=p.Table(
+                p.NAME,
+                p.plain("Request", lambda obj: _usage(obj, limits=False)),
+                p.plain("Limit", lambda obj: _usage(obj, limits=True)),
+                p.AGE,
             ),
         ),
         builtin(
             LIMIT_RANGES,
             LimitRangeStrategy(),
             short=("limits",),
-            table=Table(NAME, CREATED_AT),
+            table=p.Table(p.NAME, p.CREATED_AT),
         ),
     ]

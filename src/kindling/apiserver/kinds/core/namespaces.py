@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
@@ -115,7 +115,9 @@ def definitions() -> list[ResourceDefinition]:
             NAMESPACES,
             strategy,
             short=("ns",),
-            table=Table(NAME, plain("Status", "status.phase", description="The namespace's phase."), AGE),
+            table=p.Table(
+                p.NAME, p.plain("Status", "status.phase", description="The namespace's phase."), p.AGE
+            ),
             subresources=(finalize,),
             fields=("status.phase",),
             # Namespaces cannot be deleted as a collection, because each must be emptied before it is removed.

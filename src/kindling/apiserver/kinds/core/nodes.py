@@ -7,9 +7,9 @@ from typing import Any
 
 from kindling.apiserver.kinds.core.pods.placement import validate_taints
 from kindling.apiserver.kinds.machinery import fields as f
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.checks import NOT_NEGATIVE, amount, cidr, parse_network
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, UNKNOWN, Table, plain, wide
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
@@ -125,7 +125,7 @@ def _roles(obj: JsonObject) -> str:
             found.add(key.removeprefix(_ROLE_PREFIX))
         elif key == _ROLE_LABEL and value:
             found.add(value)
-    return ",".join(sorted(found)) or NONE
+    return ",".join(sorted(found)) or p.NONE
 
 
 def _state(obj: JsonObject) -> str:
@@ -140,20 +140,20 @@ def _address(obj: JsonObject, kind: str) -> str:
     for address in get_list(obj, "status", "addresses"):
         if address.get("type") == kind:
             return str(address.get("address"))
-    return NONE
+    return p.NONE
 
 
-_TABLE = Table(
-    NAME,
-    plain("Status", _state),
-    plain("Roles", _roles),
-    AGE,
-    plain("Version", "status.nodeInfo.kubeletVersion"),
-    wide("Internal-IP", lambda obj: _address(obj, "InternalIP")),
-    wide("External-IP", lambda obj: _address(obj, "ExternalIP")),
-    wide("OS-Image", "status.nodeInfo.osImage", empty=UNKNOWN),
-    wide("Kernel-Version", "status.nodeInfo.kernelVersion", empty=UNKNOWN),
-    wide("Container-Runtime", "status.nodeInfo.containerRuntimeVersion", empty=UNKNOWN),
+_TABLE = p.Table(
+    p.NAME,
+    p.plain("Status", _state),
+    p.plain("Roles", _roles),
+    p.AGE,
+    p.plain("Version", "status.nodeInfo.kubeletVersion"),
+    p.wide("Internal-IP", lambda obj: _address(obj, "InternalIP")),
+    p.wide("External-IP", lambda obj: _address(obj, "ExternalIP")),
+    p.wide("OS-Image", "status.nodeInfo.osImage", empty=p.UNKNOWN),
+    p.wide("Kernel-Version", "status.nodeInfo.kernelVersion", empty=p.UNKNOWN),
+    p.wide("Container-Runtime", "status.nodeInfo.containerRuntimeVersion", empty=p.UNKNOWN),
 )
 
 
@@ -163,7 +163,9 @@ def _component_cells(obj: JsonObject) -> list[Any]:
     return [get_str(obj, "metadata", "name"), state, healthy.get("message", ""), healthy.get("error", "")]
 
 
-_COMPONENT_TABLE = Table(NAME, plain("Status"), plain("Message"), plain("Error"), fill=_component_cells)
+_COMPONENT_TABLE = p.Table(
+    p.NAME, p.plain("Status"), p.plain("Message"), p.plain("Error"), fill=_component_cells
+)
 
 
 def definitions() -> list[ResourceDefinition]:

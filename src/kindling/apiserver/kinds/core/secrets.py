@@ -7,9 +7,9 @@ import binascii
 import json
 from collections.abc import Iterator
 
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.checks import immutable
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
@@ -108,5 +108,7 @@ class SecretStrategy(BuiltinStrategy):
 
 def definitions() -> list[ResourceDefinition]:
     """Secrets."""
-    table = Table(NAME, plain("Type", "type"), plain("Data", lambda obj: len(get_object(obj, "data"))), AGE)
+    table = p.Table(
+        p.NAME, p.plain("Type", "type"), p.plain("Data", lambda obj: len(get_object(obj, "data"))), p.AGE
+    )
     return [builtin(SECRETS, SecretStrategy(), table=table, fields=("type",))]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object
@@ -53,6 +53,6 @@ def definitions() -> list[ResourceDefinition]:
             SERVICE_ACCOUNTS,
             ServiceAccountStrategy(),
             short=("sa",),
-            table=Table(NAME, AGE),
+            table=p.Table(p.NAME, p.AGE),
         )
     ]

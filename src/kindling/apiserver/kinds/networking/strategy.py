@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import (
-    AGE,
-    NAME,
-    NONE,
-    UNSET,
-    Table,
-    age,
-    format_selector,
-    load_balancer_addresses,
-    name_of,
-    plain,
-)
 from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object
@@ -104,7 +93,7 @@ def _hosts(obj: JsonObject) -> str:
 def _parameters(obj: JsonObject) -> str:
     parameters = get_object(obj, "spec").get("parameters")
     if not isinstance(parameters, dict):
-        return NONE
+        return p.NONE
     group = f".{parameters['apiGroup']}" if parameters.get("apiGroup") else ""
     return f"{parameters.get('kind', '')}{group}/{parameters.get('name', '')}"
 
@@ -113,7 +102,7 @@ def _address_cells(obj: JsonObject) -> list[Any]:
     parent = get_object(obj, "spec", "parentRef")
     parts = [parent.get(part) or "" for part in ("resource", "namespace", "name")]
     reference = "/".join(part for part in parts if part)
-    return [name_of(obj), reference or UNSET, age(obj)]  # the age has no column
+    return [p.name_of(obj), reference or p.UNSET, p.age(obj)]  # the age has no column
 
 
 def definitions() -> list[ResourceDefinition]:
@@ -123,39 +112,45 @@ def definitions() -> list[ResourceDefinition]:
             INGRESSES,
             IngressStrategy(),
             short=("ing",),
-            table=Table(
-                NAME,
-                plain("Class", "spec.ingressClassName", empty=NONE),
-                plain("Hosts", _hosts),
-                plain("Address", lambda obj: ",".join(load_balancer_addresses(obj))),
-                plain("Ports", lambda obj: "80, 443" if get_object(obj, "spec").get("tls") else "80"),
-                AGE,
+            table=p.Table(
+                p.NAME,
+                p.plain("Class", "spec.ingressClassName", empty=p.NONE),
+                p.plain("Hosts", _hosts),
+                p.plain("Address", lambda obj: ",".join(p.load_balancer_addresses(obj))),
+                p.plain("Ports", lambda obj: "80, 443" if get_object(obj, "spec").get("tls") else "80"),
+                p.AGE,
             ),
         ),
         builtin(
             INGRESS_CLASSES,
             IngressClassStrategy(),
-            table=Table(NAME, plain("Controller", "spec.controller"), plain("Parameters", _parameters), AGE),
+            table=p.Table(
+                p.NAME, p.plain("Controller", "spec.controller"), p.plain("Parameters", _parameters), p.AGE
+            ),
         ),
         builtin(
             NETWORK_POLICIES,
             NetworkPolicyStrategy(),
             short=("netpol",),
-            table=Table(
-                NAME,
-                plain("Pod-Selector", lambda obj: format_selector(get_object(obj, "spec", "podSelector"))),
-                AGE,
+            table=p.Table(
+                p.NAME,
+                p.plain(
+                    "Pod-Selector", lambda obj: p.format_selector(get_object(obj, "spec", "podSelector"))
+                ),
+                p.AGE,
             ),
         ),
         builtin(
             SERVICE_CIDRS,
             ServiceCidrStrategy(),
-            table=Table(NAME, plain("CIDRs", lambda obj: ",".join(get_list(obj, "spec", "cidrs"))), AGE),
+            table=p.Table(
+                p.NAME, p.plain("CIDRs", lambda obj: ",".join(get_list(obj, "spec", "cidrs"))), p.AGE
+            ),
         ),
         builtin(
             IP_ADDRESSES,
             IpAddressStrategy(),
             short=("ip",),
-            table=Table(NAME, plain("ParentRef"), fill=_address_cells),
+            table=p.Table(p.NAME, p.plain("ParentRef"), fill=_address_cells),
         ),
     ]

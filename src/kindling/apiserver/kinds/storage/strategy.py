@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import (
-    AGE,
-    NAME,
-    NONE,
-    UNSET,
-    Column,
-    Table,
-    name_as,
-    name_of,
-    plain,
-)
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object
@@ -112,34 +102,34 @@ def _default_mark(obj: JsonObject, *annotations: str) -> str:
 
 def _audiences(obj: JsonObject) -> str:
     requests = get_list(obj, "spec", "tokenRequests")
-    return ",".join(request.get("audience", "") for request in requests) or UNSET
+    return ",".join(request.get("audience", "") for request in requests) or p.UNSET
 
 
-_CLASS_TABLE = Table(
-    name_as(lambda obj: name_of(obj) + _default_mark(obj, DEFAULT_CLASS, BETA_DEFAULT_CLASS)),
-    plain("Provisioner", "provisioner"),
-    plain("ReclaimPolicy", "reclaimPolicy", absent="Delete"),
-    plain("VolumeBindingMode", "volumeBindingMode", absent="Immediate"),
-    plain("AllowVolumeExpansion", lambda obj: bool(obj.get("allowVolumeExpansion"))),
-    AGE,
+_CLASS_TABLE = p.Table(
+    p.name_as(lambda obj: p.name_of(obj) + _default_mark(obj, DEFAULT_CLASS, BETA_DEFAULT_CLASS)),
+    p.plain("Provisioner", "provisioner"),
+    p.plain("ReclaimPolicy", "reclaimPolicy", absent="Delete"),
+    p.plain("VolumeBindingMode", "volumeBindingMode", absent="Immediate"),
+    p.plain("AllowVolumeExpansion", lambda obj: bool(obj.get("allowVolumeExpansion"))),
+    p.AGE,
 )
-_DRIVER_TABLE = Table(
-    NAME,
-    plain("AttachRequired", "spec.attachRequired", absent=True, kind="boolean"),
-    plain("PodInfoOnMount", "spec.podInfoOnMount", absent=False, kind="boolean"),
-    plain("StorageCapacity", "spec.storageCapacity", absent=False, kind="boolean"),
-    plain("TokenRequests", _audiences),
-    plain("RequiresRepublish", "spec.requiresRepublish", absent=False, kind="boolean"),
-    plain("Modes", lambda obj: ",".join(get_list(obj, "spec", "volumeLifecycleModes")) or NONE),
-    AGE,
+_DRIVER_TABLE = p.Table(
+    p.NAME,
+    p.plain("AttachRequired", "spec.attachRequired", absent=True, kind="boolean"),
+    p.plain("PodInfoOnMount", "spec.podInfoOnMount", absent=False, kind="boolean"),
+    p.plain("StorageCapacity", "spec.storageCapacity", absent=False, kind="boolean"),
+    p.plain("TokenRequests", _audiences),
+    p.plain("RequiresRepublish", "spec.requiresRepublish", absent=False, kind="boolean"),
+    p.plain("Modes", lambda obj: ",".join(get_list(obj, "spec", "volumeLifecycleModes")) or p.NONE),
+    p.AGE,
 )
-_ATTACHMENT_TABLE = Table(
-    NAME,
-    Column("Attacher", format="name", read=lambda obj: get_object(obj, "spec").get("attacher") or ""),
-    plain("PV", "spec.source.persistentVolumeName", empty=""),
-    plain("Node", "spec.nodeName"),
-    plain("Attached", "status.attached", absent=False, kind="boolean"),
-    AGE,
+_ATTACHMENT_TABLE = p.Table(
+    p.NAME,
+    p.Column("Attacher", format="name", read=lambda obj: get_object(obj, "spec").get("attacher") or ""),
+    p.plain("PV", "spec.source.persistentVolumeName", empty=""),
+    p.plain("Node", "spec.nodeName"),
+    p.plain("Attached", "status.attached", absent=False, kind="boolean"),
+    p.AGE,
 )
 
 
@@ -151,24 +141,24 @@ def definitions() -> list[ResourceDefinition]:
         builtin(
             CSI_NODES,
             CsiNodeStrategy(),
-            table=Table(
-                NAME,
-                plain(
+            table=p.Table(
+                p.NAME,
+                p.plain(
                     "Drivers",
                     lambda obj: len(get_object(obj, "spec").get("drivers") or ()),
                     kind="integer",
                 ),
-                AGE,
+                p.AGE,
             ),
         ),
         builtin(
             CAPACITIES,
             CapacityStrategy(),
             singular="csistoragecapacity",
-            table=Table(
-                NAME,
-                plain("StorageClassName", "storageClassName"),
-                plain("Capacity", "capacity", empty=UNSET),
+            table=p.Table(
+                p.NAME,
+                p.plain("StorageClassName", "storageClassName"),
+                p.plain("Capacity", "capacity", empty=p.UNSET),
             ),
         ),
         builtin(VOLUME_ATTACHMENTS, AttachmentStrategy(), table=_ATTACHMENT_TABLE),
@@ -176,10 +166,10 @@ def definitions() -> list[ResourceDefinition]:
             ATTRIBUTES_CLASSES,
             AttributesClassStrategy(),
             short=("vac",),
-            table=Table(
-                name_as(lambda obj: name_of(obj) + _default_mark(obj, DEFAULT_ATTRIBUTES_CLASS)),
-                plain("DriverName", "driverName"),
-                AGE,
+            table=p.Table(
+                p.name_as(lambda obj: p.name_of(obj) + _default_mark(obj, DEFAULT_ATTRIBUTES_CLASS)),
+                p.plain("DriverName", "driverName"),
+                p.AGE,
             ),
         ),
     ]

@@ -7,6 +7,7 @@ from typing import Any
 
 from kindling.apiserver.kinds.encoding import wire
 from kindling.apiserver.kinds.machinery import fields as f
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import (
     BuiltinStatusStrategy,
     BuiltinStrategy,
@@ -14,7 +15,6 @@ from kindling.apiserver.kinds.machinery.base import (
     builtin,
     labels_of,
 )
-from kindling.apiserver.kinds.machinery.printing import NAME, Table, containers, format_labels, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
@@ -216,11 +216,11 @@ class PodTemplateStrategy(BuiltinStrategy):
         default_pod_spec(get_object(obj, "template").setdefault("spec", wire.empty(self.schema, "spec")))
 
 
-_TEMPLATE_TABLE = Table(
-    NAME,
-    plain("Containers", lambda obj: containers(get_object(obj, "template"))[0]),
-    plain("Images", lambda obj: containers(get_object(obj, "template"))[1]),
-    plain("Pod Labels", lambda obj: format_labels(get_object(obj, "template", "metadata", "labels"))),
+_TEMPLATE_TABLE = p.Table(
+    p.NAME,
+    p.plain("Containers", lambda obj: p.containers(get_object(obj, "template"))[0]),
+    p.plain("Images", lambda obj: p.containers(get_object(obj, "template"))[1]),
+    p.plain("Pod Labels", lambda obj: p.format_labels(get_object(obj, "template", "metadata", "labels"))),
 )
 _CONNECT = ("create", "get")
 _PROXY = ("create", "delete", "get", "patch", "update")

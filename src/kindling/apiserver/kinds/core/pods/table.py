@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, Table, age, plain, since, wide
+from kindling.apiserver.kinds.machinery import printing as p
 from kubecore.json import JsonObject, get_list, get_object, get_str
 
 _COMPLETED = {
@@ -128,13 +128,13 @@ class _Summary:
 
     def restart_text(self) -> str:
         if self.restarts and self.last_restart:
-            return f"{self.restarts} ({since(self.last_restart)} ago)"
+            return f"{self.restarts} ({p.since(self.last_restart)} ago)"
         return str(self.restarts)
 
     def readiness_gates(self) -> str:
         gates = get_list(self.spec, "readinessGates")
         if not gates:
-            return NONE
+            return p.NONE
         states = {
             condition.get("type"): condition.get("status")
             for condition in get_list(self.status, "conditions")
@@ -150,10 +150,10 @@ def _cells(pod: JsonObject) -> list[Any]:
         f"{row.ready}/{row.total}",
         row.reason,
         row.restart_text(),
-        age(pod),
-        (addresses[0].get("ip") if addresses else get_str(pod, "status", "podIP")) or NONE,
-        get_str(pod, "spec", "nodeName") or NONE,
-        get_str(pod, "status", "nominatedNodeName") or NONE,
+        p.age(pod),
+        (addresses[0].get("ip") if addresses else get_str(pod, "status", "podIP")) or p.NONE,
+        get_str(pod, "spec", "nodeName") or p.NONE,
+        get_str(pod, "status", "nominatedNodeName") or p.NONE,
         row.readiness_gates(),
     ]
 
@@ -166,16 +166,16 @@ def _conditions(pod: JsonObject) -> list[JsonObject]:
     return [{"type": "Completed", "status": "True", "reason": phase, "message": message}]
 
 
-POD_TABLE = Table(
-    NAME,
-    plain("Ready", description="Ready containers of all."),
-    plain("Status", description="What the pod is doing, in one word."),
-    plain("Restarts", description="How often its containers were started again, and when last."),
-    AGE,
-    wide("IP"),
-    wide("Node"),
-    wide("Nominated Node"),
-    wide("Readiness Gates"),
+POD_TABLE = p.Table(
+    p.NAME,
+    p.plain("Ready", description="Ready containers of all."),
+    p.plain("Status", description="What the pod is doing, in one word."),
+    p.plain("Restarts", description="How often its containers were started again, and when last."),
+    p.AGE,
+    p.wide("IP"),
+    p.wide("Node"),
+    p.wide("Nominated Node"),
+    p.wide("Readiness Gates"),
     fill=_cells,
     condition=_conditions,
 )

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import (
-    AGE,
-    NAME,
-    NONE,
-    Table,
-    format_labels,
-    load_balancer_addresses,
-    plain,
-    wide,
-)
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
@@ -187,11 +178,11 @@ def _external(obj: JsonObject) -> str:
     addresses = list(spec.get("externalIPs") or [])
     match spec.get("type"):
         case "LoadBalancer":
-            return ",".join(load_balancer_addresses(obj) + addresses) or "<pending>"
+            return ",".join(p.load_balancer_addresses(obj) + addresses) or "<pending>"
         case "ExternalName":
             return str(spec.get("externalName", ""))
         case "ClusterIP" | "NodePort":
-            return ",".join(addresses) or NONE
+            return ",".join(addresses) or p.NONE
     return "<unknown>"
 
 
@@ -200,17 +191,17 @@ def _ports(spec: Mapping[str, Any]) -> str:
     for port in spec.get("ports") or ():
         node = f":{port['nodePort']}" if port.get("nodePort") else ""
         parts.append(f"{port.get('port')}{node}/{port.get('protocol')}")
-    return ",".join(parts) or NONE
+    return ",".join(parts) or p.NONE
 
 
-_TABLE = Table(
-    NAME,
-    plain("Type", "spec.type"),
-    plain("Cluster-IP", lambda obj: next(iter(get_list(obj, "spec", "clusterIPs")), NONE)),
-    plain("External-IP", _external),
-    plain("Port(s)", lambda obj: _ports(get_object(obj, "spec"))),
-    AGE,
-    wide("Selector", lambda obj: format_labels(get_object(obj, "spec").get("selector"))),
+_TABLE = p.Table(
+    p.NAME,
+    p.plain("Type", "spec.type"),
+    p.plain("Cluster-IP", lambda obj: next(iter(get_list(obj, "spec", "clusterIPs")), p.NONE)),
+    p.plain("External-IP", _external),
+    p.plain("Port(s)", lambda obj: _ports(get_object(obj, "spec"))),
+    p.AGE,
+    p.wide("Selector", lambda obj: p.format_labels(get_object(obj, "spec").get("selector"))),
 )
 
 

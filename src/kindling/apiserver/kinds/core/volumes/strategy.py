@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kindling.apiserver.kinds.core.pods.defaults import default_claim_spec, default_sources
 from kindling.apiserver.kinds.core.pods.warnings import volume_warnings
+from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, access_modes, plain, wide
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
@@ -116,35 +116,35 @@ def _claim(obj: JsonObject) -> str:
     return f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else ""
 
 
-_CLAIM_TABLE = Table(
-    NAME,
-    plain("Status", _phase),
-    plain("Volume", "spec.volumeName"),
-    plain(
+_CLAIM_TABLE = p.Table(
+    p.NAME,
+    p.plain("Status", _phase),
+    p.plain("Volume", "spec.volumeName"),
+    p.plain(
         "Capacity",
         lambda obj: get_object(obj, "status", "capacity").get("storage", "") if _is_bound(obj) else "",
     ),
-    plain(
+    p.plain(
         "Access Modes",
-        lambda obj: access_modes(get_list(obj, "status", "accessModes")) if _is_bound(obj) else "",
+        lambda obj: p.access_modes(get_list(obj, "status", "accessModes")) if _is_bound(obj) else "",
     ),
-    plain("StorageClass", _class),
-    plain("VolumeAttributesClass", "spec.volumeAttributesClassName", empty=UNSET),
-    AGE,
-    wide("VolumeMode", "spec.volumeMode", empty=UNSET),
+    p.plain("StorageClass", _class),
+    p.plain("VolumeAttributesClass", "spec.volumeAttributesClassName", empty=p.UNSET),
+    p.AGE,
+    p.wide("VolumeMode", "spec.volumeMode", empty=p.UNSET),
 )
-_VOLUME_TABLE = Table(
-    NAME,
-    plain("Capacity", "spec.capacity.storage"),
-    plain("Access Modes", lambda obj: access_modes(get_list(obj, "spec", "accessModes"))),
-    plain("Reclaim Policy", "spec.persistentVolumeReclaimPolicy"),
-    plain("Status", _phase),
-    plain("Claim", _claim),
-    plain("StorageClass", _class),
-    plain("VolumeAttributesClass", "spec.volumeAttributesClassName", empty=UNSET),
-    plain("Reason", "status.reason"),
-    AGE,
-    wide("VolumeMode", "spec.volumeMode", empty=UNSET),
+_VOLUME_TABLE = p.Table(
+    p.NAME,
+    p.plain("Capacity", "spec.capacity.storage"),
+    p.plain("Access Modes", lambda obj: p.access_modes(get_list(obj, "spec", "accessModes"))),
+    p.plain("Reclaim Policy", "spec.persistentVolumeReclaimPolicy"),
+    p.plain("Status", _phase),
+    p.plain("Claim", _claim),
+    p.plain("StorageClass", _class),
+    p.plain("VolumeAttributesClass", "spec.volumeAttributesClassName", empty=p.UNSET),
+    p.plain("Reason", "status.reason"),
+    p.AGE,
+    p.wide("VolumeMode", "spec.volumeMode", empty=p.UNSET),
 )
 
 
