@@ -30,8 +30,7 @@ def validate_api_service(obj: JsonObject) -> Iterator[FieldError]:
 
 
 def _priority(limit: int) -> f.Check:
-    text = f"must be positive and less than {limit}"
-    return lambda path, value: [] if 0 < value <= limit else [invalid(path, value, text)]
+    return f.between(1, limit, f"must be positive and less than {limit}")
 
 
 def _local(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
@@ -49,11 +48,6 @@ def _secure(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
         yield invalid(path.child("insecureSkipTLSVerify"), True, "may not be true if caBundle is present")
 
 
-def _port(path: FieldPath, port: int) -> Iterator[FieldError]:
-    if not 1 <= port <= 65535:
-        yield invalid(path, port, "port is not valid: must be between 1 and 65535, inclusive")
-
-
 _RULES = f.spec(
     f.may("group", f.SUBDOMAIN),
     f.always("version", "", f.named(names.is_dns1035_label)),
@@ -61,7 +55,7 @@ _RULES = f.spec(
     f.always("versionPriority", 0, _priority(1000)),
     f.when(f.equals("service", None), _local),
     f.unless(f.equals("service", None), _secure),
-    f.given("service", *f.needed("namespace", "name"), f.given("port", _port)),
+    f.given("service", *f.needed("namespace", "name"), f.given("port", f.SERVICE_PORT)),
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery import printing as p
@@ -10,8 +10,7 @@ from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.checks import one_of
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.json import JsonObject
-from kubecore.objects.fields import FieldError, FieldPath, forbidden
+from kubecore.objects.fields import FieldError, FieldPath
 from kubecore.resources import LEASES
 
 COORDINATED_STRATEGIES = ("OldestEmulationVersion",)
@@ -21,16 +20,12 @@ def _strategy(path: FieldPath, strategy: str) -> Iterable[FieldError]:
     return f.QUALIFIED(path, strategy) if "/" in strategy else one_of(path, strategy, COORDINATED_STRATEGIES)
 
 
-def _holder(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
-    if spec.get("preferredHolder") and not spec.get("strategy"):
-        yield forbidden(path.child("preferredHolder"), "may only be specified if `strategy` is defined")
-
-
+_NO_STRATEGY = f.never("may only be specified if `strategy` is defined", "preferredHolder")
 validate_lease = f.spec(
     f.given("leaseDurationSeconds", f.at_least(1, "must be greater than 0")),
     f.given("leaseTransitions", f.at_least(0)),
     f.given("strategy", _strategy),
-    _holder,
+    f.unless(lambda spec: spec.get("strategy"), _NO_STRATEGY),
 )
 """Durations and counts."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import not_
 from urllib.parse import urlsplit
 
 from kindling.apiserver.kinds.machinery import fields as f
@@ -19,7 +20,6 @@ _DENY_AND_WARN = (
     "must not contain both Deny and Warn (repeating the same validation failure information "
     "in the API response and headers serves no purpose)"
 )
-_NO_VALIDATIONS = "validations or auditAnnotations must contain at least one item"
 _EXCLUSIVE = "name and selector are mutually exclusive"
 
 
@@ -41,22 +41,13 @@ def _review_versions(path: FieldPath, versions: list[str]) -> Iterator[FieldErro
 
 def _alone(what: str) -> f.Check:
     """A list in which ``*`` stands alone."""
-
-    def check(path: FieldPath, values: list[str]) -> Iterator[FieldError]:
-        if len(values) > 1 and "*" in values:
-            yield invalid(path, values, f"if '*' is present, must not specify other {what}")
-
-    return check
-
-
-def _not_empty(path: FieldPath, value: str) -> Iterator[FieldError]:
-    if not value:
-        yield required(path)
+    text = f"if '*' is present, must not specify other {what}"
+    return f.refused(lambda values: len(values) > 1 and "*" in values, text)
 
 
 def _written(detail: str = "") -> f.Check:
     """A text that is more than white space."""
-    return lambda path, value: [] if value.strip() else [required(path, detail)]
+    return f.lacking(lambda value: not value.strip(), detail)
 
 
 def _resources(path: FieldPath, resources: list[str]) -> Iterator[FieldError]:
@@ -95,16 +86,6 @@ def _url(path: FieldPath, url: str) -> Iterator[FieldError]:
         yield invalid(path, parts.query, "query parameters are not permitted in the URL")
 
 
-def _service_path(path: FieldPath, value: str) -> Iterator[FieldError]:
-    if not value.startswith("/"):
-        yield invalid(path, value, "must start with a '/'")
-
-
-def _service_port(path: FieldPath, number: int) -> Iterator[FieldError]:
-    if not 1 <= number <= 65535:
-        yield invalid(path, number, "port is not valid: must be between 1 and 65535, inclusive")
-
-
 def _client_config(path: FieldPath, config: JsonObject) -> Iterable[FieldError]:
     """Exactly one of a URL and a service."""
     if (config.get("url") is None) == (config.get("service") is None):
@@ -112,24 +93,19 @@ def _client_config(path: FieldPath, config: JsonObject) -> Iterable[FieldError]:
     return f.check_fields(config, path, *_CLIENT)
 
 
-def _timeout(path: FieldPath, seconds: int) -> Iterator[FieldError]:
-    if not 1 <= seconds <= 30:
-        yield invalid(path, seconds, "the timeout value must be between 1 and 30 seconds")
-
-
 _CLIENT = (
     f.given("url", _url),
     f.given(
         "service",
         *f.needed("name", "namespace"),
-        f.may("path", _service_path),
-        f.given("port", _service_port),
+        f.may("path", f.refused(lambda path: not path.startswith("/"), "must start with a '/'")),
+        f.given("port", f.SERVICE_PORT),
     ),
 )
 _RULE: tuple[f.Row, ...] = (
     f.must("operations", _alone("operations"), f.items(f.choice(*OPERATIONS))),
     f.must("apiGroups", _alone("API groups")),
-    f.must("apiVersions", _alone("API versions"), f.items(_not_empty)),
+    f.must("apiVersions", _alone("API versions"), f.items(f.lacking(not_))),
     f.must("resources", _resources),
     f.given("scope", f.choice("*", "Cluster", "Namespaced")),
 )
@@ -155,7 +131,7 @@ _WEBHOOK_HEAD: tuple[f.Row, ...] = (
     _FAILURE_POLICY,
     _MATCH_POLICY,
     _SIDE_EFFECTS,
-    f.given("timeoutSeconds", _timeout),
+    f.given("timeoutSeconds", f.between(1, 30, "the timeout value must be between 1 and 30 seconds")),
     *_SELECTORS,
 )
 _WEBHOOK_TAIL = (f.part("clientConfig", _client_config), _MATCH_CONDITIONS)
@@ -169,12 +145,6 @@ MUTATING_WEBHOOKS = f.document(
 def _group_version(path: FieldPath, version: str) -> Iterator[FieldError]:
     if version.count("/") > 1:
         yield invalid(path, version, f"unexpected GroupVersion string: {version}")
-
-
-def _some_validation(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
-    if not spec.get("validations") and not spec.get("auditAnnotations"):
-        yield required(path.child("validations"), _NO_VALIDATIONS)
-        yield required(path.child("auditAnnotations"), _NO_VALIDATIONS)
 
 
 def _message(path: FieldPath, message: str) -> Iterator[FieldError]:
@@ -196,11 +166,7 @@ def _mutation(path: FieldPath, mutation: JsonObject) -> Iterable[FieldError]:
     return f.check_fields(mutation, path, f.must(field, expression, detail=missing, given=True))
 
 
-def _identifier(path: FieldPath, name: str) -> Iterator[FieldError]:
-    if names.is_c_identifier(name):
-        yield invalid(path, name, "must be a valid CEL identifier")
-
-
+_IDENTIFIER = f.refused(names.is_c_identifier, "must be a valid CEL identifier")
 _NO_EXPRESSION = _written("expression is not specified")
 _NAMED_RULES = f.items(f.may("resourceNames", f.items(f.PATH_SEGMENT, f.Once())), *_RULE)
 _MATCH_RESOURCES: tuple[f.Row, ...] = (
@@ -218,7 +184,7 @@ _POLICY_TAIL = (
     f.may(
         "variables",
         f.items(
-            f.must("name", _identifier, detail="name is not specified"),
+            f.must("name", _IDENTIFIER, detail="name is not specified"),
             f.Once("name"),
             f.always("expression", "", _NO_EXPRESSION),
         ),
@@ -227,7 +193,12 @@ _POLICY_TAIL = (
 )
 VALIDATING_POLICY = f.spec(
     *_POLICY_HEAD,
-    _some_validation,
+    f.lacking(
+        lambda spec: not spec.get("validations") and not spec.get("auditAnnotations"),
+        "validations or auditAnnotations must contain at least one item",
+        "validations",
+        "auditAnnotations",
+    ),
     f.may(
         "validations",
         f.items(
@@ -261,11 +232,6 @@ def _param_ref(path: FieldPath, reference: JsonObject) -> Iterator[FieldError]:
         yield required(path, "one of name or selector must be specified")
 
 
-def _deny_or_warn(path: FieldPath, actions: list[str]) -> Iterator[FieldError]:
-    if {"Deny", "Warn"} <= set(actions):
-        yield invalid(path, actions, _DENY_AND_WARN)
-
-
 _BINDING: tuple[f.Row, ...] = (
     f.must("policyName", f.SUBDOMAIN),
     f.given("paramRef", _param_ref, f.must("parameterNotFoundAction", f.choice("Allow", "Deny"))),
@@ -277,7 +243,7 @@ VALIDATING_BINDING = f.spec(
     f.must(
         "validationActions",
         f.items(f.choice("Audit", "Deny", "Warn"), f.Once()),
-        _deny_or_warn,
+        f.refused(lambda actions: {"Deny", "Warn"} <= set(actions), _DENY_AND_WARN),
         detail="at least one validation action is required",
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from kindling.apiserver.kinds.core.pods.validation import validate_template
 from kindling.apiserver.kinds.core.volumes.claim_validation import validate_claim_spec
@@ -40,13 +39,10 @@ def validate_scale(ctx: RequestContext, scale: JsonObject) -> list[FieldError]:
 
 def _not_empty(what: str) -> f.Check:
     """A selector that selects by something."""
-    text = f"empty selector is invalid for {what}"
-
-    def check(path: FieldPath, selector: JsonObject) -> Iterator[FieldError]:
-        if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-            yield invalid(path, selector, text)
-
-    return check
+    return f.refused(
+        lambda selector: not selector.get("matchLabels") and not selector.get("matchExpressions"),
+        f"empty selector is invalid for {what}",
+    )
 
 
 def _selector(what: str) -> f.Field:
@@ -177,11 +173,6 @@ validate_daemon_set = f.spec(
 """A DaemonSet."""
 
 
-def _management(path: FieldPath, policy: str) -> Iterator[FieldError]:
-    if policy not in ("OrderedReady", "Parallel"):
-        yield invalid(path, policy, "must be 'OrderedReady' or 'Parallel'")
-
-
 def _stateful_strategy(path: FieldPath, strategy: JsonObject) -> Iterator[FieldError]:
     kind, rolling, at = strategy.get("type"), strategy.get("rollingUpdate"), path.child("rollingUpdate")
     if not kind:
@@ -195,14 +186,10 @@ def _stateful_strategy(path: FieldPath, strategy: JsonObject) -> Iterator[FieldE
         yield from _STATEFUL_ROLLING(at, rolling)
 
 
-def _not_nothing(path: FieldPath, value: Any) -> Iterator[FieldError]:
-    if scaled(value) == 0:
-        yield invalid(path, value, "cannot be 0")
-
-
 _INTERNAL_PARTITION = {"Partition": 0, "MaxUnavailable": None}
+_NOT_NOTHING = f.refused(lambda value: scaled(value) == 0, "cannot be 0")
 _STATEFUL_ROLLING = f.within(
-    *f.counts("partition"), f.given("maxUnavailable", int_or_percent, _not_nothing, at_most_100_percent)
+    *f.counts("partition"), f.given("maxUnavailable", int_or_percent, _NOT_NOTHING, at_most_100_percent)
 )
 
 
@@ -220,9 +207,11 @@ def _with_claims(template: JsonObject, claims: Sequence[JsonObject]) -> JsonObje
     return {**template, "spec": {**pod, "volumes": volumes}}
 
 
+_POLICIES = ("OrderedReady", "Parallel")
+_MANAGEMENT = f.refused(lambda policy: policy not in _POLICIES, "must be 'OrderedReady' or 'Parallel'")
 _KEEP_OR_DELETE = f.choice("Retain", "Delete")
 _STATEFUL_HEAD: tuple[f.Row, ...] = (
-    f.always("podManagementPolicy", "", _management),
+    f.always("podManagementPolicy", "", _MANAGEMENT),
     f.part("updateStrategy", _stateful_strategy),
     f.part(
         "persistentVolumeClaimRetentionPolicy",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from operator import not_
 from typing import Any
 
 from kindling.apiserver.kinds.core.pods.resources import resource_name_problems
@@ -17,6 +18,7 @@ _FIELDS = {kind: kind[:1].lower() + kind[1:] for kind in METRIC_TYPES}
 
 
 _TARGET = (f.must("kind", f.PATH_SEGMENT), f.must("name", f.PATH_SEGMENT))
+_GROUP_GIVEN = f.refused(not_, "apiVersion must specify API group")
 
 
 def _bounds(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
@@ -24,11 +26,6 @@ def _bounds(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
     if least is not None and most < least:
         text = "must be greater than or equal to `minReplicas`"
         yield invalid(path.child("maxReplicas"), most, text)
-
-
-def _group_given(path: FieldPath, target: JsonObject) -> Iterator[FieldError]:
-    if not target.get("apiVersion"):
-        yield invalid(path.child("apiVersion"), "", "apiVersion must specify API group")
 
 
 def _to_zero(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
@@ -102,20 +99,19 @@ _VALUE_OR_AVERAGE = (
 )
 
 
-def _target_type(path: FieldPath, kind: str) -> Iterator[FieldError]:
-    if not kind:
-        yield required(path, "must specify a metric target type")
-    if kind not in ("Utilization", "Value", "AverageValue"):
-        yield invalid(path, kind, "must be either Utilization, Value, or AverageValue")
-
-
 def _positive(path: FieldPath, value: Any) -> Iterator[FieldError]:
     if amount(value).milli_value <= 0:
         yield invalid(path, str(value), "must be positive")
 
 
+_UNKNOWN_TYPE = "must be either Utilization, Value, or AverageValue"
 _METRIC_TARGET = (
-    f.always("type", "", _target_type),
+    f.always(
+        "type",
+        "",
+        f.lacking(not_, "must specify a metric target type"),
+        f.refused(lambda kind: kind not in ("Utilization", "Value", "AverageValue"), _UNKNOWN_TYPE),
+    ),
     f.given("averageUtilization", f.at_least(1, "must be greater than 0")),
     f.given("value", _positive),
     f.given("averageValue", _positive),
@@ -140,7 +136,7 @@ validate_autoscaler = f.spec(
     f.given("minReplicas", f.at_least(1)),
     f.must("maxReplicas", f.at_least(1), detail="must be set and greater than 0"),
     _bounds,
-    f.part("scaleTargetRef", *_TARGET, _group_given),
+    f.part("scaleTargetRef", *_TARGET, f.always("apiVersion", "", _GROUP_GIVEN)),
     f.may("metrics", f.items(_metric)),
     _to_zero,
     f.part("behavior", f.given("scaleUp", *_BEHAVIOR), f.given("scaleDown", *_BEHAVIOR)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from kindling.apiserver.kinds.machinery import checks
 from kindling.apiserver.kinds.machinery import fields as f
@@ -11,7 +11,7 @@ from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list
-from kubecore.objects.fields import FieldError, FieldPath, required
+from kubecore.objects.fields import FieldError, FieldPath
 from kubecore.resources import ENDPOINTS
 
 _ADDRESSES = f.items(
@@ -20,11 +20,6 @@ _ADDRESSES = f.items(
     f.may("nodeName", f.SUBDOMAIN),
     f.always("ip", "", checks.remote_address),
 )
-
-
-def _some_addresses(path: FieldPath, subset: JsonObject) -> Iterator[FieldError]:
-    if not subset.get("addresses") and not subset.get("notReadyAddresses"):
-        yield required(path, "must specify `addresses` or `notReadyAddresses`")
 
 
 def _ports(path: FieldPath, ports: list[JsonObject]) -> Iterable[FieldError]:
@@ -39,7 +34,10 @@ validate_endpoints = f.document(
     f.may(
         "subsets",
         f.items(
-            _some_addresses,
+            f.lacking(
+                lambda subset: not subset.get("addresses") and not subset.get("notReadyAddresses"),
+                "must specify `addresses` or `notReadyAddresses`",
+            ),
             f.may("addresses", _ADDRESSES),
             f.may("notReadyAddresses", _ADDRESSES),
             f.may("ports", _ports),

@@ -34,13 +34,6 @@ def not_negative(path: FieldPath, value: Any) -> list[FieldError]:
     return []
 
 
-def in_range(path: FieldPath, value: int, lowest: int, highest: int) -> list[FieldError]:
-    """A number between two limits."""
-    if lowest <= value <= highest:
-        return []
-    return [invalid(path, value, f"must be between {lowest} and {highest}, inclusive")]
-
-
 def port(path: FieldPath, value: Any) -> list[FieldError]:
     """A port number."""
     return [] if isinstance(value, int) and 1 <= value <= 65535 else [invalid(path, value, PORT_RANGE)]

@@ -27,11 +27,13 @@ from kubecore.objects.fields import (
 )
 from kubecore.objects.selectors import validate_label_selector_object, validate_labels
 
-from .checks import in_range, messages, one_of
+from .checks import messages, one_of
 from .rules import Change, Judge
 
 Check = Callable[[FieldPath, Any], Iterable[FieldError]]
 """The errors of the value at a path; never called with None."""
+Test = Callable[[Any], Any]
+"""Something that is true of a value or object, or is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +119,17 @@ def counts(*names: str) -> tuple[Field, ...]:
     return tuple(given(name, at_least(0)) for name in names)
 
 
-def when(condition: Callable[[Any], Any], *rows: Row) -> Check:
+def when(condition: Test, *rows: Row) -> Check:
     """Rows for objects for which `condition` is true."""
     return lambda path, obj: check_fields(obj, path, *rows) if condition(obj) else ()
 
 
-def unless(condition: Callable[[Any], Any], *rows: Row) -> Check:
+def unless(condition: Test, *rows: Row) -> Check:
     """Rows for objects for which `condition` is false."""
     return when(lambda obj: not condition(obj), *rows)
 
 
-def equals(name: str, *values: Any) -> Callable[[Any], bool]:
+def equals(name: str, *values: Any) -> Test:
     """Whether a field has one of `values`: a condition of ``when`` and ``unless``."""
     return lambda obj: obj.get(name) in values
 
@@ -179,21 +181,35 @@ def choice(*allowed: str) -> Check:
     return lambda path, value: one_of(path, value, allowed)
 
 
-def between(lowest: int, highest: int) -> Check:
+def refused(is_bad: Test, detail: str) -> Check:
+    """A check that refuses values as invalid of which `is_bad` is true."""
+    return lambda path, value: [invalid(path, value, detail)] if is_bad(value) else []
+
+
+def lacking(is_bad: Test, detail: str = "", *names: str) -> Check:
+    """Values or objects of which `is_bad` is true lack something: the fields `names`, if there are any."""
+
+    def check(path: FieldPath, value: Any) -> Iterator[FieldError]:
+        if is_bad(value):
+            yield from (required(at, detail) for at in (map(path.child, names) if names else (path,)))
+
+    return check
+
+
+def between(lowest: int, highest: int, detail: str = "") -> Check:
     """A check for a number of a range."""
-    return lambda path, value: in_range(path, value, lowest, highest)
+    text = detail or f"must be between {lowest} and {highest}, inclusive"
+    return refused(lambda value: not lowest <= value <= highest, text)
 
 
 def at_least(lowest: int, detail: str = "") -> Check:
     """A check for a number that is not below `lowest`."""
-    text = detail or f"must be greater than or equal to {lowest}"
-    return lambda path, value: [invalid(path, value, text)] if value < lowest else []
+    return refused(lambda value: value < lowest, detail or f"must be greater than or equal to {lowest}")
 
 
 def at_most(highest: int, detail: str = "") -> Check:
     """A check for a number that is not above `highest`."""
-    text = detail or f"must be less than or equal to {highest}"
-    return lambda path, value: [invalid(path, value, text)] if value > highest else []
+    return refused(lambda value: value > highest, detail or f"must be less than or equal to {highest}")
 
 
 def shorter(limit: int) -> Check:
@@ -223,6 +239,8 @@ PATH_SEGMENT = named(names.is_path_segment_name)
 LABEL_VALUE = named(names.is_label_value)
 PORT_NAME = named(names.is_port_name)
 PROTOCOL = choice("SCTP", "TCP", "UDP")
+SERVICE_PORT = between(1, 65535, "port is not valid: must be between 1 and 65535, inclusive")
+"""The port of a service that the API server calls."""
 
 
 def document(*rows: Row) -> Judge:

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from kindling.apiserver.kinds.core.volumes.projections import (
+    LOCAL_PATH,
+    NO_BACKSTEPS,
     field_reference,
-    local_path,
-    no_backsteps,
     resource_reference,
 )
 from kindling.apiserver.kinds.machinery import fields as f
@@ -55,14 +55,13 @@ def container_rules(pod: Mapping[str, Any]) -> tuple[f.Row, ...]:
     )
 
 
-def _rules_need_policy(path: FieldPath, container: JsonObject) -> Iterator[FieldError]:
-    if container.get("restartPolicyRules") and container.get("restartPolicy") is None:
-        yield required(path.child("restartPolicy"), "must specify restartPolicy when restart rules are used")
-
-
 RESTARTS: tuple[f.Row, ...] = (
     f.given("restartPolicy", f.choice("Always", "Never", "OnFailure")),
-    _rules_need_policy,
+    f.lacking(
+        lambda container: container.get("restartPolicyRules") and container.get("restartPolicy") is None,
+        "must specify restartPolicy when restart rules are used",
+        "restartPolicy",
+    ),
     f.may(
         "restartPolicyRules",
         f.items(
@@ -81,11 +80,9 @@ NO_RESTARTS = f.never(_NOT_EPHEMERAL, "restartPolicy", "restartPolicyRules")
 """Ephemeral containers run once."""
 
 
-def trimmed_image(path: FieldPath, container: JsonObject) -> Iterator[FieldError]:
-    """What pods ask of an image besides, and templates do not: no spaces around it."""
-    image = container.get("image", "")
-    if image != image.strip():
-        yield invalid(path.child("image"), image, "must not have leading or trailing whitespace")
+_SPACES = "must not have leading or trailing whitespace"
+TRIMMED_IMAGE = f.may("image", f.refused(lambda image: image != image.strip(), _SPACES))
+"""What pods ask of an image besides, and templates do not."""
 
 
 def ephemeral_rules(pod: JsonObject) -> tuple[f.Row, ...]:
@@ -138,7 +135,7 @@ def _file_key(volumes: Volumes, path: FieldPath, reference: JsonObject) -> Itera
         yield not_found(at, name)
     elif name and "emptyDir" not in volumes[name]:
         yield invalid(at, name, "referenced volume must be of type emptyDir")
-    yield from f.check_fields(reference, path, f.must("path", no_backsteps), f.must("key", _ENV_NAME))
+    yield from f.check_fields(reference, path, f.must("path", NO_BACKSTEPS), f.must("key", _ENV_NAME))
 
 
 def _value_sources(volumes: Volumes) -> tuple[f.Field, ...]:
@@ -206,11 +203,11 @@ def _validate_mounts(volumes: Volumes, path: FieldPath, container: JsonObject) -
             text = "not allowed in image volume sources"
             refused = [field for field in ("subPath", "subPathExpr") if mount.get(field)]
             yield from (invalid(here.child(field), mount[field], text) for field in refused)
-        yield from f.check_fields(mount, at, f.may("subPath", local_path))
+        yield from f.check_fields(mount, at, f.may("subPath", LOCAL_PATH))
         if mount.get("subPath") and mount.get("subPathExpr"):
             text = "subPathExpr and subPath are mutually exclusive"
             yield invalid(here.child("subPathExpr"), mount["subPathExpr"], text)
-        yield from f.check_fields(mount, at, f.may("subPathExpr", local_path))
+        yield from f.check_fields(mount, at, f.may("subPathExpr", LOCAL_PATH))
         yield from _validate_propagation(mount, container, at)
 
 
@@ -308,7 +305,7 @@ def _profile(what: str, field: str, local: f.Check) -> f.Field:
 
 
 PROFILES = (
-    _profile("seccomp", "seccompProfile", local_path),
+    _profile("seccomp", "seccompProfile", LOCAL_PATH),
     _profile("AppArmor", "appArmorProfile", f.within()),
 )
 """Security profiles of pods and containers."""

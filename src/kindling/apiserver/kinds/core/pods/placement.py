@@ -99,18 +99,13 @@ NODE_SELECTOR = f.within(
 """A node selector (required node affinity, or a volume's)."""
 
 
-def _weight(path: FieldPath, weight: int) -> Iterator[FieldError]:
-    if not 1 <= weight <= 100:
-        yield invalid(path, weight, "must be in the range 1-100")
-
-
 def _keys(name: str) -> tuple[f.Row, ...]:
     """Keys of labels, which mean something beside a label selector."""
     bare = f.when(lambda term: term.get("labelSelector") is None, f.never(_NO_SELECTOR, name))
     return bare, f.may(name, f.items(f.QUALIFIED))
 
 
-_WEIGHT = f.always("weight", 0, _weight)
+_WEIGHT = f.always("weight", 0, f.between(1, 100, "must be in the range 1-100"))
 _POD_TERM = f.within(
     f.given("labelSelector", f.selector),
     f.given("namespaceSelector", f.selector),

@@ -60,24 +60,16 @@ def _hook(pod: Mapping[str, Any]) -> f.Check:
     return _one_of({**_HANDLERS, "sleep": lambda path, action: sleep(path, action.get("seconds", 0))})
 
 
-def _not_of_readiness(path: FieldPath, seconds: int) -> list[FieldError]:
-    return [invalid(path, seconds, "must not be set for readinessProbes")]
-
-
-def _one_success(path: FieldPath, threshold: int) -> Iterator[FieldError]:
-    if threshold != 1:
-        yield invalid(path, threshold, "must be 1")
-
-
+_NOT_OF_READINESS = f.refused(lambda _: True, "must not be set for readinessProbes")
 _PROBE: tuple[f.Row, ...] = (
     _one_of({**_HANDLERS, "grpc": f.within(f.always("port", 0, port))}),
     *f.counts(*_SECONDS, *_THRESHOLDS),
 )
-_READINESS = f.within(*_PROBE, f.given("terminationGracePeriodSeconds", _not_of_readiness))
+_READINESS = f.within(*_PROBE, f.given("terminationGracePeriodSeconds", _NOT_OF_READINESS))
 _LIVENESS = f.within(
     *_PROBE,
     f.given("terminationGracePeriodSeconds", f.at_least(1, "must be greater than 0")),
-    f.given("successThreshold", _one_success),
+    f.given("successThreshold", f.refused(lambda threshold: threshold != 1, "must be 1")),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from kindling.apiserver.kinds.core.volumes.sources import validate_pod_volumes
 from kindling.apiserver.kinds.machinery import fields as f
@@ -19,10 +19,10 @@ from .containers import (
     NO_RESTARTS,
     PROFILES,
     RESTARTS,
+    TRIMMED_IMAGE,
     container_rules,
     ephemeral_rules,
     host_port_conflicts,
-    trimmed_image,
 )
 from .placement import AFFINITY, TOLERATIONS, spread_constraints
 from .probes import lifecycle_and_probes
@@ -82,7 +82,7 @@ def _containers(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
     pod = {**spec, "volumes": volumes}
     rules, probes = container_rules(pod), lifecycle_and_probes(pod)
     init = (f.when(_SIDECAR, *probes), f.unless(_SIDECAR, f.absent(_NOT_OF_INIT, *_HOOKS)))
-    ephemeral = (*rules, NO_RESTARTS, trimmed_image, unique, *ephemeral_rules(pod))
+    ephemeral = (*rules, NO_RESTARTS, TRIMMED_IMAGE, unique, *ephemeral_rules(pod))
     yield from f.check_fields(
         spec,
         path,
@@ -104,15 +104,12 @@ _TEMPLATE_PORTS = f.when(_ON_HOST_NETWORK, f.may("containers", _WANTED_PORTS))
 """The same for templates, which leave the port of the host out: the pod's will be defaulted."""
 
 
-def _no_more(limit: int, what: str) -> f.Check:
-    text = f"must not have more than {limit} {what}"
-    return lambda path, values: [invalid(path, values, text)] if len(values) > limit else []
+def _no_more(limit: int, what: str, size: Callable[[list[str]], int] = len) -> f.Check:
+    return f.refused(lambda values: size(values) > limit, f"must not have more than {limit} {what}")
 
 
-def _search_length(path: FieldPath, searches: list[str]) -> Iterator[FieldError]:
-    if sum(map(len, searches)) + max(len(searches) - 1, 0) > MAX_SEARCH_CHARACTERS:
-        limit = f"{MAX_SEARCH_CHARACTERS} characters (including spaces)"
-        yield invalid(path, searches, f"must not have more than {limit} in the search list")
+def _length(searches: list[str]) -> int:
+    return len(" ".join(searches))
 
 
 def _search(path: FieldPath, search: str) -> Iterable[FieldError]:
@@ -120,16 +117,16 @@ def _search(path: FieldPath, search: str) -> Iterable[FieldError]:
     return f.SUBDOMAIN(path, name) if name else ()
 
 
-def _named_option(path: FieldPath, option: JsonObject) -> Iterator[FieldError]:
-    if not option.get("name"):
-        yield required(path, "must not be empty")
-
-
 _DNS_CONFIG = f.given(
     "dnsConfig",
     f.may("nameservers", _no_more(MAX_NAMESERVERS, "nameservers"), f.items(address)),
-    f.may("searches", _no_more(MAX_SEARCHES, "search paths"), _search_length, f.items(_search)),
-    f.may("options", f.items(_named_option)),
+    f.may(
+        "searches",
+        _no_more(MAX_SEARCHES, "search paths"),
+        _no_more(MAX_SEARCH_CHARACTERS, "characters (including spaces) in the search list", _length),
+        f.items(_search),
+    ),
+    f.may("options", f.items(f.lacking(lambda option: not option.get("name"), "must not be empty"))),
 )
 
 
@@ -230,8 +227,8 @@ validate_pod = f.spec(
     *_HEAD,
     f.when(_ON_HOST_NETWORK, f.may("containers", _HOST_PORTS)),
     *_TAIL,
-    f.may("containers", f.items(trimmed_image)),
-    f.may("initContainers", f.items(trimmed_image)),
+    f.may("containers", f.items(TRIMMED_IMAGE)),
+    f.may("initContainers", f.items(TRIMMED_IMAGE)),
     f.never("cannot be set on create", "ephemeralContainers"),
     f.when(lambda spec: spec.get("schedulingGates"), f.never(_NOT_WHILE_GATED, "nodeName")),
 )

@@ -86,16 +86,13 @@ def _node_ports(path: FieldPath, ports: list[JsonObject]) -> Iterator[FieldError
         seen.add(key)
 
 
-def _seconds(path: FieldPath, seconds: int) -> Iterator[FieldError]:
-    if not 0 < seconds <= MAX_AFFINITY_SECONDS:
-        yield invalid(path, seconds, f"must be greater than 0 and less than {MAX_AFFINITY_SECONDS}")
-
-
+_AFFINITY_TEXT = f"must be greater than 0 and less than {MAX_AFFINITY_SECONDS}"
+_SECONDS = f.between(1, MAX_AFFINITY_SECONDS, _AFFINITY_TEXT)
 _AFFINITY = (
     f.must("sessionAffinity", f.choice("ClientIP", "None")),
     f.when(
         f.equals("sessionAffinity", "ClientIP"),
-        f.given("sessionAffinityConfig", f.part("clientIP", f.always("timeoutSeconds", 0, _seconds))),
+        f.given("sessionAffinityConfig", f.part("clientIP", f.always("timeoutSeconds", 0, _SECONDS))),
     ),
     f.when(
         f.equals("sessionAffinity", "None"),

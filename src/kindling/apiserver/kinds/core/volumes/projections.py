@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import amount, messages
@@ -12,7 +12,6 @@ from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
 from kubecore.objects.quantity import Quantity
 
-MODE = "must be a number between 0 and 0777 (octal), both inclusive"
 DOWNWARD_FIELDS = (
     "metadata.annotations",
     "metadata.labels",
@@ -38,27 +37,15 @@ _DIVISOR_RULES = {
 """Units in which a resource may be shown, how errors list them, and how they call the resource."""
 
 
-def file_mode(path: FieldPath, mode: Any) -> list[FieldError]:
-    """Permission bits."""
-    return [] if 0 <= mode <= 0o777 else [invalid(path, mode, MODE)]
-
-
-def no_backsteps(path: FieldPath, value: str) -> list[FieldError]:
-    """A path without ``..`` elements."""
-    return [invalid(path, value, "must not contain '..'")] if ".." in value.split("/") else []
-
-
-def local_path(path: FieldPath, value: str) -> list[FieldError]:
-    """A relative path within a volume."""
-    absolute = [invalid(path, value, "must be a relative path")] if value.startswith("/") else []
-    return absolute + no_backsteps(path, value)
-
-
-def local_non_reserved_path(path: FieldPath, value: str) -> Iterator[FieldError]:
-    """A relative path that does not start with ``..`` either."""
-    yield from local_path(path, value)
-    if value.startswith("..") and not value.startswith("../"):
-        yield invalid(path, value, "must not start with '..'")
+FILE_MODE = f.between(0, 0o777, "must be a number between 0 and 0777 (octal), both inclusive")
+"""Permission bits."""
+NO_BACKSTEPS = f.refused(lambda path: ".." in path.split("/"), "must not contain '..'")
+"""A path without ``..`` elements."""
+LOCAL_PATH = f.within(f.refused(lambda path: path.startswith("/"), "must be a relative path"), NO_BACKSTEPS)
+"""A relative path within a volume."""
+_RESERVED = f.refused(lambda path: re.match(r"\.\.(?!/)", path), "must not start with '..'")
+FILE_PATH = f.within(LOCAL_PATH, _RESERVED)
+"""A relative path that does not start with ``..`` either."""
 
 
 def field_reference(path: FieldPath, reference: JsonObject, allowed: Sequence[str]) -> Iterator[FieldError]:
@@ -106,7 +93,7 @@ def resource_reference(path: FieldPath, reference: JsonObject, *, volume: bool) 
 
 
 def _downward_file(path: FieldPath, item: JsonObject) -> Iterator[FieldError]:
-    yield from f.check_fields(item, path, f.must("path", local_non_reserved_path))
+    yield from f.check_fields(item, path, f.must("path", FILE_PATH))
     field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
     if field is not None:
         yield from field_reference(path.child("fieldRef"), field, DOWNWARD_FIELDS)
@@ -117,7 +104,7 @@ def _downward_file(path: FieldPath, item: JsonObject) -> Iterator[FieldError]:
         yield from resource_reference(path.child("resourceFieldRef"), resource, volume=True)
     else:
         yield required(path, "one of fieldRef and resourceFieldRef is required")
-    yield from f.check_fields(item, path, f.given("mode", file_mode))
+    yield from f.check_fields(item, path, f.given("mode", FILE_MODE))
 
 
 def downward_files(path: FieldPath, source: JsonObject) -> list[FieldError]:
@@ -125,24 +112,22 @@ def downward_files(path: FieldPath, source: JsonObject) -> list[FieldError]:
     return [error for item in get_list(source, "items") for error in _downward_file(path, item)]
 
 
-def _token(path: FieldPath, part: JsonObject) -> Iterator[FieldError]:
-    seconds, at = part.get("expirationSeconds", 3600), path.child("expirationSeconds")
-    if seconds < 600:
-        yield invalid(at, seconds, "may not specify a duration less than 10 minutes")
-    if seconds > 2**32:
-        yield invalid(at, seconds, "may not specify a duration larger than 2^32 seconds")
-
-
 KEYS = f.given(
     "items",
-    f.items(f.must("key"), f.must("path", local_non_reserved_path), f.given("mode", file_mode)),
+    f.items(f.must("key"), f.must("path", FILE_PATH), f.given("mode", FILE_MODE)),
 )
-DEFAULT_MODE = f.given("defaultMode", file_mode)
+DEFAULT_MODE = f.given("defaultMode", FILE_MODE)
 _PROJECTIONS: Mapping[str, f.Check] = {
     "secret": f.within(f.must("name"), KEYS),
     "configMap": f.within(f.must("name"), KEYS),
     "downwardAPI": downward_files,
-    "serviceAccountToken": _token,
+    "serviceAccountToken": f.within(
+        f.given(
+            "expirationSeconds",
+            f.at_least(600, "may not specify a duration less than 10 minutes"),
+            f.at_most(2**32, "may not specify a duration larger than 2^32 seconds"),
+        )
+    ),
 }
 
 
@@ -157,7 +142,7 @@ def projected(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
             part = projection[kind]
             yield from _PROJECTIONS[kind](here.child(kind), part)
             if kind == "serviceAccountToken":
-                yield from f.check_fields(part, path, f.must("path", local_non_reserved_path))
+                yield from f.check_fields(part, path, f.must("path", FILE_PATH))
             for item in get_list(part, "items"):
                 target = item.get("path", "")
                 if target and target in taken:

@@ -24,7 +24,7 @@ from kubecore.objects.quantity import Quantity
 from kubecore.objects.selectors import validate_labels
 
 from .claim_validation import validate_claim_spec
-from .projections import DEFAULT_MODE, KEYS, downward_files, local_path, no_backsteps, projected
+from .projections import DEFAULT_MODE, KEYS, LOCAL_PATH, NO_BACKSTEPS, downward_files, projected
 
 _ISCSI_NAMES = (
     re.compile(r"iqn\.\d{4}-\d{2}\.[A-Za-z0-9-.]+(:[^,;*&$|\s]+)"),
@@ -66,23 +66,13 @@ def host_path(path: FieldPath, source: JsonObject) -> list[FieldError]:
     if not source.get("path"):
         return [required(path.child("path"))]
     return f.check_fields(
-        source, path, f.may("path", no_backsteps), f.given("type", f.choice(*kinds, "Socket"))
+        source, path, f.may("path", NO_BACKSTEPS), f.given("type", f.choice(*kinds, "Socket"))
     )
 
 
 _LUN = f.between(0, 255)
-
-
-def _partition(path: FieldPath, value: int) -> list[FieldError]:
-    return [] if 0 <= value <= 255 else [invalid(path, value, "must be between 1 and 255, inclusive")]
-
-
-def _nfs(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
-    yield from f.check_fields(source, path, *f.needed("server", "path"))
-    target = source.get("path", "")
-    absolute = target.startswith("/")
-    if not absolute:
-        yield invalid(path.child("path"), target, "must be an absolute path")
+_PARTITION = f.given("partition", f.between(0, 255, "must be between 1 and 255, inclusive"))
+_ABSOLUTE = f.refused(lambda path: not path.startswith("/"), "must be an absolute path")
 
 
 def _iscsi_name(path: FieldPath, value: str, foreign: str) -> list[FieldError]:
@@ -198,11 +188,11 @@ def _glusterfs_namespace(path: FieldPath, value: str) -> Iterable[FieldError]:
 SOURCES: Mapping[str, f.Check] = {
     "emptyDir": _empty_dir,
     "hostPath": host_path,
-    "gitRepo": f.within(f.must("repository"), f.may("directory", local_path)),
-    "gcePersistentDisk": f.within(f.must("pdName"), f.given("partition", _partition)),
-    "awsElasticBlockStore": f.within(f.must("volumeID"), f.given("partition", _partition)),
+    "gitRepo": f.within(f.must("repository"), f.may("directory", LOCAL_PATH)),
+    "gcePersistentDisk": f.within(f.must("pdName"), _PARTITION),
+    "awsElasticBlockStore": f.within(f.must("volumeID"), _PARTITION),
     "secret": f.within(f.must("secretName"), DEFAULT_MODE, KEYS),
-    "nfs": _nfs,
+    "nfs": f.within(*f.needed("server", "path"), f.always("path", "", _ABSOLUTE)),
     "iscsi": iscsi,
     "glusterfs": f.within(*f.needed("endpoints", "path")),
     "flocker": _flocker,
@@ -246,7 +236,7 @@ PERSISTENT_SOURCES: Mapping[str, f.Check] = {
     **{name: SOURCES[name] for name in ("vsphereVolume", "photonPersistentDisk", "portworxVolume")},
     "azureDisk": _azure_disk,
     "scaleIO": SOURCES["scaleIO"],
-    "local": f.within(f.must("path", no_backsteps)),
+    "local": f.within(f.must("path", NO_BACKSTEPS)),
     "storageos": f.within(*_STORAGEOS, _SECRET),
     "csi": f.within(
         f.must("driver", csi_driver_name),
