@@ -23,6 +23,8 @@ OLD_MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
 Encoder = Callable[[int, Any], bytes]
 """The field of a number with a value: key and content."""
+Table = Mapping[str, tuple[int, Encoder]]
+"""The fields of a message by the names of the members."""
 
 
 def encode(document: JsonObject) -> bytes:
@@ -63,17 +65,22 @@ def _named(name: str, encoder: Encoder, value: object) -> bytes:
     return _string(1, name) + encoder(2, value)
 
 
-def _map(encoder: Encoder) -> Encoder:
-    """A message that holds nothing but entries, which stand in its field 1."""
+def _map(encoder: Encoder, field: int = 1) -> Encoder:
+    """A message that holds nothing but entries, which all stand in one field."""
 
     def encoded(number: int, value: Mapping[str, object]) -> bytes:
-        entries = (_bytes(1, _named(name, encoder, member)) for name, member in value.items())
+        entries = (_bytes(field, _named(name, encoder, member)) for name, member in value.items())
         return _bytes(number, b"".join(entries))
 
     return encoded
 
 
-def _message(table: Mapping[str, tuple[int, Encoder]], value: JsonObject) -> bytes:
+def _table(*forms: tuple[Encoder, Mapping[str, int]]) -> Table:
+    """Fields by their forms, with their numbers."""
+    return {name: (number, encoder) for encoder, numbers in forms for name, number in numbers.items()}
+
+
+def _message(table: Table, value: JsonObject) -> bytes:
     """Encode the fields in a table; members called ``x-…`` use the field of ``x-``."""
     parts = []
     for name, member in value.items():
@@ -85,8 +92,13 @@ def _message(table: Mapping[str, tuple[int, Encoder]], value: JsonObject) -> byt
     return b"".join(parts)
 
 
-def _of(table: Mapping[str, tuple[int, Encoder]]) -> Encoder:
+def _of(table: Table) -> Encoder:
     return lambda number, value: _bytes(number, _message(table, value))
+
+
+def _wrapped(field: int, encoder: Encoder) -> Encoder:
+    """A message that holds nothing but one field."""
+    return lambda number, value: _bytes(number, encoder(field, value))
 
 
 def _each(encoder: Encoder) -> Encoder:
@@ -128,138 +140,62 @@ def _response_value(number: int, value: JsonObject) -> bytes:
     return _bytes(number, _of(_RESPONSE)(1, value))
 
 
-def _responses(number: int, value: JsonObject) -> bytes:
-    return _bytes(number, b"".join(_bytes(1, _named(*_entry(code, it))) for code, it in value.items()))
-
-
-def _entry(code: str, response: JsonObject) -> tuple[str, Encoder, JsonObject]:
-    return code, _response_value, response
-
-
-def _paths(number: int, value: JsonObject) -> bytes:
-    entries = (_bytes(2, _named(path, _of(_PATH_ITEM), item)) for path, item in value.items())
-    return _bytes(number, b"".join(entries))
-
-
-def _api_key(number: int, value: JsonObject) -> bytes:
-    """SecurityDefinitionsItem: keys are the only kind that we publish."""
-    return _bytes(number, _of(_API_KEY)(2, value))
-
-
-def _string_array(number: int, values: list[str]) -> bytes:
-    return _bytes(number, _strings(1, values))
-
-
-_REFERENCE: dict[str, tuple[int, Encoder]] = {"$ref": (1, _string), "description": (2, _string)}
-_API_KEY: dict[str, tuple[int, Encoder]] = {
-    "type": (1, _string),
-    "name": (2, _string),
-    "in": (3, _string),
-    "description": (4, _string),
-    "x-": (5, _any),
-}
-_EXTERNAL_DOCS: dict[str, tuple[int, Encoder]] = {
-    "description": (1, _string),
-    "url": (2, _string),
-    "x-": (3, _any),
-}
-_SCHEMA: dict[str, tuple[int, Encoder]] = {
-    "$ref": (1, _string),
-    "format": (2, _string),
-    "title": (3, _string),
-    "description": (4, _string),
-    "default": (5, _any),
-    "multipleOf": (6, _double),
-    "maximum": (7, _double),
-    "exclusiveMaximum": (8, _integer),
-    "minimum": (9, _double),
-    "exclusiveMinimum": (10, _integer),
-    "maxLength": (11, _integer),
-    "minLength": (12, _integer),
-    "pattern": (13, _string),
-    "maxItems": (14, _integer),
-    "minItems": (15, _integer),
-    "uniqueItems": (16, _integer),
-    "maxProperties": (17, _integer),
-    "minProperties": (18, _integer),
-    "required": (19, _strings),
-    "enum": (20, _anys),
-    "additionalProperties": (21, _additional_properties),
-    "type": (22, _type),
-    "items": (23, _items),
-    "allOf": (24, _each(_schema)),
-    "properties": (25, _map(_schema)),
-    "discriminator": (26, _string),
-    "readOnly": (27, _integer),
-    "externalDocs": (29, _of(_EXTERNAL_DOCS)),
-    "example": (30, _any),
-    "x-": (31, _any),
-}
-_BODY_PARAMETER: dict[str, tuple[int, Encoder]] = {
-    "description": (1, _string),
-    "name": (2, _string),
-    "in": (3, _string),
-    "required": (4, _integer),
-    "schema": (5, _schema),
-    "x-": (6, _any),
-}
-_PATH_PARAMETER: dict[str, tuple[int, Encoder]] = {
-    "required": (1, _integer),
-    "in": (2, _string),
-    "description": (3, _string),
-    "name": (4, _string),
-    "type": (5, _string),
-    "uniqueItems": (19, _integer),
-}
-_QUERY_PARAMETER: dict[str, tuple[int, Encoder]] = {
-    "required": (1, _integer),
-    "in": (2, _string),
-    "description": (3, _string),
-    "name": (4, _string),
-    "type": (6, _string),
-    "uniqueItems": (20, _integer),
-}
+_REFERENCE = _table((_string, {"$ref": 1, "description": 2}))
+_API_KEY = _table((_string, {"type": 1, "name": 2, "in": 3, "description": 4}), (_any, {"x-": 5}))
+_EXTERNAL_DOCS = _table((_string, {"description": 1, "url": 2}), (_any, {"x-": 3}))
+_SCHEMA = _table(
+    (_string, {"$ref": 1, "format": 2, "title": 3, "description": 4, "pattern": 13, "discriminator": 26}),
+    (_any, {"default": 5, "example": 30, "x-": 31}),
+    (_double, {"multipleOf": 6, "maximum": 7, "minimum": 9}),
+    (_integer, {"exclusiveMaximum": 8, "exclusiveMinimum": 10, "maxLength": 11, "minLength": 12}),
+    (_integer, {"maxItems": 14, "minItems": 15, "uniqueItems": 16, "maxProperties": 17, "minProperties": 18}),
+    (_integer, {"readOnly": 27}),
+    (_strings, {"required": 19}),
+    (_anys, {"enum": 20}),
+    (_additional_properties, {"additionalProperties": 21}),
+    (_type, {"type": 22}),
+    (_items, {"items": 23}),
+    (_each(_schema), {"allOf": 24}),
+    (_map(_schema), {"properties": 25}),
+    (_of(_EXTERNAL_DOCS), {"externalDocs": 29}),
+)
+_BODY_PARAMETER = _table(
+    (_string, {"description": 1, "name": 2, "in": 3}),
+    (_integer, {"required": 4}),
+    (_schema, {"schema": 5}),
+    (_any, {"x-": 6}),
+)
+_PATH_PARAMETER = _table(
+    (_integer, {"required": 1, "uniqueItems": 19}),
+    (_string, {"in": 2, "description": 3, "name": 4, "type": 5}),
+)
+_QUERY_PARAMETER = _table(
+    (_integer, {"required": 1, "uniqueItems": 20}),
+    (_string, {"in": 2, "description": 3, "name": 4, "type": 6}),
+)
 _PLACES = {"query": (3, _QUERY_PARAMETER), "path": (4, _PATH_PARAMETER)}
-_RESPONSE: dict[str, tuple[int, Encoder]] = {
-    "description": (1, _string),
-    "schema": (2, lambda number, value: _bytes(number, _schema(1, value))),
-    "x-": (5, _any),
-}
-_OPERATION: dict[str, tuple[int, Encoder]] = {
-    "tags": (1, _strings),
-    "summary": (2, _string),
-    "description": (3, _string),
-    "operationId": (5, _string),
-    "produces": (6, _strings),
-    "consumes": (7, _strings),
-    "parameters": (8, _each(_parameter)),
-    "responses": (9, _responses),
-    "schemes": (10, _strings),
-    "deprecated": (11, _integer),
-    "x-": (13, _any),
-}
-_PATH_ITEM: dict[str, tuple[int, Encoder]] = {
-    "get": (2, _of(_OPERATION)),
-    "put": (3, _of(_OPERATION)),
-    "post": (4, _of(_OPERATION)),
-    "delete": (5, _of(_OPERATION)),
-    "options": (6, _of(_OPERATION)),
-    "head": (7, _of(_OPERATION)),
-    "patch": (8, _of(_OPERATION)),
-    "parameters": (9, _each(_parameter)),
-    "x-": (10, _any),
-}
-_INFO: dict[str, tuple[int, Encoder]] = {
-    "title": (1, _string),
-    "version": (2, _string),
-    "description": (3, _string),
-}
-_DOCUMENT: dict[str, tuple[int, Encoder]] = {
-    "swagger": (1, _string),
-    "info": (2, _of(_INFO)),
-    "paths": (8, _paths),
-    "definitions": (9, _map(_schema)),
-    "security": (12, _each(_map(_string_array))),
-    "securityDefinitions": (13, _map(_api_key)),
-    "x-": (16, _any),
-}
+_RESPONSE = _table((_string, {"description": 1}), (_wrapped(1, _schema), {"schema": 2}), (_any, {"x-": 5}))
+_OPERATION = _table(
+    (_strings, {"tags": 1, "produces": 6, "consumes": 7, "schemes": 10}),
+    (_string, {"summary": 2, "description": 3, "operationId": 5}),
+    (_each(_parameter), {"parameters": 8}),
+    (_map(_response_value), {"responses": 9}),
+    (_integer, {"deprecated": 11}),
+    (_any, {"x-": 13}),
+)
+_PATH_ITEM = _table(
+    (_of(_OPERATION), {"get": 2, "put": 3, "post": 4, "delete": 5, "options": 6, "head": 7, "patch": 8}),
+    (_each(_parameter), {"parameters": 9}),
+    (_any, {"x-": 10}),
+)
+_INFO = _table((_string, {"title": 1, "version": 2, "description": 3}))
+_DOCUMENT = _table(
+    (_string, {"swagger": 1}),
+    (_of(_INFO), {"info": 2}),
+    (_map(_of(_PATH_ITEM), field=2), {"paths": 8}),
+    (_map(_schema), {"definitions": 9}),
+    (_each(_map(_wrapped(1, _strings))), {"security": 12}),
+    # Keys are the only kind of security that we publish.
+    (_map(_wrapped(2, _of(_API_KEY))), {"securityDefinitions": 13}),
+    (_any, {"x-": 16}),
+)
