@@ -113,22 +113,16 @@ def _check_preconditions(definition: ResourceDefinition, ctx: RequestContext, ol
                 raise errors.conflict(definition.resource, ctx.name, f"Precondition failed: {problem}")
     kind = definition.resource.kind
     named = f"{kind}.{definition.resource.group}" if definition.resource.group else kind
-    uid = preconditions.get("uid")
-    if uid is not None and uid != metadata.get("uid"):
-        raise errors.conflict(
-            named,
-            ctx.name,
-            f"the UID in the precondition ({uid}) does not match the UID in record ({metadata.get('uid')}). "
-            "The object might have been deleted and then recreated",
-        )
-    version = preconditions.get("resourceVersion")
-    if version is not None and version != metadata.get("resourceVersion"):
-        raise errors.conflict(
-            named,
-            ctx.name,
-            f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in "
-            f"record ({metadata.get('resourceVersion')}). The object might have been modified",
-        )
+    for name, key, change in (
+        ("UID", "uid", "deleted and then recreated"),
+        ("ResourceVersion", "resourceVersion", "modified"),
+    ):
+        wanted, found = preconditions.get(key), metadata.get(key)
+        if wanted is not None and wanted != found:
+            problem = (
+                f"the {name} in the precondition ({wanted}) does not match the {name} in record ({found})"
+            )
+            raise errors.conflict(named, ctx.name, f"{problem}. The object might have been {change}")
 
 
 def _begin_grace(ctx: RequestContext, definition: ResourceDefinition, obj: JsonObject) -> tuple[bool, bool]:

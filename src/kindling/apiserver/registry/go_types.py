@@ -11,7 +11,7 @@ import binascii
 import calendar
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kubecore.json import JsonObject
@@ -31,6 +31,7 @@ _QUANTITY_FORM = "quantities must match the regular expression '^([+-]?[0-9.]+)(
 _INT_BITS = {"int32": 32, "int64": 64}
 
 _Check = Callable[[Any, "_Place"], None]
+"""Raises for a value of a wrong type; never called with None, which fits any."""
 
 
 class _Mismatch(Exception):
@@ -139,9 +140,9 @@ def _compile(schema: Schema) -> _Check:
     if schema.type in ("object", "") and schema.properties:
         return _struct(schema)
     if schema.type == "object" and schema.additional_properties is not None:
-        return _map(schema, schema.additional_properties)
+        return _collection(schema, schema.additional_properties, dict, "map")
     if schema.type == "array" and schema.items is not None:
-        return _array(schema, schema.items)
+        return _collection(schema, schema.items, list, "slice")
     return _scalar(schema)
 
 
@@ -153,8 +154,6 @@ def _struct(schema: Schema) -> _Check:
     embedded = schema.raw.get("x-go-embedded") or {}
 
     def check(value: Any, place: _Place) -> None:
-        if value is None:
-            return
         if type(value) is not dict:
             raise _Mismatch(json_type(value), place, go_type, value, "struct")
         for key, child in value.items():
@@ -162,7 +161,7 @@ def _struct(schema: Schema) -> _Check:
             if found is None:
                 node = properties.get(key)
                 found = checks[key] = node.derive(_compile) if node is not None else _accept
-            if found is not _accept:
+            if found is not _accept and child is not None:
                 found(child, place.field(name, key, embedded.get(key, "")))
 
     return check
@@ -183,42 +182,29 @@ def _schema_or_other(schema: Schema) -> _Check:
         here = _Place("", "", place.keys)
         if type(value) is dict:
             inner(_compile)(value, here)
-        elif or_bool and type(value) is not bool and value is not None:
+        elif or_bool and type(value) is not bool:
             raise _Other("boolean or JSON schema expected")
         elif type(value) is list:
+            one = strings if of_strings else inner(_compile)
             for index, child in enumerate(value):
-                one = strings if of_strings else inner(_compile)
-                one(child, here.element(index))
+                if child is not None:
+                    one(child, here.element(index))
 
     return check
 
 
-def _map(schema: Schema, values: Schema) -> _Check:
-    go_type = _go_type(schema)
-    inner = values.derive(_compile)
-
-    def check(value: Any, place: _Place) -> None:
-        if value is None:
-            return
-        if type(value) is not dict:
-            raise _Mismatch(json_type(value), place, go_type, value, "map")
-        for key, child in value.items():
-            inner(child, place.element(key))
-
-    return check
-
-
-def _array(schema: Schema, items: Schema) -> _Check:
+def _collection(schema: Schema, items: Schema, wanted: type, kind: str) -> _Check:
+    """A map (`wanted` is dict) or a list."""
     go_type = _go_type(schema)
     inner = items.derive(_compile)
+    pairs: Callable[[Any], Iterable[tuple[Any, Any]]] = dict.items if wanted is dict else enumerate
 
     def check(value: Any, place: _Place) -> None:
-        if value is None:
-            return
-        if type(value) is not list:
-            raise _Mismatch(json_type(value), place, go_type, value, "slice")
-        for index, child in enumerate(value):
-            inner(child, place.element(index))
+        if type(value) is not wanted:
+            raise _Mismatch(json_type(value), place, go_type, value, kind)
+        for key, child in pairs(value):
+            if child is not None:
+                inner(child, place.element(key))
 
     return check
 
@@ -234,7 +220,7 @@ def _scalar(schema: Schema) -> _Check:
     if kind == "number":
 
         def check(value: Any, place: _Place) -> None:
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            if isinstance(value, bool) or not isinstance(value, int | float):
                 raise _Mismatch(json_type(value), place, go_type, value)
 
         return check
@@ -243,7 +229,7 @@ def _scalar(schema: Schema) -> _Check:
 
 def _typed(wanted: type, go_type: str) -> _Check:
     def check(value: Any, place: _Place) -> None:
-        if type(value) is not wanted and value is not None:
+        if type(value) is not wanted:
             raise _Mismatch(json_type(value), place, go_type, value, "string" if wanted is str else "bool")
 
     return check
@@ -253,16 +239,13 @@ def _integer(go_type: str) -> _Check:
     limit = 1 << (_INT_BITS.get(go_type, 64) - 1)
 
     def check(value: Any, place: _Place) -> None:
-        if value is None or (type(value) is int and -limit <= value < limit):
-            return
-        raise _Mismatch(json_type(value), place, go_type, value)
+        if type(value) is not int or not -limit <= value < limit:
+            raise _Mismatch(json_type(value), place, go_type, value)
 
     return check
 
 
 def _bytes(value: Any, place: _Place) -> None:
-    if value is None:
-        return
     if type(value) is not str:
         raise _Mismatch(json_type(value), place, "[]uint8", value, "slice")
     try:
@@ -277,15 +260,13 @@ def _bytes(value: Any, place: _Place) -> None:
 
 
 def _check_int_or_string(value: Any, place: _Place) -> None:
-    if value is None or type(value) is str:
+    if type(value) is str:
         return
     if type(value) is not int or not -(1 << 31) <= value < 1 << 31:
         raise _Mismatch(json_type(value), place, "int32", value)
 
 
 def _check_quantity(value: Any, place: _Place) -> None:
-    if value is None:
-        return
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise _Other(_QUANTITY_FORM)
     try:
@@ -299,8 +280,6 @@ def _check_micro_time(value: Any, place: _Place) -> None:
 
 
 def _check_time(value: Any, place: _Place, layout: str = _LAYOUT) -> None:
-    if value is None:
-        return
     if type(value) is not str:
         raise _Mismatch(json_type(value), place, "string", value)
     problem = time_problem(value, layout)
