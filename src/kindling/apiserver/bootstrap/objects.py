@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
 
@@ -14,9 +16,26 @@ SERVICE_CIDRS = ResourceType("networking.k8s.io", "v1", "servicecidrs", "Service
 IP_ADDRESSES = ResourceType("networking.k8s.io", "v1", "ipaddresses", "IPAddress", False)
 
 
+def _object(
+    api_version: str,
+    kind: str,
+    name: str,
+    namespace: str = "",
+    *,
+    labels: JsonObject | None = None,
+    **rest: Any,
+) -> JsonObject:
+    metadata: JsonObject = {"name": name}
+    if namespace:
+        metadata["namespace"] = namespace
+    if labels:
+        metadata["labels"] = labels
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **rest}
+
+
 def namespaces() -> list[JsonObject]:
     """The namespaces of the system."""
-    return [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in NAMESPACES]
+    return [_object("v1", "Namespace", name) for name in NAMESPACES]
 
 
 def priority_classes() -> list[JsonObject]:
@@ -35,101 +54,71 @@ def priority_classes() -> list[JsonObject]:
         ),
     )
     return [
-        {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": name},
-            "value": value,
-            "globalDefault": False,
-            "description": text,
-            "preemptionPolicy": "PreemptLowerPriority",
-        }
+        _object(
+            "scheduling.k8s.io/v1",
+            "PriorityClass",
+            name,
+            value=value,
+            globalDefault=False,
+            description=text,
+            preemptionPolicy="PreemptLowerPriority",
+        )
         for name, value, text in described
     ]
 
 
 def kubernetes_service(address: str) -> JsonObject:
     """The service that leads to the API."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": "kubernetes",
-            "namespace": "default",
-            "labels": {"component": "apiserver", "provider": "kubernetes"},
-        },
-        "spec": {
-            "type": "ClusterIP",
-            "clusterIP": address,
-            "clusterIPs": [address],
-            "ipFamilies": ["IPv4"],
-            "ipFamilyPolicy": "SingleStack",
-            "sessionAffinity": "None",
-            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
-        },
+    spec = {
+        "type": "ClusterIP",
+        "clusterIP": address,
+        "clusterIPs": [address],
+        "ipFamilies": ["IPv4"],
+        "ipFamilyPolicy": "SingleStack",
+        "sessionAffinity": "None",
+        "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
     }
+    labels = {"component": "apiserver", "provider": "kubernetes"}
+    return _object("v1", "Service", "kubernetes", "default", labels=labels, spec=spec)
 
 
 def kubernetes_endpoints(address: str, port: int) -> JsonObject:
     """The endpoints of that service."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Endpoints",
-        "metadata": {
-            "name": "kubernetes",
-            "namespace": "default",
-            "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
-        },
-        "subsets": [
-            {
-                "addresses": [{"ip": address}],
-                "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
-            }
-        ],
-    }
+    ports = [{"name": "https", "port": port, "protocol": "TCP"}]
+    subsets = [{"addresses": [{"ip": address}], "ports": ports}]
+    labels = {"endpointslice.kubernetes.io/skip-mirror": "true"}
+    return _object("v1", "Endpoints", "kubernetes", "default", labels=labels, subsets=subsets)
 
 
 def kubernetes_endpoint_slice(address: str, port: int) -> JsonObject:
     """The same as an EndpointSlice."""
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "name": "kubernetes",
-            "namespace": "default",
-            "labels": {"kubernetes.io/service-name": "kubernetes"},
-        },
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
-        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
-    }
+    return _object(
+        "discovery.k8s.io/v1",
+        "EndpointSlice",
+        "kubernetes",
+        "default",
+        labels={"kubernetes.io/service-name": "kubernetes"},
+        addressType="IPv4",
+        endpoints=[{"addresses": [address], "conditions": {"ready": True}}],
+        ports=[{"name": "https", "port": port, "protocol": "TCP"}],
+    )
 
 
 def service_cidr(cidr: str) -> JsonObject:
     """The range of service addresses."""
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "ServiceCIDR",
-        "metadata": {"name": "kubernetes", "finalizers": ["networking.k8s.io/service-cidr-finalizer"]},
-        "spec": {"cidrs": [cidr]},
-    }
+    made = _object("networking.k8s.io/v1", "ServiceCIDR", "kubernetes", spec={"cidrs": [cidr]})
+    made["metadata"]["finalizers"] = ["networking.k8s.io/service-cidr-finalizer"]
+    return made
 
 
 def ip_address_object(address: str, namespace: str, service: str) -> JsonObject:
     """The object of a service's address."""
-    family = "IPv6" if ":" in address else "IPv4"
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "IPAddress",
-        "metadata": {
-            "name": address,
-            "labels": {
-                "ipaddress.kubernetes.io/ip-family": family,
-                "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
-            },
-        },
-        "spec": {"parentRef": {"resource": "services", "namespace": namespace, "name": service}},
+    labels = {
+        "ipaddress.kubernetes.io/ip-family": "IPv6" if ":" in address else "IPv4",
+        "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
     }
+    parent = {"resource": "services", "namespace": namespace, "name": service}
+    return _object("networking.k8s.io/v1", "IPAddress", address, labels=labels, spec={"parentRef": parent})
 
 
 def authentication_config_map(client_ca: str, proxy_ca: str, proxy_names: list[str]) -> JsonObject:
@@ -144,12 +133,7 @@ def authentication_config_map(client_ca: str, proxy_ca: str, proxy_names: list[s
         data["requestheader-group-headers"] = _json_list(["X-Remote-Group"])
         data["requestheader-uid-headers"] = _json_list(["X-Remote-Uid"])
         data["requestheader-username-headers"] = _json_list(["X-Remote-User"])
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
-        "data": data,
-    }
+    return _object("v1", "ConfigMap", "extension-apiserver-authentication", "kube-system", data=data)
 
 
 def _json_list(values: list[str]) -> str:

@@ -120,6 +120,8 @@ _ISSUER_PATHS = (
 )
 
 _SERVICE_PROXY = "system:kindling:service-proxy"
+_LOCKING_CONTROLLERS = "system::leader-locking-kube-controller-manager"
+_LOCKING_SCHEDULER = "system::leader-locking-kube-scheduler"
 _CSR = "system:certificates.k8s.io:certificatesigningrequests:"
 _PLAIN_ROLES = {
     "system:basic-user": _BASIC,
@@ -237,31 +239,25 @@ def cluster_roles() -> list[JsonObject]:
 
 
 def roles() -> list[JsonObject]:
-    """The default Roles in kube-system and kube-public."""
-    reader = ("kube-system", "extension-apiserver-authentication-reader")
-    texts = {
-        reader: f"{_READ} - configmaps extension-apiserver-authentication",
-        (
-            "kube-system",
-            "system:controller:token-cleaner",
-        ): "delete,get,list,watch - secrets\ncreate,patch,update -,events.k8s.io events",
-        (
-            "kube-system",
-            "system::leader-locking-kube-controller-manager",
-        ): "watch - configmaps\nget,update - configmaps kube-controller-manager",
-        (
-            "kube-system",
-            "system::leader-locking-kube-scheduler",
-        ): "watch - configmaps\nget,update - configmaps kube-scheduler",
+    """The default Roles in kube-system."""
+    trust = "extension-apiserver-authentication"
+    described = {
+        f"{trust}-reader": f"{_READ} - configmaps {trust}",
+        "system:controller:token-cleaner": """
+delete,get,list,watch - secrets
+create,patch,update -,events.k8s.io events
+""",
+        _LOCKING_CONTROLLERS: "watch - configmaps\nget,update - configmaps kube-controller-manager",
+        _LOCKING_SCHEDULER: "watch - configmaps\nget,update - configmaps kube-scheduler",
     }
     return [
         {
             "apiVersion": f"{_GROUP}/v1",
             "kind": "Role",
-            "metadata": _metadata(name, namespace),
+            "metadata": _metadata(name, "kube-system"),
             "rules": _rules(text),
         }
-        for (namespace, name), text in texts.items()
+        for name, text in described.items()
     ]
 
 
@@ -322,27 +318,12 @@ def cluster_role_bindings() -> list[JsonObject]:
 def role_bindings() -> list[JsonObject]:
     """The default RoleBindings."""
     controllers, scheduler = ("User", CONTROLLER_MANAGER), ("User", "system:kube-scheduler")
+    reader = "extension-apiserver-authentication-reader"
     return [
-        _binding(
-            "system::extension-apiserver-authentication-reader",
-            "extension-apiserver-authentication-reader",
-            controllers,
-            scheduler,
-            namespace="kube-system",
-            kind="Role",
-        ),
-        _binding(
-            "system::leader-locking-kube-controller-manager",
-            "system::leader-locking-kube-controller-manager",
-            controllers,
-            namespace="kube-system",
-            kind="Role",
-        ),
-        _binding(
-            "system::leader-locking-kube-scheduler",
-            "system::leader-locking-kube-scheduler",
-            scheduler,
-            namespace="kube-system",
-            kind="Role",
-        ),
+        _binding(name, role, *subjects, namespace="kube-system", kind="Role")
+        for name, role, subjects in (
+            (f"system::{reader}", reader, (controllers, scheduler)),
+            (_LOCKING_CONTROLLERS, _LOCKING_CONTROLLERS, (controllers,)),
+            (_LOCKING_SCHEDULER, _LOCKING_SCHEDULER, (scheduler,)),
+        )
     ]
