@@ -8,42 +8,32 @@ from typing import Any
 import orjson
 
 from kindling.apiserver.kinds.machinery import printing
-from kindling.apiserver.registry.definition import TableColumn
-from kubecore.json import JsonObject, get_str
+from kubecore.json import JsonObject
 from kubecore.objects import fields
 
 from .json_path import JsonPath, JsonPathError
 
 _DESCRIPTION = "Custom resource definition column (in JSONPath format): "
-_NAME = TableColumn("Name", "string", "name", "Name must be unique within a namespace.")
 _AGE: JsonObject = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
-class ColumnTable:
-    """The table of a custom resource: its name, and a cell for each additional column."""
+def column_table(columns: Sequence[JsonObject]) -> printing.Table:
+    """The table of a custom resource: its name, and a cell for each additional column.
 
-    def __init__(self, columns: Sequence[JsonObject]) -> None:
-        chosen = [*columns] or [_AGE]
-        self.columns: Sequence[TableColumn] = (_NAME, *(_column(each) for each in chosen))
-        self._cells = [(str(each.get("type") or ""), _path(str(each.get("jsonPath")))) for each in chosen]
-
-    def cells(self, obj: JsonObject) -> list[Any]:
-        """The name and value of each column; None if the value does not have the column's type."""
-        return [get_str(obj, "metadata", "name"), *(_cell(kind, path, obj) for kind, path in self._cells)]
-
-    def conditions(self, obj: JsonObject) -> list[JsonObject]:
-        """None."""
-        return []
+    The cell is None if the value does not have the column's type.
+    """
+    return printing.Table(printing.NAME, *map(_column, columns or [_AGE]))
 
 
-def _column(raw: JsonObject) -> TableColumn:
-    description = str(raw.get("description") or "") or f"{_DESCRIPTION}{raw.get('jsonPath')}"
-    return TableColumn(
+def _column(raw: JsonObject) -> printing.Column:
+    kind, path = str(raw.get("type") or ""), _path(str(raw.get("jsonPath")))
+    return printing.Column(
         str(raw.get("name") or ""),
-        str(raw.get("type") or ""),
+        kind,
         str(raw.get("format") or ""),
-        description,
+        str(raw.get("description") or "") or f"{_DESCRIPTION}{raw.get('jsonPath')}",
         int(raw.get("priority") or 0),
+        read=lambda obj: _cell(kind, path, obj),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from kindling.apiserver.admission.webhook_client import WebhookClient
 from kindling.apiserver.registry.admission import AdmissionEnvironment
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.errors import StatusError, is_not_found
+from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
 from kubecore.resources import CUSTOM_RESOURCE_DEFINITIONS, ResourceType
@@ -101,11 +101,8 @@ class CustomResources:
         def accept(current: JsonObject) -> JsonObject | None:
             return current if names.establish(current, self._others(name)) else None
 
-        try:
+        with ignoring(404):
             await self._environment.objects.modify(CUSTOM_RESOURCE_DEFINITIONS, None, name, accept)
-        except StatusError as error:
-            if not is_not_found(error):
-                raise
 
     def _others(self, name: str) -> list[JsonObject]:
         return [crd for other, crd in self._known.items() if other != name]
@@ -149,11 +146,8 @@ class CustomResources:
             if meta.is_being_deleted(instance):
                 continue
             namespace = meta.namespace(instance) or None
-            try:
+            with ignoring(404):
                 await self._environment.objects.delete(resource, namespace, meta.name(instance))
-            except StatusError as error:
-                if not is_not_found(error):
-                    raise
         return len(self._environment.objects.list(resource))
 
     async def _tell(self, name: str, status: str, reason: str, message: str) -> None:
@@ -171,11 +165,8 @@ class CustomResources:
             )
             return current if meta.remove_finalizer(current, CLEANUP_FINALIZER) else None
 
-        try:
+        with ignoring(404):
             await self._environment.objects.modify(CUSTOM_RESOURCE_DEFINITIONS, None, name, change)
-        except StatusError as error:
-            if not is_not_found(error):
-                raise
 
 
 def _stored_resource(crd: JsonObject) -> ResourceType:

@@ -37,18 +37,10 @@ def establish(crd: JsonObject, others: Iterable[JsonObject]) -> bool:
         meta.set_condition(conditions, "NamesAccepted", "True", "NoConflicts", "no conflicts found")
     established = meta.find_condition(conditions, "Established")
     if established is None or established.get("status") != "True":
+        outcome = ("True", "InitialNamesAccepted", "the initial names have been accepted")
         if conflict:
-            meta.set_condition(
-                conditions, "Established", "False", "NotAccepted", "not all names are accepted"
-            )
-        else:
-            meta.set_condition(
-                conditions,
-                "Established",
-                "True",
-                "InitialNamesAccepted",
-                "the initial names have been accepted",
-            )
+            outcome = ("False", "NotAccepted", "not all names are accepted")
+        meta.set_condition(conditions, "Established", *outcome)
     status["conditions"] = conditions
     return bool(status != before)
 

@@ -33,7 +33,7 @@ from kubecore.schema import (
     validate_list_types,
 )
 
-from .columns import ColumnTable
+from .columns import column_table
 from .conversion import NoneConverter, WebhookConverter
 from .rules import RuleChecker
 from .strategy import names_of, resource_key
@@ -288,7 +288,7 @@ def _definition(
         categories=tuple(accepted.get("categories") or ()),
         verbs=_VERBS,
         subresources=_subresources(kind, version, strategy),
-        table=ColumnTable(get_list(version, "additionalPrinterColumns")),
+        table=column_table(get_list(version, "additionalPrinterColumns")),
         field_labels=tuple(strategy.selectable_fields({})),
         storage_version=f"{group}/{storage_version(crd)}",
         storage_prefix=resource_key(crd),

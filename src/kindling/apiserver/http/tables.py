@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.objects.fields import go_quote
 
-from ..registry.definition import ResourceDefinition, TableColumn, TableConverter
+from ..kinds.machinery.printing import NAME, Table, plain
+from ..registry.definition import ResourceDefinition, TableConverter
 from .media import PARTIAL, PARTIAL_LIST, TABLE, Media
 
-_NAME = TableColumn(
-    "Name", "string", "name", "Name must be unique within a namespace. Is required when creating resources."
+_NAME = "Name must be unique within a namespace. Is required when creating resources."
+_CREATED = "CreationTimestamp is a timestamp representing the server time of creation."
+DEFAULT_TABLE = Table(
+    replace(NAME, description=_NAME),
+    plain("Created At", "metadata.creationTimestamp", kind="date", absent=None, description=_CREATED),
 )
-_CREATED = TableColumn(
-    "Created At", "date", "", "CreationTimestamp is a timestamp representing the server time of creation."
-)
-
-
-class DefaultTable:
-    """Name and creation time: the table of kinds that define none."""
-
-    columns: Sequence[TableColumn] = (_NAME, _CREATED)
-
-    def cells(self, obj: JsonObject) -> list[Any]:
-        """Name and creationTimestamp."""
-        metadata = obj.get("metadata") or {}
-        return [metadata.get("name", ""), metadata.get("creationTimestamp")]
-
-    def conditions(self, obj: JsonObject) -> list[JsonObject]:
-        """None."""
-        return []
-
-
-DEFAULT_TABLE = DefaultTable()
+"""Name and creation time: the table of kinds that define none."""
 
 
 def partial(obj: JsonObject, version: str = "v1") -> JsonObject:

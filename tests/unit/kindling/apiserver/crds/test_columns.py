@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kindling.apiserver.crds.columns import ColumnTable
+from kindling.apiserver.crds.columns import column_table
 
 
 @pytest.mark.parametrize(
@@ -26,10 +26,10 @@ from kindling.apiserver.crds.columns import ColumnTable
     ],
 )
 def test_a_cell_shows_what_fits_its_column(kind: str, value: Any, cell: Any) -> None:
-    table = ColumnTable([{"name": "V", "type": kind, "jsonPath": ".spec.v"}])
+    table = column_table([{"name": "V", "type": kind, "jsonPath": ".spec.v"}])
     assert table.cells({"metadata": {"name": "n"}, "spec": {"v": value}}) == ["n", cell]
     assert table.cells({"metadata": {"name": "n"}}) == ["n", None]
 
 
 def test_without_columns_name_and_age_show() -> None:
-    assert [column.name for column in ColumnTable([]).columns] == ["Name", "Age"]
+    assert [column.name for column in column_table([]).columns] == ["Name", "Age"]
