@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 
 from kindling.apiserver.registry.admission import AdmissionAttributes
@@ -98,7 +99,7 @@ def _pod_errors(pod: JsonObject, limit: JsonObject) -> Iterator[str]:
 def _claim_errors(claim: JsonObject, limit: JsonObject) -> Iterator[str]:
     requests = get_object(claim, "spec", "resources", "requests")
     for name, bound in get_object(limit, "min").items():
-        yield from _minimum(name, str(bound), "PersistentVolumeClaim", requests, {})
+        yield from _beyond("minimum", name, str(bound), "PersistentVolumeClaim", requests, {})
     for name, bound in get_object(limit, "max").items():
         value = requests.get(name)
         if value is not None and Quantity.parse(str(value)) > Quantity.parse(str(bound)):
@@ -106,36 +107,27 @@ def _claim_errors(claim: JsonObject, limit: JsonObject) -> Iterator[str]:
 
 
 def _bounds(limit: JsonObject, kind: str, requests: JsonObject, limits: JsonObject) -> Iterator[str]:
-    for name, bound in sorted(get_object(limit, "min").items()):
-        yield from _minimum(name, str(bound), kind, requests, limits)
-    for name, bound in sorted(get_object(limit, "max").items()):
-        yield from _maximum(name, str(bound), kind, requests, limits)
+    for field, word in (("min", "minimum"), ("max", "maximum")):
+        for name, bound in sorted(get_object(limit, field).items()):
+            yield from _beyond(word, name, str(bound), kind, requests, limits)
     for name, bound in sorted(get_object(limit, "maxLimitRequestRatio").items()):
         yield from _ratio(name, str(bound), kind, requests, limits)
 
 
-def _minimum(name: str, bound: str, kind: str, requests: JsonObject, limits: JsonObject) -> Iterator[str]:
-    request, upper = requests.get(name), limits.get(name)
-    text = f"minimum {name} usage per {kind} is {bound}"
-    if request is None:
-        yield f"{text}.  No request is specified"
+def _beyond(
+    word: str, name: str, bound: str, kind: str, requests: JsonObject, limits: JsonObject
+) -> Iterator[str]:
+    """What is below a minimum, which requests must be given for, or above a maximum, which limits must be."""
+    amounts = {"request": requests.get(name), "limit": limits.get(name)}
+    needed, is_beyond = ("request", operator.lt) if word == "minimum" else ("limit", operator.gt)
+    text = f"{word} {name} usage per {kind} is {bound}"
+    if amounts[needed] is None:
+        yield f"{text}.  No {needed} is specified"
         return
-    if Quantity.parse(str(request)) < Quantity.parse(bound):
-        yield f"{text}, but request is {request}"
-    if upper is not None and Quantity.parse(str(upper)) < Quantity.parse(bound):
-        yield f"{text}, but limit is {upper}"
-
-
-def _maximum(name: str, bound: str, kind: str, requests: JsonObject, limits: JsonObject) -> Iterator[str]:
-    request, upper = requests.get(name), limits.get(name)
-    text = f"maximum {name} usage per {kind} is {bound}"
-    if upper is None:
-        yield f"{text}.  No limit is specified"
-        return
-    if Quantity.parse(str(upper)) > Quantity.parse(bound):
-        yield f"{text}, but limit is {upper}"
-    if request is not None and Quantity.parse(str(request)) > Quantity.parse(bound):
-        yield f"{text}, but request is {request}"
+    for noun in sorted(amounts, key=lambda noun: noun != needed):
+        amount = amounts[noun]
+        if amount is not None and is_beyond(Quantity.parse(str(amount)), Quantity.parse(bound)):
+            yield f"{text}, but {noun} is {amount}"
 
 
 def _ratio(name: str, bound: str, kind: str, requests: JsonObject, limits: JsonObject) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from kindling.apiserver.registry.admission import AdmissionEnvironment
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.errors import StatusError, is_conflict, is_not_found
+from kubecore.errors import ignoring
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import meta
 from kubecore.resources import VALIDATING_ADMISSION_POLICIES
@@ -51,11 +51,8 @@ class TypeChecking:
             }
             return policy
 
-        try:
+        with ignoring(404, 409):
             await self._environment.objects.modify(VALIDATING_ADMISSION_POLICIES, None, name, change)
-        except StatusError as error:
-            if not is_not_found(error) and not is_conflict(error):
-                raise
 
 
 def expression_warnings(

@@ -138,21 +138,11 @@ class Reviews:
         attributes = spec.get("resourceAttributes") or {}
         namespace = str(review["metadata"].get("namespace") or "")
         if spec.get("nonResourceAttributes") is not None:
-            problems.append(
-                fields.invalid(
-                    "spec.nonResourceAttributes",
-                    spec["nonResourceAttributes"],
-                    "disallowed on this kind of request",
-                )
-            )
+            plain, text = spec["nonResourceAttributes"], "disallowed on this kind of request"
+            problems.append(fields.invalid("spec.nonResourceAttributes", plain, text))
         if spec.get("resourceAttributes") is not None and attributes.get("namespace") != namespace:
-            problems.append(
-                fields.invalid(
-                    "spec.resourceAttributes.namespace",
-                    attributes.get("namespace") or "",
-                    "must match metadata.namespace",
-                )
-            )
+            path, given = "spec.resourceAttributes.namespace", attributes.get("namespace") or ""
+            problems.append(fields.invalid(path, given, "must match metadata.namespace"))
         self._check(review, problems)
         return self._decided(ctx, review, _subject(spec))
 
@@ -256,21 +246,12 @@ def _access_errors(spec: JsonObject) -> list[FieldError]:
     if resource is not None and plain is None:
         return _selector_errors(resource)
     if resource is not None and plain is not None:
-        return [
-            fields.invalid(
-                "spec.nonResourceAttributes",
-                {"Path": plain.get("path", ""), "Verb": plain.get("verb", "")},
-                "cannot be specified in combination with resourceAttributes",
-            )
-        ]
+        shown = {"Path": plain.get("path", ""), "Verb": plain.get("verb", "")}
+        text = "cannot be specified in combination with resourceAttributes"
+        return [fields.invalid("spec.nonResourceAttributes", shown, text)]
     if resource is None and plain is None:
-        return [
-            fields.invalid(
-                "spec.resourceAttributes",
-                None,
-                "exactly one of nonResourceAttributes or resourceAttributes must be specified",
-            )
-        ]
+        text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        return [fields.invalid("spec.resourceAttributes", None, text)]
     return []
 
 

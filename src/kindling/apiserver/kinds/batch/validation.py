@@ -11,6 +11,7 @@ from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.checks import one_of
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects import meta
 from kubecore.objects.fields import OMITTED, FieldError, FieldPath, invalid, not_supported, required
 from kubecore.objects.selectors import (
     SelectorError,
@@ -219,14 +220,9 @@ def validate_job_status_update(new: JsonObject, old: JsonObject) -> Iterator[Fie
     """Counts must not be negative, and finished jobs must stay finished."""
     yield from _COUNTS(new, old)
     for kind in ("Complete", "Failed"):
-        if _is_true(old, kind) and not _is_true(new, kind):
+        if meta.is_condition_true(old, kind) and not meta.is_condition_true(new, kind):
             text = f"cannot disable the terminal {kind}=True condition"
             yield invalid(FieldPath("status", "conditions"), None, text)
-
-
-def _is_true(job: JsonObject, kind: str) -> bool:
-    conditions = get_list(job, "status", "conditions")
-    return any(item.get("type") == kind and item.get("status") == "True" for item in conditions)
 
 
 def job_warnings(job: JsonObject, old: JsonObject | None) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from kindling.apiserver.kinds.machinery import printing as p
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects import meta
 
 _COMPLETED = {
     "Succeeded": "The pod has completed successfully.",
@@ -36,10 +37,8 @@ class _Summary:
         self.restarts = 0
         self.last_restart = ""
         self.reason = get_str(self.status, "reason") or get_str(self.status, "phase")
-        if any(
-            condition.get("type") == "PodScheduled" and condition.get("reason") == "SchedulingGated"
-            for condition in get_list(self.status, "conditions")
-        ):
+        scheduled = meta.get_condition(pod, "PodScheduled") or {}
+        if scheduled.get("reason") == "SchedulingGated":
             self.reason = "SchedulingGated"
         self.sidecars = {
             container["name"]: container
@@ -47,7 +46,7 @@ class _Summary:
             if _is_sidecar(container)
         }
         self.total = len(get_list(self.spec, "containers")) + len(self.sidecars)
-        if not self._initializing() or self._initialized():
+        if not self._initializing() or meta.is_condition_true(pod, "Initialized"):
             self._containers()
         self._deletion()
 
@@ -55,12 +54,6 @@ class _Summary:
         self.restarts += status.get("restartCount", 0)
         finished = get_str(status, "lastState", "terminated", "finishedAt")
         self.last_restart = max(self.last_restart, finished)
-
-    def _initialized(self) -> bool:
-        return any(
-            condition.get("type") == "Initialized" and condition.get("status") == "True"
-            for condition in get_list(self.status, "conditions")
-        )
 
     def _initializing(self) -> bool:
         total = len(get_list(self.spec, "initContainers"))
@@ -112,11 +105,7 @@ class _Summary:
                 running = True
                 self.ready += 1
         if self.reason == "Completed" and running:
-            ready = any(
-                condition.get("type") == "Ready" and condition.get("status") == "True"
-                for condition in get_list(self.status, "conditions")
-            )
-            self.reason = "Running" if ready else "NotReady"
+            self.reason = "Running" if meta.is_condition_true(self.pod, "Ready") else "NotReady"
 
     def _deletion(self) -> None:
         if not get_str(self.pod, "metadata", "deletionTimestamp"):
@@ -135,11 +124,8 @@ class _Summary:
         gates = get_list(self.spec, "readinessGates")
         if not gates:
             return p.NONE
-        states = {
-            condition.get("type"): condition.get("status")
-            for condition in get_list(self.status, "conditions")
-        }
-        return f"{sum(states.get(gate.get('conditionType')) == 'True' for gate in gates)}/{len(gates)}"
+        met = sum(meta.is_condition_true(self.pod, gate.get("conditionType", "")) for gate in gates)
+        return f"{met}/{len(gates)}"
 
 
 def _cells(pod: JsonObject) -> list[Any]:
