@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kindling.apiserver.admission.webhook_client import WebhookClient
+from kindling.apiserver.kinds.machinery.base import labels_of
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import (
     Converter,
@@ -137,7 +138,7 @@ class CustomStrategy(Strategy):
 
     def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
         """The values of ``selectableFields``."""
-        return {field: _label(_at(obj, f".{field}")) for field in self._fields}
+        return labels_of(obj, *self._fields)
 
 
 class CustomStatusStrategy(StatusStrategy):
@@ -199,12 +200,6 @@ def _access_error(obj: Any, path: str, wanted: str) -> str:
         if _GO_TYPES[type(obj)] == wanted:
             return ""
     return f"{where} accessor error: {go_print(obj)} is of the type {_GO_TYPES[type(obj)]}, expected {wanted}"
-
-
-def _label(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None else str(value)
 
 
 def resource_definitions(

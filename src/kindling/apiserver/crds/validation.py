@@ -120,16 +120,19 @@ def _versions(crd: JsonObject) -> Iterator[FieldError]:
     path, versions = _SPEC.child("versions"), all_versions(crd)
     found = [str(version.get("name") or "") for version in versions]
     for index, (name, version) in enumerate(zip(found, versions, strict=True)):
-        messages = names.is_dns1035_label(name)
-        if messages:
-            yield invalid(path.index(index).child("name"), name, ",".join(messages))
+        yield from _label(path.index(index).child("name"), name)
         yield from _deprecation(version, path.index(index))
     if len(set(found)) != len(found):
         yield invalid(path, internal_form(crd), "must contain unique version names")
     if sum(1 for version in versions if version.get("storage")) != 1:
         yield invalid(path, internal_form(crd), "must have exactly one version marked as storage version")
-    if found and (messages := names.is_dns1035_label(found[0])):
-        yield invalid(_SPEC.child("version"), found[0], ",".join(messages))
+    if found:
+        yield from _label(_SPEC.child("version"), found[0])
+
+
+def _label(path: FieldPath, value: str) -> list[FieldError]:
+    messages = names.is_dns1035_label(value)
+    return [invalid(path, value, ",".join(messages))] if messages else []
 
 
 def _deprecation(version: JsonObject, path: FieldPath) -> Iterator[FieldError]:
@@ -164,8 +167,7 @@ def _names(spec_names: JsonObject) -> Iterator[FieldError]:
         yield invalid(path.child("listKind"), list_kind, "kind and listKind may not be the same")
     for field in ("shortNames", "categories"):
         for index, value in enumerate(spec_names.get(field) or ()):
-            if messages := names.is_dns1035_label(str(value)):
-                yield invalid(path.child(field).index(index), value, ",".join(messages))
+            yield from _label(path.child(field).index(index), str(value))
 
 
 def _schemas(crd: JsonObject) -> Iterator[FieldError]:
@@ -310,8 +312,8 @@ def _review_versions(reviews: list[Any], path: FieldPath) -> Iterator[FieldError
     for index, version in enumerate(reviews):
         if version in reviews[:index]:
             yield invalid(path.index(index), version, "duplicate version")
-        elif messages := names.is_dns1035_label(str(version)):
-            yield invalid(path.index(index), version, ",".join(messages))
+        else:
+            yield from _label(path.index(index), str(version))
     if not {"v1", "v1beta1"} & set(reviews):
         yield invalid(path, reviews, "must include at least one of v1, v1beta1")
 

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery import printing as p
-from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin, path_segment
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, invalid
-from kubecore.objects.names import is_path_segment_name
 from kubecore.resources import API_SERVICES
 
 
@@ -72,10 +71,7 @@ class ApiServiceStrategy(BuiltinStrategy):
     tracks_generation = False
     allow_unconditional_update = False
     rules = Rules(validate_api_service)
-
-    def validate_name(self, name: str, *, prefix: bool) -> list[str]:
-        """Any path segment: the name of the core group's ends with a dot."""
-        return is_path_segment_name(name)
+    validate_name = path_segment  # the name of the core group's version ends with a dot
 
     def complete(self, obj: JsonObject) -> None:
         """Default to port 443."""

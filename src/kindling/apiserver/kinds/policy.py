@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery import printing as p
-from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin, path_segment
 from kindling.apiserver.kinds.machinery.checks import at_most_100_percent, int_or_percent
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.fields import FieldError, FieldPath, invalid
-from kubecore.objects.names import is_path_segment_name
 from kubecore.resources import POD_DISRUPTION_BUDGETS
 
 _SHOWN = {"MinAvailable": None, "Selector": None, "MaxUnavailable": None, "UnhealthyPodEvictionPolicy": None}
@@ -43,11 +42,8 @@ class BudgetStrategy(BuiltinStrategy):
     """How many pods of an application must stay up during voluntary disruptions."""
 
     allow_unconditional_update = False
+    validate_name = path_segment
     rules = Rules(validate_budget, status=validate_budget_status)
-
-    def validate_name(self, name: str, *, prefix: bool) -> list[str]:
-        """Anything that fits into a path."""
-        return is_path_segment_name(name)
 
 
 def _amount(obj: JsonObject, field: str) -> str:

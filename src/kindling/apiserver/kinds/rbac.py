@@ -6,14 +6,13 @@ from collections.abc import Iterable
 
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery import printing as p
-from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin, path_segment
 from kindling.apiserver.kinds.machinery.checks import one_of
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_str
 from kubecore.objects.fields import FieldError, FieldPath, invalid, not_supported
-from kubecore.objects.names import is_path_segment_name
 from kubecore.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 
 GROUP = "rbac.authorization.k8s.io"
@@ -92,10 +91,7 @@ class _RbacStrategy(BuiltinStrategy):
     has_status = False
     tracks_generation = False
     allow_create_on_update = True
-
-    def validate_name(self, name: str, *, prefix: bool) -> list[str]:
-        """A path segment (colons are customary)."""
-        return is_path_segment_name(name)
+    validate_name = path_segment
 
 
 class RoleStrategy(_RbacStrategy):

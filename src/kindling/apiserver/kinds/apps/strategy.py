@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from kindling.apiserver.kinds.core.pods.defaults import default_claim_spec, default_pod_spec
 from kindling.apiserver.kinds.core.pods.warnings import name_warning, template_warnings
@@ -249,41 +250,20 @@ _REVISION = p.Table(
 
 def definitions() -> list[ResourceDefinition]:
     """All workload kinds, and controller revisions."""
+    workload = partial(builtin, categories=("all",))
     scale = scale_subresource(ScalePaths(selector="spec.selector", validate=validation.validate_scale))
+    scaled = partial(workload, subresources=(scale,))
     return [
-        builtin(
+        scaled(
             REPLICATION_CONTROLLERS,
             ReplicationControllerStrategy(),
             short=("rc",),
-            categories=("all",),
             table=_REPLICATED,
-            subresources=(scale,),
             fields=("status.replicas",),
         ),
         builtin(CONTROLLER_REVISIONS, RevisionStrategy(), table=_REVISION),
-        builtin(DAEMON_SETS, DaemonSetStrategy(), short=("ds",), categories=("all",), table=_DAEMON),
-        builtin(
-            DEPLOYMENTS,
-            DeploymentStrategy(),
-            short=("deploy",),
-            categories=("all",),
-            table=_DEPLOYMENT,
-            subresources=(scale,),
-        ),
-        builtin(
-            REPLICA_SETS,
-            ReplicaSetStrategy(),
-            short=("rs",),
-            categories=("all",),
-            table=_REPLICATED,
-            subresources=(scale,),
-        ),
-        builtin(
-            STATEFUL_SETS,
-            StatefulSetStrategy(),
-            short=("sts",),
-            categories=("all",),
-            table=_STATEFUL,
-            subresources=(scale,),
-        ),
+        workload(DAEMON_SETS, DaemonSetStrategy(), short=("ds",), table=_DAEMON),
+        scaled(DEPLOYMENTS, DeploymentStrategy(), short=("deploy",), table=_DEPLOYMENT),
+        scaled(REPLICA_SETS, ReplicaSetStrategy(), short=("rs",), table=_REPLICATED),
+        scaled(STATEFUL_SETS, StatefulSetStrategy(), short=("sts",), table=_STATEFUL),
     ]

@@ -102,15 +102,12 @@ def _metric_text(metric: JsonObject, current: JsonObject) -> str:
 
 def _metrics(obj: JsonObject) -> str:
     metrics = get_list(obj, "spec", "metrics")
-    if not metrics:
-        return "<none>"
     current = get_list(obj, "status", "currentMetrics")
     texts = [
         _metric_text(metric, current[position] if position < len(current) else {})
         for position, metric in enumerate(metrics)
     ]
-    more = f" + {len(texts) - _SHOWN} more..." if len(texts) > _SHOWN else ""
-    return ", ".join(texts[:_SHOWN]) + more
+    return p.limited(texts, _SHOWN, ", ")
 
 
 def _cells(obj: JsonObject) -> list[Any]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from functools import partial
 
 from kindling.apiserver.kinds.machinery import printing as p
-from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.base import (
+    BuiltinStatusStrategy,
+    BuiltinStrategy,
+    builtin,
+    path_segment,
+)
 from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import FieldError
-from kubecore.objects.names import is_path_segment_name
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import CERTIFICATE_REQUESTS
 
@@ -24,6 +28,7 @@ class RequestStrategy(BuiltinStrategy):
     """The spec is fixed from the start, and its identity is that of the requester."""
 
     tracks_generation = False
+    validate_name = path_segment
     reset_fields = ("spec", "status")
     """What updates never change; nobody comes to own it."""
     rules = Rules(validate_request, update=unjudged, status=partial(validate_conditions, approval=False))
@@ -46,10 +51,6 @@ class RequestStrategy(BuiltinStrategy):
         """Keep spec and status, whatever the client sends."""
         new["spec"] = old["spec"]
         new["status"] = old.get("status", {})
-
-    def validate_name(self, name: str, *, prefix: bool) -> list[str]:
-        """A path segment."""
-        return is_path_segment_name(name)
 
 
 class RequestStatusStrategy(BuiltinStatusStrategy):

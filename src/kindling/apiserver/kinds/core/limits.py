@@ -215,22 +215,14 @@ def _usage(obj: JsonObject, *, limits: bool) -> str:
 
 def definitions() -> list[ResourceDefinition]:
     """Quotas and limit ranges."""
+    quotas = p.Table(
+        p.NAME,
+        p.plain("Request", lambda obj: _usage(obj, limits=False)),
+        p.plain("Limit", lambda obj: _usage(obj, limits=True)),
+        p.AGE,
+    )
+    ranges = p.Table(p.NAME, p.CREATED_AT)
     return [
-        builtin(
-            RESOURCE_QUOTAS,
-            QuotaStrategy(),
-            short=("quota",),
-            table=p.Table(
-                p.NAME,
-                p.plain("Request", lambda obj: _usage(obj, limits=False)),
-                p.plain("Limit", lambda obj: _usage(obj, limits=True)),
-                p.AGE,
-            ),
-        ),
-        builtin(
-            LIMIT_RANGES,
-            LimitRangeStrategy(),
-            short=("limits",),
-            table=p.Table(p.NAME, p.CREATED_AT),
-        ),
+        builtin(RESOURCE_QUOTAS, QuotaStrategy(), short=("quota",), table=quotas),
+        builtin(LIMIT_RANGES, LimitRangeStrategy(), short=("limits",), table=ranges),
     ]

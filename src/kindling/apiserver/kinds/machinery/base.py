@@ -22,6 +22,7 @@ from kindling.apiserver.registry.definition import (
 )
 from kubecore.json import JsonObject
 from kubecore.objects.fields import FieldError
+from kubecore.objects.names import is_path_segment_name
 from kubecore.resources import ResourceType
 from kubecore.schema.model import Schema
 
@@ -84,6 +85,11 @@ class BuiltinStrategy(Strategy):
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """See ``Rules.warnings``."""
         return list(self.rules.warnings(obj, old))
+
+
+def path_segment(strategy: Strategy, name: str, *, prefix: bool) -> list[str]:
+    """The ``validate_name`` of kinds whose names may be all that fits into a path."""
+    return is_path_segment_name(name)
 
 
 class BuiltinStatusStrategy(StatusStrategy):

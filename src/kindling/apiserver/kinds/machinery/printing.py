@@ -13,7 +13,6 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 NONE = "<none>"
 UNKNOWN = "<unknown>"
 UNSET = "<unset>"
-_SHOWN = 3
 
 Read = Callable[[JsonObject], Any]
 """The cell of an object."""
@@ -237,9 +236,7 @@ def template_columns(template: Callable[[JsonObject], JsonObject] = template_of)
 SELECTOR = wide("Selector", lambda obj: format_selector(get_object(obj, "spec").get("selector")))
 
 
-def limited(values: list[str]) -> str:
-    """The first three values, and how many more there are; ``<none>`` for none."""
-    if not values:
-        return NONE
-    more = f" + {len(values) - _SHOWN} more..." if len(values) > _SHOWN else ""
-    return ",".join(values[:_SHOWN]) + more
+def limited(values: list[str], shown: int = 3, separator: str = ",") -> str:
+    """The first values, and how many more there are; ``<none>`` for none."""
+    more = f" + {len(values) - shown} more..." if len(values) > shown else ""
+    return separator.join(values[:shown]) + more if values else NONE

@@ -19,7 +19,6 @@ INGRESS_CLASSES = ResourceType(_GROUP, "v1", "ingressclasses", "IngressClass", F
 NETWORK_POLICIES = ResourceType(_GROUP, "v1", "networkpolicies", "NetworkPolicy")
 SERVICE_CIDRS = ResourceType(_GROUP, "v1", "servicecidrs", "ServiceCIDR", False)
 IP_ADDRESSES = ResourceType(_GROUP, "v1", "ipaddresses", "IPAddress", False)
-_SHOWN_HOSTS = 3
 
 
 class IngressStrategy(BuiltinStrategy):
@@ -84,10 +83,7 @@ class IpAddressStrategy(BuiltinStrategy):
 
 def _hosts(obj: JsonObject) -> str:
     hosts = [rule["host"] for rule in get_list(obj, "spec", "rules") if rule.get("host")]
-    if not hosts:
-        return "*"
-    more = f" + {len(hosts) - _SHOWN_HOSTS} more..." if len(hosts) > _SHOWN_HOSTS else ""
-    return ",".join(hosts[:_SHOWN_HOSTS]) + more
+    return p.limited(hosts) if hosts else "*"
 
 
 def _parameters(obj: JsonObject) -> str:
@@ -105,52 +101,30 @@ def _address_cells(obj: JsonObject) -> list[Any]:
     return [p.name_of(obj), reference or p.UNSET, p.age(obj)]  # the age has no column
 
 
+_INGRESS_TABLE = p.Table(
+    p.NAME,
+    p.plain("Class", "spec.ingressClassName", empty=p.NONE),
+    p.plain("Hosts", _hosts),
+    p.plain("Address", lambda obj: ",".join(p.load_balancer_addresses(obj))),
+    p.plain("Ports", lambda obj: "80, 443" if get_object(obj, "spec").get("tls") else "80"),
+    p.AGE,
+)
+_INGRESS_CLASS_TABLE = p.Table(
+    p.NAME, p.plain("Controller", "spec.controller"), p.plain("Parameters", _parameters), p.AGE
+)
+_POD_SELECTOR = p.plain("Pod-Selector", lambda obj: p.format_selector(get_object(obj, "spec", "podSelector")))
+_POLICY_TABLE = p.Table(p.NAME, _POD_SELECTOR, p.AGE)
+_CIDRS = p.plain("CIDRs", lambda obj: ",".join(get_list(obj, "spec", "cidrs")))
+_CIDR_TABLE = p.Table(p.NAME, _CIDRS, p.AGE)
+_ADDRESS_TABLE = p.Table(p.NAME, p.plain("ParentRef"), fill=_address_cells)
+
+
 def definitions() -> list[ResourceDefinition]:
     """Everything of networking.k8s.io."""
     return [
-        builtin(
-            INGRESSES,
-            IngressStrategy(),
-            short=("ing",),
-            table=p.Table(
-                p.NAME,
-                p.plain("Class", "spec.ingressClassName", empty=p.NONE),
-                p.plain("Hosts", _hosts),
-                p.plain("Address", lambda obj: ",".join(p.load_balancer_addresses(obj))),
-                p.plain("Ports", lambda obj: "80, 443" if get_object(obj, "spec").get("tls") else "80"),
-                p.AGE,
-            ),
-        ),
-        builtin(
-            INGRESS_CLASSES,
-            IngressClassStrategy(),
-            table=p.Table(
-                p.NAME, p.plain("Controller", "spec.controller"), p.plain("Parameters", _parameters), p.AGE
-            ),
-        ),
-        builtin(
-            NETWORK_POLICIES,
-            NetworkPolicyStrategy(),
-            short=("netpol",),
-            table=p.Table(
-                p.NAME,
-                p.plain(
-                    "Pod-Selector", lambda obj: p.format_selector(get_object(obj, "spec", "podSelector"))
-                ),
-                p.AGE,
-            ),
-        ),
-        builtin(
-            SERVICE_CIDRS,
-            ServiceCidrStrategy(),
-            table=p.Table(
-                p.NAME, p.plain("CIDRs", lambda obj: ",".join(get_list(obj, "spec", "cidrs"))), p.AGE
-            ),
-        ),
-        builtin(
-            IP_ADDRESSES,
-            IpAddressStrategy(),
-            short=("ip",),
-            table=p.Table(p.NAME, p.plain("ParentRef"), fill=_address_cells),
-        ),
+        builtin(INGRESSES, IngressStrategy(), short=("ing",), table=_INGRESS_TABLE),
+        builtin(INGRESS_CLASSES, IngressClassStrategy(), table=_INGRESS_CLASS_TABLE),
+        builtin(NETWORK_POLICIES, NetworkPolicyStrategy(), short=("netpol",), table=_POLICY_TABLE),
+        builtin(SERVICE_CIDRS, ServiceCidrStrategy(), table=_CIDR_TABLE),
+        builtin(IP_ADDRESSES, IpAddressStrategy(), short=("ip",), table=_ADDRESS_TABLE),
     ]

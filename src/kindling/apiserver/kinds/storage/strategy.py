@@ -133,43 +133,24 @@ _ATTACHMENT_TABLE = p.Table(
 )
 
 
+_DRIVERS = p.plain("Drivers", lambda obj: len(get_list(obj, "spec", "drivers")), kind="integer")
+_CAPACITY_TABLE = p.Table(
+    p.NAME, p.plain("StorageClassName", "storageClassName"), p.plain("Capacity", "capacity", empty=p.UNSET)
+)
+_ATTRIBUTES_TABLE = p.Table(
+    p.name_as(lambda obj: p.name_of(obj) + _default_mark(obj, DEFAULT_ATTRIBUTES_CLASS)),
+    p.plain("DriverName", "driverName"),
+    p.AGE,
+)
+
+
 def definitions() -> list[ResourceDefinition]:
     """Everything of storage.k8s.io."""
     return [
         builtin(STORAGE_CLASSES, StorageClassStrategy(), short=("sc",), table=_CLASS_TABLE),
         builtin(CSI_DRIVERS, CsiDriverStrategy(), table=_DRIVER_TABLE),
-        builtin(
-            CSI_NODES,
-            CsiNodeStrategy(),
-            table=p.Table(
-                p.NAME,
-                p.plain(
-                    "Drivers",
-                    lambda obj: len(get_object(obj, "spec").get("drivers") or ()),
-                    kind="integer",
-                ),
-                p.AGE,
-            ),
-        ),
-        builtin(
-            CAPACITIES,
-            CapacityStrategy(),
-            singular="csistoragecapacity",
-            table=p.Table(
-                p.NAME,
-                p.plain("StorageClassName", "storageClassName"),
-                p.plain("Capacity", "capacity", empty=p.UNSET),
-            ),
-        ),
+        builtin(CSI_NODES, CsiNodeStrategy(), table=p.Table(p.NAME, _DRIVERS, p.AGE)),
+        builtin(CAPACITIES, CapacityStrategy(), singular="csistoragecapacity", table=_CAPACITY_TABLE),
         builtin(VOLUME_ATTACHMENTS, AttachmentStrategy(), table=_ATTACHMENT_TABLE),
-        builtin(
-            ATTRIBUTES_CLASSES,
-            AttributesClassStrategy(),
-            short=("vac",),
-            table=p.Table(
-                p.name_as(lambda obj: p.name_of(obj) + _default_mark(obj, DEFAULT_ATTRIBUTES_CLASS)),
-                p.plain("DriverName", "driverName"),
-                p.AGE,
-            ),
-        ),
+        builtin(ATTRIBUTES_CLASSES, AttributesClassStrategy(), short=("vac",), table=_ATTRIBUTES_TABLE),
     ]
