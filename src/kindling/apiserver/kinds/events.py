@@ -16,6 +16,31 @@ from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects.fields import FieldError, FieldPath, invalid
 from kubecore.resources import EVENTS, ResourceType
 
+EVENTS_V1 = ResourceType("events.k8s.io", "v1", "events", "Event")
+PREFIX = "core/events"
+_TO_CORE = {
+    "regarding": "involvedObject",
+    "note": "message",
+    "reportingController": "reportingComponent",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+}
+_TO_EVENTS = {core: other for other, core in _TO_CORE.items()}
+FIELDS = (
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
+    "reason",
+    "reportingComponent",
+    "source",
+    "type",
+)
 NAME_LIMIT = 128
 NOTE_LIMIT = 1024
 _FROZEN = {
@@ -101,33 +126,6 @@ _EVENT = f.document(
         f.may("note", _characters(NOTE_LIMIT)),
     ),
     f.always("type", "", _kind),
-)
-
-
-EVENTS_V1 = ResourceType("events.k8s.io", "v1", "events", "Event")
-PREFIX = "core/events"
-_TO_CORE = {
-    "regarding": "involvedObject",
-    "note": "message",
-    "reportingController": "reportingComponent",
-    "deprecatedSource": "source",
-    "deprecatedFirstTimestamp": "firstTimestamp",
-    "deprecatedLastTimestamp": "lastTimestamp",
-    "deprecatedCount": "count",
-}
-_TO_EVENTS = {core: other for other, core in _TO_CORE.items()}
-FIELDS = (
-    "involvedObject.kind",
-    "involvedObject.namespace",
-    "involvedObject.name",
-    "involvedObject.uid",
-    "involvedObject.apiVersion",
-    "involvedObject.resourceVersion",
-    "involvedObject.fieldPath",
-    "reason",
-    "reportingComponent",
-    "source",
-    "type",
 )
 
 

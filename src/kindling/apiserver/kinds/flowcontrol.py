@@ -20,6 +20,14 @@ from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
 from kubecore.resources import ResourceType
 
+_GROUP = "flowcontrol.apiserver.k8s.io"
+FLOW_SCHEMAS = ResourceType(_GROUP, "v1", "flowschemas", "FlowSchema", False)
+PRIORITY_LEVELS = ResourceType(
+    _GROUP, "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration", False
+)
+NOT_ENFORCED = (
+    "this object has no effect: the server does not limit requests by flow schemas and priority levels"
+)
 _SPEC = FieldPath("spec")
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch")
 _SUBJECTS = {"Group": "group", "ServiceAccount": "serviceAccount", "User": "user"}
@@ -221,16 +229,6 @@ def validate_priority_level(obj: JsonObject) -> Iterator[FieldError]:
     yield from f.check_fields(
         limited, _SPEC.child("limited"), _SHARES, f.part("limitResponse", _response), _LENDABLE, _BORROWED
     )
-
-
-_GROUP = "flowcontrol.apiserver.k8s.io"
-FLOW_SCHEMAS = ResourceType(_GROUP, "v1", "flowschemas", "FlowSchema", False)
-PRIORITY_LEVELS = ResourceType(
-    _GROUP, "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration", False
-)
-NOT_ENFORCED = (
-    "this object has no effect: the server does not limit requests by flow schemas and priority levels"
-)
 
 
 def _not_enforced(obj: JsonObject, old: JsonObject | None) -> list[str]:

@@ -14,6 +14,7 @@ from kubecore.json import JsonObject, get_list
 from kubecore.objects.fields import FieldError, FieldPath
 from kubecore.resources import ENDPOINTS
 
+DEPRECATED = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
 _ADDRESSES = f.items(
     f.always("ip", "", checks.address),
     f.may("hostname", f.LABEL),
@@ -45,9 +46,6 @@ validate_endpoints = f.document(
     )
 )
 """Each subset has addresses; ports are named when there are several."""
-
-
-DEPRECATED = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
 
 
 class EndpointsStrategy(BuiltinStrategy):

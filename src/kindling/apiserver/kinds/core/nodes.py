@@ -17,6 +17,9 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import DUPLICATE, FieldError, FieldPath, duplicate, forbidden, invalid
 from kubecore.resources import NODES, ResourceType
 
+COMPONENT_STATUSES = ResourceType("", "v1", "componentstatuses", "ComponentStatus", False)
+_ROLE_PREFIX = "node-role.kubernetes.io/"
+_ROLE_LABEL = "kubernetes.io/role"
 _RANGES = FieldPath("spec", "podCIDRs")
 _TAINTS = FieldPath("metadata", "taints")
 
@@ -69,11 +72,6 @@ def validate_node_update(new: JsonObject, old: JsonObject) -> Iterator[FieldErro
         for error in validate_taints(_TAINTS, get_list(spec, "taints")):
             if error.type == DUPLICATE:
                 yield error
-
-
-COMPONENT_STATUSES = ResourceType("", "v1", "componentstatuses", "ComponentStatus", False)
-_ROLE_PREFIX = "node-role.kubernetes.io/"
-_ROLE_LABEL = "kubernetes.io/role"
 
 
 class ComponentStrategy(BuiltinStrategy):

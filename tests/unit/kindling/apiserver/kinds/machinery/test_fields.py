@@ -96,3 +96,21 @@ def test_numbers_and_lengths_have_limits() -> None:
 
 def test_the_table_of_a_spec_judges_a_document_without_one() -> None:
     assert [error.field for error in f.spec(*f.needed("name"))({})] == ["spec.name"]
+
+
+def test_what_a_condition_is_true_of_is_refused_or_lacks_fields() -> None:
+    table = (
+        f.given("policy", f.refused(lambda policy: policy != "A", "must be 'A'")),
+        f.given("seconds", f.between(1, 30, "too long or too short"), f.at_most(20)),
+        f.lacking(lambda obj: not obj.get("x") and not obj.get("y"), "x or y", "x", "y"),
+        f.given("name", f.lacking(lambda name: not name.strip(), "say it")),
+    )
+    assert _told({"policy": "B", "seconds": 31, "name": " "}, *table) == [
+        "spec.policy: Invalid value: \"B\": must be 'A'",
+        "spec.seconds: Invalid value: 31: too long or too short",
+        "spec.seconds: Invalid value: 31: must be less than or equal to 20",
+        "spec.x: Required value: x or y",
+        "spec.y: Required value: x or y",
+        "spec.name: Required value: say it",
+    ]
+    assert _told({"policy": "A", "seconds": 20, "y": 1, "name": "n"}, *table) == []
