@@ -8,12 +8,14 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _NETWORK = 0x40000000
 _ALL_PROTOCOLS = 3
@@ -86,6 +88,10 @@ class Namespace:
         answer = self.run(sys.executable, "-c", _DIAL, address, str(port), str(seconds), check=False)
         return answer.removeprefix("answered ")
 
+    def inside(self, act: Callable[[], T]) -> T:
+        """What `act` returns, called in the namespace: sockets that it makes stay there."""
+        return called_in(Path(f"/run/netns/{self.name}"), act)
+
     def mac(self, link: str) -> str:
         """The hardware address of a link."""
         return str(json.loads(self.run("ip", "-j", "link", "show", link))[0]["address"])
@@ -107,21 +113,29 @@ class Namespace:
 def packets_in(namespace: Path, link: str) -> Iterator[socket.socket]:
     """A raw socket on a link of the network namespace that a file stands for."""
 
-    def open_there() -> socket.socket:
+    def opened() -> socket.socket:
+        raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS))
+        raw.bind((link, 0))
+        return raw
+
+    with called_in(namespace, opened) as raw:
+        yield raw
+
+
+def called_in(namespace: Path, act: Callable[[], T]) -> T:
+    """What `act` returns in the network namespace that a file stands for."""
+
+    def there() -> T:
         descriptor = os.open(namespace, os.O_RDONLY)
         try:
             _setns(descriptor)
-            raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS))
-            raw.bind((link, 0))
-            return raw
+            return act()
         finally:
             os.close(descriptor)
 
     # A namespace is its thread's, so only a thread that ends afterwards goes there.
     with ThreadPoolExecutor(1) as elsewhere:
-        raw = elsewhere.submit(open_there).result()
-    with raw:
-        yield raw
+        return elsewhere.submit(there).result()
 
 
 def _setns(descriptor: int) -> None:

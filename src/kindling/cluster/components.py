@@ -41,6 +41,7 @@ def run_node(instance: Instance, name: str) -> None:
     settings = AgentSettings(
         node=NodeSettings(name, node.address, node.pod_cidr, KUBELET_PORT),
         api=kubeconfigs.client_config(instance, f"node-{name}", internal=True),
+        network_api=kubeconfigs.client_config(instance, "service-proxy", internal=True),
         runtime_socket=processes.runtime_socket(),
         cgroup_root=f"{instance.cgroup}/{name}",
         resolver=ResolverSettings(

@@ -61,13 +61,15 @@ def connect(instance: Instance, node: NodeLayout) -> None:
             route = f"route replace {other.pod_cidr} via {other.address}\n"
             machine.run([*inside, "ip", "-batch", "-"], what=what, stdin=route)
     _ip(what, f"route replace {node.pod_cidr} via {node.address}")
-    for name, required in (
-        ("net.ipv4.ip_forward", True),
-        ("net.ipv4.conf.all.route_localnet", True),
-        ("net.bridge.bridge-nf-call-iptables", False),
+    for name, value, required in (
+        ("net.ipv4.ip_forward", 1, True),
+        ("net.ipv4.conf.all.route_localnet", 1, True),
+        # All packets of pods are forwarded (`bridge_ports`): nothing that crosses the bridge is translated.
+        ("net.bridge.bridge-nf-call-iptables", 0, False),
+        ("net.bridge.bridge-nf-call-ip6tables", 0, False),
     ):
         path = f"/proc/sys/{name.replace('.', '/')}"
-        machine.run([*inside, "sh", "-c", f"echo 1 > {path}"], what=f"sysctl {name}", check=required)
+        machine.run([*inside, "sh", "-c", f"echo {value} > {path}"], what=f"sysctl {name}", check=required)
 
 
 def destroy(instance: Instance) -> None:

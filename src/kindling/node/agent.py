@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kindling.network.policy_enforcer import PolicyEnforcer
 from kindling.node import registration
 from kindling.node.backend import ApiBackend
 from kindling.node.devices.manager import DeviceManager
@@ -48,10 +49,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """Settings of the agent. Certificates and keys are PEM files."""
+    """Settings of the agent. Certificates and keys are PEM files.
+
+    `network_api` may read all pods, namespaces and network policies, which a node's own credentials may not.
+    """
 
     node: NodeSettings
     api: ClientConfig
+    network_api: ClientConfig
     runtime_socket: str
     cgroup_root: str
     resolver: ResolverSettings
@@ -93,6 +98,7 @@ class _Parts:
     volumes: VolumeManager
     csi: CsiRegistry
     confinement: Confinement
+    policies: PolicyEnforcer
 
 
 class NodeAgent:
@@ -146,7 +152,9 @@ class NodeAgent:
         csi_volumes = CsiVolumes(to.client, csi, settings.node.name)
         stack.push_async_callback(csi_volumes.close)
         volumes = VolumeManager(backend, {"csi": csi_volumes})
-        confinement = Confinement(to.runtime, settings.cgroup_root, settings.max_pod_processes)
+        network_client = await stack.enter_async_context(Client(settings.network_api))
+        policies = PolicyEnforcer(network_client, (settings.resolver.cluster_server,))
+        confinement = Confinement(to.runtime, policies, settings.cgroup_root, settings.max_pod_processes)
         starter = self._make_starter(to, backend, images, volumes, devices, host_files, confinement)
 
         async def release(uid: str) -> None:
@@ -167,7 +175,7 @@ class NodeAgent:
             release=release,
             admitted=pod_workers.admitted,
         )
-        return _Parts(registration, devices, pleg, pod_workers, volumes, csi, confinement)
+        return _Parts(registration, devices, pleg, pod_workers, volumes, csi, confinement, policies)
 
     async def _make_registration(
         self, stack: AsyncExitStack, to: _Connections
@@ -245,6 +253,7 @@ class NodeAgent:
             await _until_ready(to.runtime)
             await pleg.relist()
             await parts.confinement.adopt(pleg.sandboxes())
+            group.create_task(parts.policies.run(), name="network-policies")
             group.create_task(pleg.run(), name="runtime-pleg")
             live = {str(pod["metadata"]["uid"]) for pod in to.pods.list()}
             parts.devices.retain(live)

@@ -148,8 +148,11 @@ create,patch,update -,events.k8s.io events
 list,watch discovery.k8s.io endpointslices
 list,watch networking.k8s.io servicecidrs
 """,
-    # The proxy of this cluster serves all nodes, and names of pods.
-    _SERVICE_PROXY: "list,watch - pods",
+    # Names and host ports of pods, and network policies: each node's agent enforces them with this role.
+    _SERVICE_PROXY: """
+list,watch - namespaces,pods
+list,watch networking.k8s.io networkpolicies
+""",
     "system:node-problem-detector": """
 get - nodes
 patch - nodes/status

@@ -1,4 +1,7 @@
-"""Restrictions of a pod's sandbox: an nftables filter on its link, and a limit of its processes.
+"""Restrictions of a pod's sandbox: what its link lets through, and a limit of its processes.
+
+The link is filtered (`pod_filter`), its port of the bridge is isolated (`bridge_ports`), and the rules of
+network policies are loaded (`policy_enforcer`).
 
 Both are set up after the sandbox is created and before any container is started in it.
 """
@@ -10,7 +13,10 @@ import logging
 import socket
 from collections.abc import Iterable
 
-from kindling.network import nftables, pod_filter
+from kindling.network import bridge_ports, nftables, pod_filter
+from kindling.network.bridge_ports import PortRefused
+from kindling.network.pod_filter import PodLink
+from kindling.network.policy_enforcer import NotProtected, PolicyEnforcer
 from kindling.node.pods import cgroups, identity, resources
 from kindling.node.runtime.containerd import Containerd
 from kindling.node.runtime.interface import RuntimeFailure, Sandbox
@@ -22,8 +28,11 @@ _log = logging.getLogger(__name__)
 class Confinement:
     """Restricts the sandboxes of one node; each pod has `max_processes` processes, threads included."""
 
-    def __init__(self, runtime: Containerd, cgroup_root: str, max_processes: int) -> None:
+    def __init__(
+        self, runtime: Containerd, policies: PolicyEnforcer, cgroup_root: str, max_processes: int
+    ) -> None:
         self._runtime = runtime
+        self._policies = policies
         self._cgroup_root = cgroup_root
         self._max_processes = max_processes
         self._confined: dict[str, str] = {}
@@ -37,10 +46,15 @@ class Confinement:
             return
         parent = resources.cgroup_parent(self._cgroup_root, pod)
         await asyncio.to_thread(cgroups.limit_processes, parent, self._max_processes)
-        is_filtered = await self._filter(sandbox_id)
-        if not is_filtered and not get_bool(pod, "spec", "hostNetwork"):
-            name = identity.display_name(pod)
+        link = await self._filter(sandbox_id)
+        name = identity.display_name(pod)
+        if link is None and not get_bool(pod, "spec", "hostNetwork"):
             raise RuntimeFailure(f"the sandbox of {name} shows no link that could be filtered")
+        if link is not None:
+            try:
+                await self._policies.protect(pod, link.addresses)
+            except NotProtected as error:
+                raise RuntimeFailure(f"network policies of {name} cannot be enforced: {error}") from error
         self._confined[uid] = sandbox_id
 
     async def adopt(self, sandboxes: Iterable[Sandbox]) -> None:
@@ -48,7 +62,9 @@ class Confinement:
         for sandbox in sandboxes:
             if sandbox.ready:
                 try:
-                    await self._filter(sandbox.id)
+                    link = await self._filter(sandbox.id)
+                    if link is not None:
+                        self._policies.attach(sandbox.uid, link.addresses)
                 except (RuntimeFailure, OSError) as error:
                     where = f"{sandbox.namespace}/{sandbox.name}"
                     _log.error("pod %s runs without a filter on its link; delete it: %s", where, error)
@@ -68,13 +84,15 @@ class Confinement:
     def forget(self, uid: str) -> None:
         """Forget a deleted pod."""
         self._confined.pop(uid, None)
+        self._policies.forget(uid)
 
-    async def _filter(self, sandbox_id: str) -> bool:
-        """Filter a sandbox's link; returns whether it has one. Raises RuntimeFailure."""
+    async def _filter(self, sandbox_id: str) -> PodLink | None:
+        """Filter a sandbox's link and isolate its port; returns it if there is one. Raises RuntimeFailure."""
         try:
             link = pod_filter.pod_link(await self._runtime.sandbox_network(sandbox_id))
             if link is not None:
                 await nftables.load(pod_filter.ruleset(link))
-        except (ValueError, nftables.RulesRefused) as error:
+                await bridge_ports.isolate(link)
+        except (ValueError, nftables.RulesRefused, PortRefused) as error:
             raise RuntimeFailure(f"the link of sandbox {sandbox_id} cannot be filtered: {error}") from error
-        return link is not None
+        return link

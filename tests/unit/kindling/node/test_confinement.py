@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from kindling.network import nftables, pod_filter
+from kindling.network import bridge_ports, nftables, pod_filter
+from kindling.network.pod_filter import PodLink
+from kindling.network.policy_enforcer import NotProtected
 from kindling.node.pods import cgroups
 from kindling.node.pods.confinement import Confinement
 from kindling.node.runtime.interface import RuntimeFailure, Sandbox
@@ -33,6 +35,42 @@ class Runtime:
     async def sandbox_network(self, sandbox_id: str) -> Any:
         self.asked.append(sandbox_id)
         return self.networks[sandbox_id]
+
+
+class Policies:
+    """Records which pods were protected, and refuses those that it is told to."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, tuple[str, ...]]] = []
+        self.refusal = ""
+
+    async def protect(self, document: dict[str, Any], addresses: tuple[str, ...]) -> None:
+        if self.refusal:
+            raise NotProtected(self.refusal)
+        self.told.append(("protect", document["metadata"]["uid"], addresses))
+
+    def attach(self, uid: str, addresses: tuple[str, ...]) -> None:
+        self.told.append(("attach", uid, addresses))
+
+    def forget(self, uid: str) -> None:
+        self.told.append(("forget", uid, ()))
+
+
+@pytest.fixture
+def policies() -> Policies:
+    return Policies()
+
+
+@pytest.fixture(autouse=True)
+def isolated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Links whose port was isolated."""
+    found: list[str] = []
+
+    async def isolate(link: PodLink) -> None:
+        found.append(link.name)
+
+    monkeypatch.setattr(bridge_ports, "isolate", isolate)
+    return found
 
 
 @pytest.fixture
@@ -64,9 +102,36 @@ def pod(**spec: Any) -> dict[str, Any]:
     return {"metadata": metadata, "spec": spec, "status": {"qosClass": "BestEffort"}}
 
 
-def confinement(networks: dict[str, Any]) -> tuple[Confinement, Runtime]:
+def confinement(networks: dict[str, Any], policies: Policies | None = None) -> tuple[Confinement, Runtime]:
     runtime: Any = Runtime(networks)
-    return Confinement(runtime, "/k/node", 100), runtime
+    enforcer: Any = policies or Policies()
+    return Confinement(runtime, enforcer, "/k/node", 100), runtime
+
+
+async def test_a_pod_is_protected_before_its_containers(
+    policies: Policies, isolated: list[str], loaded: list[str], limited: list[tuple[str, int]]
+) -> None:
+    made, _ = confinement({"s1": NETWORK}, policies)
+    policies.refusal = "not known yet"
+    with pytest.raises(RuntimeFailure, match="cannot be enforced: not known yet"):
+        await made.secure(pod(), "s1")
+    policies.refusal = ""
+    await made.secure(pod(), "s1")
+    made.forget("u1")
+    assert policies.told == [("protect", "u1", ("10.64.1.2",)), ("forget", "u1", ())]
+    assert isolated == ["veth1", "veth1"]
+
+
+async def test_a_port_that_cannot_be_isolated_keeps_the_containers_from_starting(
+    loaded: list[str], limited: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_link: PodLink) -> None:
+        raise bridge_ports.PortRefused("no such bridge")
+
+    monkeypatch.setattr(bridge_ports, "isolate", refuse)
+    made, _ = confinement({"s1": NETWORK})
+    with pytest.raises(RuntimeFailure, match="no such bridge"):
+        await made.secure(pod(), "s1")
 
 
 async def test_a_sandbox_is_filtered_and_limited_once(
@@ -103,8 +168,8 @@ async def test_refused_rules_keep_the_containers_from_starting(
     assert runtime.asked == ["s1", "s1"], "it is tried again"
 
 
-async def test_an_agent_filters_what_runs_already(loaded: list[str]) -> None:
-    made, _ = confinement({"s1": NETWORK, "broken": {"Interfaces": {"veth1": {"Sandbox": ""}}}})
+async def test_an_agent_filters_what_runs_already(loaded: list[str], policies: Policies) -> None:
+    made, _ = confinement({"s1": NETWORK, "broken": {"Interfaces": {"veth1": {"Sandbox": ""}}}}, policies)
 
     def sandbox(name: str, *, ready: bool) -> Sandbox:
         return Sandbox(name, name, "ns", "u", 0, ready, 0)
@@ -114,6 +179,7 @@ async def test_an_agent_filters_what_runs_already(loaded: list[str]) -> None:
         pod_filter.ruleset(pod_filter.PodLink("veth1", "9a:00:00:00:00:02", ("10.64.1.2",))),
         pod_filter.removal(["veth-gone"]),
     ]
+    assert policies.told == [("attach", "u", ("10.64.1.2",))]
 
 
 @pytest.fixture

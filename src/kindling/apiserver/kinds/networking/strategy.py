@@ -9,14 +9,13 @@ from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object
-from kubecore.resources import ResourceType
+from kubecore.resources import NETWORK_POLICIES, ResourceType
 
 from . import validation
 
 _GROUP = "networking.k8s.io"
 INGRESSES = ResourceType(_GROUP, "v1", "ingresses", "Ingress")
 INGRESS_CLASSES = ResourceType(_GROUP, "v1", "ingressclasses", "IngressClass", False)
-NETWORK_POLICIES = ResourceType(_GROUP, "v1", "networkpolicies", "NetworkPolicy")
 SERVICE_CIDRS = ResourceType(_GROUP, "v1", "servicecidrs", "ServiceCIDR", False)
 IP_ADDRESSES = ResourceType(_GROUP, "v1", "ipaddresses", "IPAddress", False)
 
