@@ -83,6 +83,7 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
             node.pod_cidr,
             node.pod_gateway,
             (KUBELET_PORT, STREAM_PORT),
+            node.address,
         )
         for node in served
     ]
@@ -92,6 +93,7 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
         places,
         table=instance.table,
         subnet=instance.subnet,
+        bridge=instance.bridge,
         external_ranges=instance.external_ranges,
         dns_service=instance.dns_service,
         dns_address=instance.gateway,

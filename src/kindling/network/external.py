@@ -9,8 +9,10 @@ the cluster.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+_SMALLEST_PREFIX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,16 @@ class ExternalRanges:
             and any(address in network for network in self.allowed)
             and not any(address in network for network in self.own)
         )
+
+    def pool(self) -> Iterator[str]:
+        """The addresses that load balancers get, in order.
+
+        A network with more than 65,536 addresses is a permission and not a pool: whoever allows 0.0.0.0/0
+        does not mean that the next service has an address of somebody else.
+        """
+        for network in self.allowed:
+            if network.prefixlen >= _SMALLEST_PREFIX:
+                yield from filter(self.admits, map(str, network.hosts()))
 
 
 def is_remote(text: str) -> bool:

@@ -1,4 +1,8 @@
-"""The service proxy: loads services' nftables rules on the machine and the nodes, and feeds the resolver."""
+"""The service proxy: loads services' nftables rules on the machine and the nodes, and feeds the resolver.
+
+It also tells load balancers which nodes have endpoints (`health_checks`), and routes the addresses that
+services have from outside to the nodes (`external_routes`).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,8 @@ from typing import Any
 
 from kindling.network import machine_rules, nftables, rules, services
 from kindling.network.external import ExternalRanges
+from kindling.network.external_routes import ExternalRoutes, RoutesRefused
+from kindling.network.health_checks import HealthChecks
 from kindling.network.resolver import Names, Resolver
 from kubecore.client import Client, ClientConfig
 from kubecore.json import JsonObject, get_int, get_list, get_str
@@ -19,7 +25,7 @@ from kubecore.runtime import Informer
 
 _log = logging.getLogger(__name__)
 
-_SETTLE_SECONDS = 0.05
+_SETTLE_SECONDS = 0.02
 """Changes that come together are loaded together."""
 _RETRY_SECONDS = 2.0
 
@@ -27,26 +33,34 @@ _RETRY_SECONDS = 2.0
 @dataclass(frozen=True, slots=True)
 class ProxyPlace:
     """A network namespace that services are reachable from: its file (None: the machine's own), and the name
-    of the node it belongs to. `pod_gateway` is the node's address towards its pods, `reserved` are ports of
-    the node's own servers."""
+    of the node it belongs to. `address` is the node's, `pod_gateway` its address towards its pods, `reserved`
+    are ports of the node's own servers.
+    """
 
-    node: str
+    name: str
     namespace: Path | None
     pod_cidr: str = ""
     pod_gateway: str = ""
     reserved: tuple[int, ...] = ()
+    address: str = ""
+
+    @property
+    def node(self) -> str:
+        """The node's name; empty for the machine."""
+        return self.name if self.namespace else ""
 
 
 class ServiceNetwork:
     """The services' proxy and resolver of one instance."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - an instance's network, by name
         self,
         config: ClientConfig,
         places: Sequence[ProxyPlace],
         *,
         table: str,
         subnet: str,
+        bridge: str,
         external_ranges: Sequence[str] = (),
         dns_service: str,
         dns_address: str,
@@ -57,66 +71,87 @@ class ServiceNetwork:
         self._table = f"{table}-services"
         self._machine_table = table
         self._subnet = subnet
-        self._ranges = ExternalRanges.of(external_ranges, own=[subnet])
+        self._ports = services.ServicePorts(ExternalRanges.of(external_ranges, own=[subnet]))
         self._external: Mapping[services.ExternalKey, str] = {}
         self._dns_service = dns_service
         self._resolver = Resolver(dns_address, upstream_servers)
         self._wake = asyncio.Event()
-        self._loaded: dict[str, str] = {}
+        self._keepers = {place.name: nftables.Keeper(place.namespace) for place in places}
+        self._opened = ""
+        self._routes = ExternalRoutes(bridge)
+        nodes = {item.node: (item.namespace, item.address) for item in places if item.namespace}
+        self._health = HealthChecks(nodes)
 
     async def run(self) -> None:
         """Work until cancelled."""
         async with Client(self._config) as client:
-            found = Informer(client, SERVICES)
-            slices = Informer(client, ENDPOINT_SLICES)
-            pods = Informer(client, PODS, transform=_slim_pod)
+            await self.follow(client)
+
+    async def follow(self, client: Client) -> None:
+        """Work with the objects that `client` reads, until cancelled."""
+        found = Informer(client, SERVICES)
+        slices = Informer(client, ENDPOINT_SLICES)
+        pods = Informer(client, PODS, transform=_slim_pod)
+        for informer in (found, slices, pods):
+            informer.add_handler(lambda *_event: self._wake.set())
+        async with self._health, asyncio.TaskGroup() as group:
             for informer in (found, slices, pods):
-                informer.add_handler(lambda *_event: self._wake.set())
-            async with asyncio.TaskGroup() as group:
-                for informer in (found, slices, pods):
-                    group.create_task(informer.run(), name=f"proxy-{informer.resource.plural}")
-                group.create_task(self._resolver.run(), name="resolver")
-                for informer in (found, slices, pods):
-                    await informer.wait_synced()
-                while True:
-                    self._wake.clear()
-                    delay = await self._load(found.list(), slices.list(), pods.list())
-                    try:
-                        await asyncio.wait_for(self._wake.wait(), delay)
-                    except TimeoutError:
-                        _log.info("loading the service rules again after a failure")
-                    await asyncio.sleep(_SETTLE_SECONDS)
+                group.create_task(informer.run(), name=f"proxy-{informer.resource.plural}")
+            group.create_task(self._resolver.run(), name="resolver")
+            for informer in (found, slices, pods):
+                await informer.wait_synced()
+            while True:
+                self._wake.clear()
+                delay = await self._load(found.list(), slices.list(), pods.list())
+                try:
+                    await asyncio.wait_for(self._wake.wait(), delay)
+                except TimeoutError:
+                    _log.info("loading the service rules again after a failure")
+                await asyncio.sleep(_SETTLE_SECONDS)
 
     async def _load(
         self, found: list[JsonObject], slices: list[JsonObject], pods: list[JsonObject]
     ) -> float | None:
-        """Load the rulesets that changed; returns the seconds until the next attempt, None if all
-        succeeded.
-        """
+        """Load what changed; returns the seconds until the next attempt, None if all succeeded."""
         # An address belongs to the first that claims it, so nothing can take the resolver's.
-        ports = self._dns_ports() + services.service_ports(found, slices, self._ranges)
+        ports = self._dns_ports() + self._ports.of(found, slices)
         self._external = services.assign_external(ports, self._external)
         hosts = services.host_ports(pods)
         self._resolver.names = Names.of(found, slices)
-        failed = False
-        for place in self._places:
-            local = "" if bridged_packets_are_seen() else place.pod_cidr
-            own = [item for item in hosts if item.node == place.node]
-            where = rules.Place(self._subnet, local, place.pod_gateway, place.reserved)
-            ruleset = rules.ruleset(self._table, where, ports, own, self._external)
-            if place.namespace is None:
-                ruleset += self._opening()
-            if self._loaded.get(place.node) == ruleset:
-                continue
-            try:
-                await nftables.load(ruleset, place.namespace)
-            except nftables.RulesRefused as error:
-                text = "loading the nftables rules of services in %s failed, trying again in %g s: %s"
-                _log.error(text, place.node, _RETRY_SECONDS, error)
-                failed = True
-            else:
-                self._loaded[place.node] = ruleset
-        return _RETRY_SECONDS if failed else None
+        async with asyncio.TaskGroup() as group:
+            work = [self._route(), self._health.serve(services.health_checks(found, slices))]
+            work += [self._load_place(place, ports, hosts) for place in self._places]
+            done = [group.create_task(item) for item in work]
+        return None if all(task.result() for task in done) else _RETRY_SECONDS
+
+    async def _load_place(
+        self,
+        place: ProxyPlace,
+        ports: Sequence[services.ServicePort],
+        hosts: Sequence[services.HostPort],
+    ) -> bool:
+        own = [item for item in hosts if item.node == place.node]
+        where = rules.Place(self._subnet, place.node, place.pod_cidr, place.pod_gateway, place.reserved)
+        wanted = rules.table(self._table, where, ports, own, self._external)
+        opening = "" if place.namespace else self._opening()
+        try:
+            await self._keepers[place.name].load(wanted, opening if opening != self._opened else "")
+        except nftables.RulesRefused as error:
+            text = "loading the nftables rules of services in %s failed, trying again in %g s: %s"
+            _log.error(text, place.name, _RETRY_SECONDS, error)
+            return False
+        if not place.namespace:
+            self._opened = opening
+        return True
+
+    async def _route(self) -> bool:
+        try:
+            await self._routes.keep({address for address, _, _ in self._external})
+        except RoutesRefused as error:
+            text = "routing external addresses of services failed, trying again in %g s: %s"
+            _log.error(text, _RETRY_SECONDS, error)
+            return False
+        return True
 
     def _opening(self) -> str:
         """The rules that open the resolver to the cluster; its port is known once it has started."""
@@ -133,15 +168,9 @@ class ServiceNetwork:
                 port=53,
                 node_port=0,
                 backends=(backend,) if self._resolver.port else (),
-                sticky=False,
             )
             for protocol in ("udp", "tcp")
         ]
-
-
-def bridged_packets_are_seen() -> bool:
-    """Whether nftables sees packets between ports of a bridge (br_netfilter)."""
-    return Path("/proc/sys/net/bridge/bridge-nf-call-iptables").exists()
 
 
 def _slim_pod(pod: JsonObject) -> JsonObject:

@@ -1,75 +1,75 @@
-"""The nftables ruleset that makes services reachable; pure, replaced as a whole.
+"""The nftables table that makes services reachable; pure.
 
 A verdict map leads from (address, protocol, port) to a chain per service port, which chooses a chain per
-backend, at random or by the client's address. Connections from a backend to itself, through a node port, or
-from outside the cluster are masqueraded. Ports without backends are refused.
+backend: the one that the client had before, where the service has an affinity, or one at random. Connections
+from a backend to itself, through a node port, or from outside the cluster are masqueraded, unless a traffic
+policy keeps the client's address. Ports without backends are refused.
+
+Where a policy is Local, a node has its own backends alone, and what asks for others is dropped, so that a
+load balancer goes elsewhere. The machine has no backends of its own: it is what stands before the nodes, and
+balances between all of them, leaving the client's address as it is.
 
 Node ports and host ports answer on every address of the place itself, 127.0.0.1 included; external addresses
-never do. The kernel refuses a whole ruleset in which one key leads to two chains, so each key is taken once:
-what one service says never keeps the others' rules from being loaded. Of what users write, only addresses
+never do. The kernel refuses a table in which one key leads to two chains, so each key is taken once: what one
+service says never keeps the others' rules from being loaded. Of what users write, only addresses, networks
 and protocols that were checked, and numbers, stand in the text.
 """
 
 from __future__ import annotations
 
-import hashlib
+import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kindling.network import ranges
 from kindling.network.services import Backend, ExternalKey, HostPort, ServicePort
+from kindling.network.tables import Collection, Table, short_name
 
+FAMILY = "ip"
 _MASQUERADE_MARK = "0x4000"
+_KEEP_MARK = "0x8000"
+"""Of connections from outside whose client's address stays."""
 _PORT = "meta l4proto . th dport"
+_BY_ADDRESS = "type ipv4_addr . inet_proto . inet_service"
+_KEYS = {
+    "cluster": _BY_ADDRESS,
+    "bound": _BY_ADDRESS,
+    "everywhere": "type inet_proto . inet_service",
+    "outside": _BY_ADDRESS,
+}
+"""The verdict maps: of the cluster's services, of the place's own addresses and of external ones."""
+_CLIENTS = "type ipv4_addr; size 65536; flags dynamic,timeout;"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a ruleset is loaded. `subnet` is the cluster's: nodes, pods and services.
+    """Where a table is loaded. `subnet` is the cluster's: nodes, pods and services.
 
-    `masquerade_local` also masquerades between pods of this place, which is needed where bridged packets
-    pass nftables unseen and answers would go past the translation. `pod_gateway` is what others' packets are
-    masqueraded as, in the place of the node's own address: the machine lets nodes in where it keeps pods
-    out, whatever service they ask. `reserved` are ports of the place's own servers, which no host port takes
-    over.
+    `node` names the node, and is empty for the machine; `pod_cidr` are the node's pods. `pod_gateway` is what
+    others' packets are masqueraded as, in the place of the node's own address: the machine lets nodes in
+    where it keeps pods out, whatever service they ask. `reserved` are ports of the place's own servers, which
+    no host port takes over.
     """
 
     subnet: str
-    masquerade_local: str = ""
+    node: str = ""
+    pod_cidr: str = ""
     pod_gateway: str = ""
     reserved: tuple[int, ...] = ()
 
 
-class _Verdicts:
-    """The elements of one verdict map: each key has one chain, the first one it was given."""
-
-    def __init__(self) -> None:
-        self._chains: dict[tuple[str | int, ...], str] = {}
-
-    def add(self, key: tuple[str | int, ...], chain: str) -> None:
-        self._chains.setdefault(key, chain)
-
-    def rules(self) -> list[str]:
-        """The rule that looks a packet up by (address, protocol, port) or (protocol, port); none if empty."""
-        if not self._chains:
-            return []
-        looked_up = f"ip daddr . {_PORT}" if len(next(iter(self._chains))) == 3 else _PORT
-        elements = [f"{_concatenated(key)} : goto {chain}" for key, chain in self._chains.items()]
-        return [f"{looked_up} vmap {{ {', '.join(elements)} }}"]
-
-
-def ruleset(
-    table: str,
+def table(
+    name: str,
     place: Place,
     ports: Sequence[ServicePort],
     hosts: Sequence[HostPort] = (),
     external: Mapping[ExternalKey, str] | None = None,
-) -> str:
-    """The commands that replace `table` by the rules for these ports.
+) -> Table:
+    """The table `name` for these ports.
 
     `external` says which port has which external address (`services.assign_external`).
     """
-    builder = _Builder(table)
-    cluster, outside, everywhere, bound = _Verdicts(), _Verdicts(), _Verdicts(), _Verdicts()
+    builder = _Builder(name, place)
     refused: dict[tuple[str, str, int], None] = {}
     for item in ports:
         inner = [(address, item.protocol, item.port) for address in item.addresses]
@@ -84,108 +84,188 @@ def ruleset(
         if not item.backends:
             refused |= dict.fromkeys(inner + outer)
             continue
-        chain = builder.service(item)
         for key in inner:
-            cluster.add(key, chain)
+            builder.lead("cluster", key, builder.internal(item))
         for key in outer:
-            outside.add(key, chain)
+            restricted = item.sources is not None and key[0] in item.balanced
+            builder.lead("outside", key, builder.restricted(item) if restricted else builder.outer(item))
         if item.node_port:
-            everywhere.add((item.protocol, item.node_port), builder.node_port(item, chain))
+            builder.lead("everywhere", (item.protocol, item.node_port), builder.node_port(item))
     node_ports = {(item.protocol, item.node_port) for item in ports if item.node_port}
     for host in hosts:
         if host.port in place.reserved or (host.protocol, host.port) in node_ports:
             continue
         chain = builder.backend(host.backend, host.protocol)
         if host.address:
-            bound.add((host.address, host.protocol, host.port), chain)
+            builder.lead("bound", (host.address, host.protocol, host.port), chain)
         else:
-            everywhere.add((host.protocol, host.port), chain)
-    builder.look_up(cluster, bound, everywhere, outside)
-    if refused:
-        keys = ", ".join(map(_concatenated, refused))
-        builder.rule("refuse", f"ip daddr . {_PORT} {{ {keys} }} reject with icmp type port-unreachable")
-    builder.masquerade(place)
-    return builder.commands()
+            builder.lead("everywhere", (host.protocol, host.port), chain)
+    return builder.table(refused)
 
 
 class _Builder:
-    def __init__(self, table: str) -> None:
-        self._table = table
-        self._chains: dict[str, list[str]] = {
-            "services": [],
-            "local": [],
-            "refuse": [],
-            "guard": ["type filter hook prerouting priority -300; policy accept;"],
-            "prerouting": ["type nat hook prerouting priority -100; policy accept;", "jump services"],
-            "output": ["type nat hook output priority -100; policy accept;", "jump services"],
-            "postrouting": ["type nat hook postrouting priority 90; policy accept;"],
-            "filter-forward": ["type filter hook forward priority -10; policy accept;", "jump refuse"],
-            "filter-output": ["type filter hook output priority -10; policy accept;", "jump refuse"],
+    def __init__(self, name: str, place: Place) -> None:
+        self._name = name
+        self._place = place
+        self._verdicts: dict[str, dict[str, str]] = {kind: {} for kind in _KEYS}
+        self._affinities: dict[str, Collection] = {}
+        self._hooks = {
+            "guard": "type filter hook prerouting priority -300; policy accept;",
+            "prerouting": "type nat hook prerouting priority -100; policy accept;",
+            "output": "type nat hook output priority -100; policy accept;",
+            "postrouting": "type nat hook postrouting priority 90; policy accept;",
+            "filter-forward": "type filter hook forward priority -10; policy accept;",
+            "filter-output": "type filter hook output priority -10; policy accept;",
         }
-        # Answering on 127.0.0.1 needs route_localnet; packets of other hosts still never reach 127.0.0.1.
-        self.rule("guard", 'iifname != "lo" ip daddr 127.0.0.0/8 drop')
+        self._chains: dict[str, tuple[str, ...]] = {
+            # The order of the lookups; maps of the place are used for its own addresses only.
+            "services": (
+                f"ip daddr . {_PORT} vmap @cluster",
+                "fib daddr type local goto local",
+                f"ip daddr . {_PORT} vmap @outside",
+            ),
+            "local": (f"ip daddr . {_PORT} vmap @bound", f"{_PORT} vmap @everywhere"),
+            "refuse": (f"ip daddr . {_PORT} @refused reject with icmp type port-unreachable",),
+            # Answering on 127.0.0.1 needs route_localnet; packets of other hosts still never reach 127.0.0.1.
+            "guard": ('iifname != "lo" ip daddr 127.0.0.0/8 drop',),
+            "prerouting": ("jump services",),
+            "output": ("jump services",),
+            "postrouting": self._masquerade(),
+            "filter-forward": ("jump refuse",),
+            "filter-output": ("jump refuse",),
+        }
 
-    def rule(self, chain: str, *rules: str) -> None:
-        self._chains[chain] += rules
+    def lead(self, name: str, key: tuple[str | int, ...], chain: str) -> None:
+        """Add to a verdict map: each key has one chain, the first one it was given."""
+        self._verdicts[name].setdefault(_concatenated(key), f"goto {chain}")
 
-    def look_up(
-        self, cluster: _Verdicts, bound: _Verdicts, everywhere: _Verdicts, outside: _Verdicts
-    ) -> None:
-        """The order of the map lookups; maps of the place are used for its own addresses only."""
-        self.rule("services", *cluster.rules(), "fib daddr type local goto local", *outside.rules())
-        self.rule("local", *bound.rules(), *everywhere.rules())
+    def internal(self, port: ServicePort) -> str:
+        """The chain for clients of the cluster."""
+        return self._own(port) if port.is_internal_local else self._whole(port)
 
-    def service(self, port: ServicePort) -> str:
-        chain = _chain_name("svc", f"{port.name}/{port.protocol}")
-        chosen = [f"goto {self.backend(backend, port.protocol)}" for backend in port.backends]
-        if len(chosen) == 1:
-            self._chains[chain] = chosen
-        else:
-            spread = "jhash ip saddr" if port.sticky else "numgen random"
-            choices = ", ".join(f"{index} : {verdict}" for index, verdict in enumerate(chosen))
-            self._chains[chain] = [f"{spread} mod {len(chosen)} vmap {{ {choices} }}"]
-        return chain
+    def outer(self, port: ServicePort) -> str:
+        """The chain for an external address."""
+        return self._keeping(port) if port.is_external_local else self._whole(port)
 
-    def node_port(self, port: ServicePort, target: str) -> str:
-        chain = _chain_name("ext", f"{port.name}/{port.protocol}")
-        self._chains[chain] = [f"{_set_mark()} goto {target}"]
-        return chain
+    def restricted(self, port: ServicePort) -> str:
+        """The chain for an address of a load balancer that not everybody may use."""
+        found = [ranges.network(text) for text in port.sources or ()]
+        networks = ipaddress.collapse_addresses(
+            item for item in found if isinstance(item, ipaddress.IPv4Network)
+        )
+        allowed = ", ".join(map(str, networks))
+        passing = [f"ip saddr {{ {allowed} }} goto {self.outer(port)}"] if allowed else []
+        return self._add("fw", _identity(port), *passing, "drop")
+
+    def node_port(self, port: ServicePort) -> str:
+        """The chain for a node port."""
+        if port.is_external_local:
+            return self._keeping(port)
+        return self._add("ext", _identity(port), f"{_set_mark(_MASQUERADE_MARK)} goto {self._whole(port)}")
 
     def backend(self, backend: Backend, protocol: str) -> str:
-        chain = _chain_name("end", f"{backend.address}:{backend.port}/{protocol}")
-        self._chains[chain] = [
-            f"ip saddr {backend.address} {_set_mark()}",
+        """The chain that leads to a backend."""
+        return self._add(
+            "end",
+            f"{backend.address}:{backend.port}/{protocol}",
+            f"ip saddr {backend.address} {_set_mark(_MASQUERADE_MARK)}",
             f"meta l4proto {protocol} dnat to {backend.address}:{backend.port}",
-        ]
+        )
+
+    def table(self, refused: Mapping[tuple[str, str, int], None]) -> Table:
+        """All that was added."""
+        collections = {
+            name: Collection("map", f"{_KEYS[name]} : verdict;", elements)
+            for name, elements in self._verdicts.items()
+        }
+        keys = dict.fromkeys(map(_concatenated, refused), "")
+        collections["refused"] = Collection("set", f"{_BY_ADDRESS};", keys)
+        return Table(FAMILY, self._name, self._hooks, self._chains, collections | self._affinities)
+
+    def _whole(self, port: ServicePort) -> str:
+        """The chain that chooses of all backends."""
+        own = port.nearby.get(self._place.node, ()) if port.prefers_own_node else ()
+        return self._choice("svc", port, own or port.backends)
+
+    def _own(self, port: ServicePort) -> str:
+        """The chain that chooses of the place's own backends."""
+        if not self._place.node:
+            return self._whole(port)
+        return self._choice("own", port, port.nearby.get(self._place.node, ()))
+
+    def _keeping(self, port: ServicePort) -> str:
+        """The chain for clients from outside whose address stays.
+
+        Clients of the cluster are not outside: for them it is as if they had gone to a load balancer, which
+        may choose any backend. Whose answers would not come back this way is masqueraded.
+        """
+        whole, place = self._whole(port), self._place
+        if place.node:
+            insiders = [f"ip saddr {place.pod_cidr} goto {whole}"] if place.pod_cidr else []
+        else:
+            insiders = [f"ip saddr {place.subnet} {_set_mark(_MASQUERADE_MARK)} goto {whole}"]
+        return self._add(
+            "out",
+            _identity(port),
+            f"fib saddr type local {_set_mark(_MASQUERADE_MARK)} goto {whole}",
+            *insiders,
+            f"{_set_mark(_KEEP_MARK)} goto {self._own(port)}",
+        )
+
+    def _choice(self, kind: str, port: ServicePort, backends: Sequence[Backend]) -> str:
+        if not backends:
+            return self._add(kind, _identity(port), "drop")
+        known = []
+        if port.affinity_seconds:
+            chosen = [f"goto {self._remembering(port, backend)}" for backend in backends]
+            known = [
+                f"ip saddr @{_clients_of(port, backend)} {verdict}"
+                for backend, verdict in zip(backends, chosen, strict=True)
+            ]
+        else:
+            chosen = [f"goto {self.backend(backend, port.protocol)}" for backend in backends]
+        if len(chosen) == 1:
+            return self._add(kind, _identity(port), *chosen)
+        choices = ", ".join(f"{index} : {verdict}" for index, verdict in enumerate(chosen))
+        return self._add(
+            kind, _identity(port), *known, f"numgen random mod {len(chosen)} vmap {{ {choices} }}"
+        )
+
+    def _remembering(self, port: ServicePort, backend: Backend) -> str:
+        """The chain that notes which clients have a backend; the time counts from their last connection."""
+        clients = _clients_of(port, backend)
+        self._affinities[clients] = Collection("set", _CLIENTS, is_dynamic=True)
+        return self._add(
+            "had",
+            f"{_identity(port)} {backend.address}:{backend.port}",
+            f"update @{clients} {{ ip saddr timeout {port.affinity_seconds}s }}",
+            f"goto {self.backend(backend, port.protocol)}",
+        )
+
+    def _add(self, kind: str, name: str, *rules: str) -> str:
+        chain = short_name(kind, name)
+        self._chains[chain] = rules
         return chain
 
-    def masquerade(self, place: Place) -> None:
+    def _masquerade(self) -> tuple[str, ...]:
         marked = f"meta mark & {_MASQUERADE_MARK} == {_MASQUERADE_MARK}"
-        subnet, local = place.subnet, place.masquerade_local
-        if place.pod_gateway:
-            ours = f"ip saddr {subnet} fib saddr type != local"
-            self.rule("postrouting", f"{marked} {ours} snat to {place.pod_gateway}")
-        self.rule("postrouting", f"{marked} masquerade")
-        self.rule("postrouting", f"ct status dnat ip saddr != {subnet} ip daddr {subnet} masquerade")
-        if local:
-            self.rule("postrouting", f"ct status dnat ip saddr {local} ip daddr {local} masquerade")
+        subnet, gateway = self._place.subnet, self._place.pod_gateway
+        ours = f"{marked} ip saddr {subnet} fib saddr type != local snat to {gateway}"
+        strangers = f"meta mark & {_KEEP_MARK} == 0 ct status dnat ip saddr != {subnet} ip daddr {subnet}"
+        return (*([ours] if gateway else []), f"{marked} masquerade", f"{strangers} masquerade")
 
-    def commands(self) -> str:
-        chains = [
-            f"chain {name} {{\n" + "".join(f"{rule}\n" for rule in rules) + "}\n"
-            for name, rules in self._chains.items()
-        ]
-        name = f"table ip {self._table}"
-        return f"add {name}\ndelete {name}\n{name} {{\n{''.join(chains)}}}\n"
+
+def _identity(port: ServicePort) -> str:
+    return f"{port.name}/{port.protocol}"
+
+
+def _clients_of(port: ServicePort, backend: Backend) -> str:
+    return short_name("clients", _identity(port), f"{backend.address}:{backend.port}")
 
 
 def _concatenated(key: tuple[str | int, ...]) -> str:
     return " . ".join(map(str, key))
 
 
-def _set_mark() -> str:
-    return f"meta mark set meta mark | {_MASQUERADE_MARK}"
-
-
-def _chain_name(kind: str, name: str) -> str:
-    return f"{kind}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+def _set_mark(mark: str) -> str:
+    return f"meta mark set meta mark | {mark}"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kindling.network.external import ExternalRanges, ipv4, is_remote
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
+
+AFFINITY_SECONDS = 10800
+"""How long a client stays with its backend if the service does not say."""
 
 ExternalKey = tuple[str, str, int]
 """An address from outside the cluster, a protocol (lower case) and a port."""
@@ -34,9 +37,33 @@ class ServicePort:
     port: int
     node_port: int
     backends: tuple[Backend, ...]
-    sticky: bool
+    nearby: Mapping[str, tuple[Backend, ...]] = field(default_factory=dict)
+    """Each node's own backends."""
+    affinity_seconds: int = 0
+    """How long a client stays with its backend; 0: every connection may have another."""
     external: tuple[str, ...] = ()
     """Addresses from outside the cluster that lead here, as far as they take effect."""
+    balanced: tuple[str, ...] = ()
+    """Those of them that are a load balancer's: only these are restricted to `sources`."""
+    sources: tuple[str, ...] | None = None
+    """The networks that may use the load balancer's addresses; None: all."""
+    is_internal_local: bool = False
+    """Clients of the cluster get backends of their own node alone (``internalTrafficPolicy``)."""
+    is_external_local: bool = False
+    """Others get backends of the node that they ask, which see their address (``externalTrafficPolicy``)."""
+    prefers_own_node: bool = False
+    """Clients of the cluster get backends of their own node if there are any (``trafficDistribution``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """A service whose nodes tell a load balancer how many of its endpoints they have."""
+
+    namespace: str
+    name: str
+    port: int
+    endpoints: Mapping[str, int]
+    """By node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,36 +78,109 @@ class HostPort:
     """The node's address to which the port is bound; empty for the one that others know."""
 
 
+class ServicePorts:
+    """The ports of services, made anew only for services that changed: most stay as they are.
+
+    What it is given are objects of caches, which nobody changes: the same object says the same.
+    """
+
+    def __init__(self, ranges: ExternalRanges) -> None:
+        self._ranges = ranges
+        self._known: dict[str, tuple[JsonObject, list[JsonObject], list[ServicePort]]] = {}
+
+    def of(self, services: Iterable[JsonObject], slices: Iterable[JsonObject]) -> list[ServicePort]:
+        """All ports of all services that have an address, the oldest service's first."""
+        by_service = _by_service(slices)
+        before, self._known = self._known, {}
+        found: list[ServicePort] = []
+        for service in sorted(services, key=_age):
+            key = f"{meta.namespace(service)}/{meta.name(service)}"
+            own = by_service.get((meta.namespace(service), meta.name(service)), [])
+            known = before.get(key)
+            if known is None or known[0] is not service or not _are_the_same(known[1], own):
+                known = (service, own, _ports_of(service, key, own, self._ranges))
+            self._known[key] = known
+            found += known[2]
+        return found
+
+
+def _are_the_same(one: Sequence[object], other: Sequence[object]) -> bool:
+    return len(one) == len(other) and all(left is right for left, right in zip(one, other, strict=True))
+
+
 def service_ports(
     services: Iterable[JsonObject], slices: Iterable[JsonObject], ranges: ExternalRanges
 ) -> list[ServicePort]:
     """All ports of all services that have an address, the oldest service's first."""
-    by_service: dict[tuple[str, str], list[JsonObject]] = {}
+    return ServicePorts(ranges).of(services, slices)
+
+
+def _ports_of(
+    service: JsonObject, name: str, slices: Sequence[JsonObject], ranges: ExternalRanges
+) -> list[ServicePort]:
+    spec = get_object(service, "spec")
+    if get_str(spec, "clusterIP") in ("", "None"):
+        return []
+    addresses = get_list(spec, "clusterIPs") or [get_str(spec, "clusterIP")]
+    claimed = [address for address in external_addresses(service) if ranges.admits(address)]
+    balanced = tuple(address for address in _balancer_addresses(service) if ranges.admits(address))
+    is_balanced = get_str(spec, "type") == "LoadBalancer"
+    sources = get_list(spec, "loadBalancerSourceRanges") if is_balanced else []
+    found = []
+    for port in get_list(spec, "ports"):
+        endpoints = _endpoints(slices, get_str(port, "name"))
+        found.append(
+            ServicePort(
+                name=f"{name}:{get_str(port, 'name')}",
+                protocol=get_str(port, "protocol", default="TCP").lower(),
+                addresses=tuple(address for address in addresses if ipv4(address)),
+                port=get_int(port, "port"),
+                node_port=get_int(port, "nodePort"),
+                backends=_chosen(endpoints),
+                nearby=_nearby(endpoints),
+                affinity_seconds=_affinity_seconds(spec),
+                external=tuple(dict.fromkeys(claimed)),
+                balanced=balanced,
+                sources=tuple(text.strip() for text in sources) if sources else None,
+                is_internal_local=get_str(spec, "internalTrafficPolicy") == "Local",
+                is_external_local=get_str(spec, "externalTrafficPolicy") == "Local",
+                prefers_own_node=get_str(spec, "trafficDistribution") == "PreferSameNode",
+            )
+        )
+    return found
+
+
+def health_checks(services: Iterable[JsonObject], slices: Iterable[JsonObject]) -> list[HealthCheck]:
+    """The services that have a port for health checks."""
+    by_service = _by_service(slices)
+    found = []
+    for service in services:
+        spec, key = get_object(service, "spec"), (meta.namespace(service), meta.name(service))
+        port = get_int(spec, "healthCheckNodePort")
+        is_local = get_str(spec, "externalTrafficPolicy") == "Local"
+        if port and is_local and get_str(spec, "type") == "LoadBalancer":
+            nodes: dict[str, set[str]] = {}
+            for item in by_service.get(key, ()):
+                for endpoint in get_list(item, "endpoints"):
+                    if get_bool(endpoint, "conditions", "ready", default=True):
+                        own = nodes.setdefault(get_str(endpoint, "nodeName"), set())
+                        own.update(get_list(endpoint, "addresses"))
+            found.append(HealthCheck(*key, port, {node: len(own) for node, own in nodes.items()}))
+    return found
+
+
+def _by_service(slices: Iterable[JsonObject]) -> dict[tuple[str, str], list[JsonObject]]:
+    found: dict[tuple[str, str], list[JsonObject]] = {}
     for item in slices:
         name = get_object(item, "metadata", "labels").get(SERVICE_NAME_LABEL, "")
-        by_service.setdefault((meta.namespace(item), name), []).append(item)
-    found = []
-    for service in sorted(services, key=_age):
-        key = (meta.namespace(service), meta.name(service))
-        spec = get_object(service, "spec")
-        if get_str(spec, "clusterIP") in ("", "None"):
-            continue
-        addresses = get_list(spec, "clusterIPs") or [get_str(spec, "clusterIP")]
-        claimed = [address for address in external_addresses(service) if ranges.admits(address)]
-        for port in get_list(spec, "ports"):
-            found.append(
-                ServicePort(
-                    name=f"{key[0]}/{key[1]}:{get_str(port, 'name')}",
-                    protocol=get_str(port, "protocol", default="TCP").lower(),
-                    addresses=tuple(address for address in addresses if ipv4(address)),
-                    port=get_int(port, "port"),
-                    node_port=get_int(port, "nodePort"),
-                    backends=_backends(by_service.get(key, ()), get_str(port, "name")),
-                    sticky=get_str(spec, "sessionAffinity") == "ClientIP",
-                    external=tuple(dict.fromkeys(claimed)),
-                )
-            )
+        found.setdefault((meta.namespace(item), name), []).append(item)
     return found
+
+
+def _affinity_seconds(spec: JsonObject) -> int:
+    if get_str(spec, "sessionAffinity") != "ClientIP":
+        return 0
+    return get_int(spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds", default=AFFINITY_SECONDS)
 
 
 def _age(service: JsonObject) -> tuple[str, str, str]:
@@ -108,15 +208,42 @@ def assign_external(
 
 def external_addresses(service: JsonObject) -> list[str]:
     """The external addresses that a service claims, whether or not they take effect."""
+    return [*filter(None, get_list(service, "spec", "externalIPs")), *_balancer_addresses(service)]
+
+
+def _balancer_addresses(service: JsonObject) -> list[str]:
+    """The addresses of a service's load balancer. Where it is a proxy, packets have to get to it."""
     points = get_list(service, "status", "loadBalancer", "ingress")
-    named = get_list(service, "spec", "externalIPs") + [get_str(point, "ip") for point in points]
-    return [address for address in named if address]
+    return [get_str(point, "ip") for point in points if point.get("ip") and point.get("ipMode") != "Proxy"]
 
 
-def _backends(slices: Sequence[JsonObject], port_name: str) -> tuple[Backend, ...]:
+def _chosen(endpoints: Iterable[_Endpoint]) -> tuple[Backend, ...]:
     """Ready backends; if there are none, terminating ones that still serve (as in kube-proxy)."""
     ready: set[Backend] = set()
     serving: set[Backend] = set()
+    for item in endpoints:
+        (ready if item.is_ready else serving).add(item.backend)
+    return tuple(sorted(ready or serving))
+
+
+def _nearby(endpoints: Iterable[_Endpoint]) -> dict[str, tuple[Backend, ...]]:
+    by_node: dict[str, list[_Endpoint]] = {}
+    for item in endpoints:
+        by_node.setdefault(item.node, []).append(item)
+    return {node: _chosen(own) for node, own in by_node.items() if node}
+
+
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    """A backend that is ready, or terminating and serving."""
+
+    backend: Backend
+    node: str
+    is_ready: bool
+
+
+def _endpoints(slices: Sequence[JsonObject], port_name: str) -> list[_Endpoint]:
+    found = []
     for item in slices:
         if get_str(item, "addressType", default="IPv4") != "IPv4":
             continue
@@ -127,12 +254,15 @@ def _backends(slices: Sequence[JsonObject], port_name: str) -> tuple[Backend, ..
             continue
         for endpoint in get_list(item, "endpoints"):
             conditions = get_object(endpoint, "conditions")
-            made = {Backend(each, number) for each in get_list(endpoint, "addresses") if is_remote(each)}
-            if get_bool(conditions, "ready", default=True):
-                ready |= made
-            elif get_bool(conditions, "serving") and get_bool(conditions, "terminating"):
-                serving |= made
-    return tuple(sorted(ready or serving))
+            is_ready = get_bool(conditions, "ready", default=True)
+            is_ending = get_bool(conditions, "serving") and get_bool(conditions, "terminating")
+            if is_ready or is_ending:
+                node = get_str(endpoint, "nodeName")
+                backends = [
+                    Backend(each, number) for each in get_list(endpoint, "addresses") if is_remote(each)
+                ]
+                found += [_Endpoint(backend, node, is_ready) for backend in backends]
+    return found
 
 
 def host_ports(pods: Iterable[JsonObject]) -> list[HostPort]:

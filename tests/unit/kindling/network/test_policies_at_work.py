@@ -13,7 +13,7 @@ import pytest
 from tests.support.dialling import Call, answered, listening
 from tests.support.namespaces import Namespace, connect, namespaces
 
-from kindling.network import bridge_ports, pod_filter, policies, policy_rules, tables
+from kindling.network import bridge_ports, pod_filter, policies, policy_rules, rules, services, tables
 from kindling.network.policies import Member, World
 from kindling.network.policy_objects import NetworkPolicy
 from kubecore.objects import structs
@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 WEB, ADMIN = 80, 8080
-RESOLVER = "10.64.240.10"
+SERVICE, RESOLVER = "10.64.240.9", "10.64.240.10"
 STRANGER = ("192.0.2.7", "2001:db8::7")
 GATEWAY = ("10.64.1.1", "fd64:1::1")
 NAMES = [f"{namespace}/{pod}" for namespace in "abc" for pod in "xyz"]
@@ -289,6 +289,68 @@ def test_neighbours_never_meet_on_the_bridge(cluster: Cluster) -> None:
     for address, version in zip(addresses("b/y"), ("-4", "-6"), strict=True):
         one.run("ip", version, "neigh", "del", address, "dev", "eth0")
     assert cluster.answered(calls) == set(calls)
+
+
+@pytest.fixture
+def service(cluster: Cluster) -> Iterator[Cluster]:
+    """A service of b/x, and the resolver, which is the stranger on another port."""
+    ports = [
+        services.ServicePort(
+            "b/x", "tcp", (SERVICE,), 8000, 30080, (services.Backend(addresses("b/x")[0], WEB),)
+        ),
+        services.ServicePort("dns", "tcp", (RESOLVER,), 53, 0, (services.Backend(STRANGER[0], WEB),)),
+    ]
+    wanted = rules.table("t", rules.Place("10.64.0.0/16", pod_gateway=GATEWAY[0]), ports)
+    cluster.node.nft(tables.replacement(tables.Existing(), wanted))
+    yield cluster
+    cluster.node.run("nft", "delete", "table", "ip", "t")
+
+
+def test_services_count_by_their_real_ends(service: Cluster) -> None:
+    target = {"namespaceSelector": labels(name="b")}
+    calls = [Call("a/x", SERVICE, 8000), Call("c/x", SERVICE, 8000)]
+    service.enforce(
+        policy("a/out", egress=[{"to": [target], "ports": [{"port": WEB}]}]), policy("c/out", egress=[])
+    )
+    assert service.answered(calls) == {calls[0]}
+    source = {"namespaceSelector": labels(name="c")}
+    service.enforce(policy("b/in", ingress=[{"from": [source]}]))
+    assert service.answered(calls) == {calls[1]}, "the client's address is not hidden from the policy"
+
+
+def test_a_pod_reaches_itself_through_its_service(service: Cluster) -> None:
+    service.enforce(policy("b/deny", ingress=[], egress=[]))
+    calls = [Call("b/x", SERVICE, 8000), Call("b/y", SERVICE, 8000)]
+    assert service.answered(calls) == {calls[0]}
+
+
+def test_node_ports_are_for_whom_the_policy_allows(service: Cluster) -> None:
+    call = Call("stranger", "192.0.2.1", 30080)
+    service.enforce(policy("b/in", ingress=[{"from": [{"ipBlock": {"cidr": "192.0.2.7/32"}}]}]))
+    assert service.answered([call]) == {call}
+    service.enforce(policy("b/in", ingress=[{"from": [{"ipBlock": {"cidr": "192.0.2.8/32"}}]}]))
+    assert service.answered([call]) == set()
+
+
+@pytest.mark.parametrize(
+    ("rule", "allowed"),
+    [
+        ({"to": [{"namespaceSelector": {}, "podSelector": labels(**{"k8s-app": "kube-dns"})}]}, True),
+        ({"to": [{"namespaceSelector": labels(name="kube-system")}]}, True),
+        ({"to": [{"podSelector": labels(**{"k8s-app": "kube-dns"})}]}, False),
+        ({"to": [{"namespaceSelector": {}, "podSelector": labels(pod="z")}]}, False),
+        ({"ports": [{"protocol": "TCP", "port": 53}]}, True),
+        ({"ports": [{"protocol": "TCP", "port": 54}]}, False),
+        ({"ports": [{"protocol": "UDP", "port": 53}]}, False),
+        ({"to": [{"ipBlock": {"cidr": f"{RESOLVER}/32"}}], "ports": [{"port": "dns-tcp"}]}, True),
+        ({}, True),
+    ],
+)
+def test_the_resolver_counts_as_its_service(service: Cluster, rule: dict[str, Any], allowed: bool) -> None:
+    """Wherever it listens."""
+    service.enforce(policy("a/out", egress=[rule]))
+    call = Call("a/x", RESOLVER, 53)
+    assert service.answered([call]) == ({call} if allowed else set())
 
 
 def test_established_connections_survive_a_change(cluster: Cluster) -> None:

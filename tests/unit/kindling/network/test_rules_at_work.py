@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 from tests.support.namespaces import Namespace, connect, namespaces
 
-from kindling.network import rules, services
+from kindling.network import rules, services, tables
 
 pytestmark = [
     pytest.mark.host,
@@ -19,9 +19,7 @@ pytestmark = [
 
 SUBNET = "10.64.0.0/16"
 POD, OTHER_POD, SERVICE, OUTSIDE = "10.64.1.2", "10.64.1.3", "10.64.240.9", "192.0.2.7"
-WEB = services.ServicePort(
-    "ns/web:http", "tcp", (SERVICE,), 80, 30080, (services.Backend(POD, 8080),), sticky=False
-)
+WEB = services.ServicePort("ns/web:http", "tcp", (SERVICE,), 80, 30080, (services.Backend(POD, 8080),))
 
 
 @dataclass
@@ -35,7 +33,8 @@ class Network:
     def load(self, *ports: services.ServicePort, hosts: tuple[services.HostPort, ...] = ()) -> None:
         external = services.assign_external(ports, {})
         place = rules.Place(SUBNET, pod_gateway="10.64.1.1")
-        self.node.nft(rules.ruleset("t", place, ports, hosts, external))
+        wanted = rules.table("t", place, ports, hosts, external)
+        self.node.nft(tables.replacement(tables.Existing(), wanted))
 
 
 @pytest.fixture

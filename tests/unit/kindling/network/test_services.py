@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import struct
 import subprocess
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kindling.network import dns, resolver, rules, services
+from kindling.network import dns, resolver, rules, services, tables
 from kindling.network.external import ExternalRanges
 
 SERVICE: dict[str, Any] = {
@@ -88,9 +87,13 @@ def test_host_ports_keep_the_address_to_which_they_are_bound(bound: str, address
     assert [item.address for item in services.host_ports([pod])] == [address]
 
 
-def keys_of_verdicts(ruleset: str) -> list[list[str]]:
-    maps = re.findall(r"th dport vmap \{ (.*) \}", ruleset)
-    return [element.partition(" : ")[0].split(" . ") for found in maps for element in found.split(", ")]
+def keys_of_verdicts(table: tables.Table) -> list[list[str]]:
+    maps = [table.collections[name] for name in ("cluster", "bound", "everywhere", "outside")]
+    return [key.split(" . ") for found in maps for key in found.elements]
+
+
+def loaded(table: tables.Table) -> str:
+    return tables.replacement(tables.Existing(), table)
 
 
 def claiming(name: str, created: str, *addresses: str) -> dict[str, Any]:
@@ -132,9 +135,7 @@ def test_the_kubelets_port_is_no_host_port() -> None:
         services.HostPort("n", "tcp", 10250, services.Backend("10.64.1.2", 80), address)
         for address in ("", "10.64.0.11")
     ]
-    assert (
-        keys_of_verdicts(rules.ruleset("t", rules.Place("10.64.0.0/16", reserved=(10250,)), [], hosts)) == []
-    )
+    assert keys_of_verdicts(rules.table("t", rules.Place("10.64.0.0/16", reserved=(10250,)), [], hosts)) == []
 
 
 def test_a_malformed_address_leaves_the_other_backends_alone() -> None:
@@ -158,7 +159,7 @@ def test_the_kernel_accepts_the_rules_of_services_that_claim_one_address() -> No
         for name in ("one", "two")
     ]
     ports = services.service_ports(claimants, slices, RANGES)
-    document = rules.ruleset("t", PLACE, ports, [], services.assign_external(ports, {}))
+    document = loaded(rules.table("t", PLACE, ports, [], services.assign_external(ports, {})))
     done = subprocess.run(
         ["unshare", "--net", "nft", "-f", "-"],
         input=document.encode(),
@@ -174,19 +175,19 @@ def test_one_number_on_different_addresses_of_the_node_leads_to_different_pods()
         services.HostPort("n", "tcp", 8080, services.Backend("10.64.1.3", 80), "10.64.0.11"),
         services.HostPort("n", "udp", 8080, services.Backend("10.64.1.4", 80)),
     ]
-    keys = keys_of_verdicts(rules.ruleset("t", PLACE, [], hosts))
+    keys = keys_of_verdicts(rules.table("t", PLACE, [], hosts))
     assert keys == [["127.0.0.1", "tcp", "8080"], ["10.64.0.11", "tcp", "8080"], ["udp", "8080"]]
 
 
 def test_what_is_taken_twice_does_not_spoil_the_rules() -> None:
     backend = services.Backend("10.64.1.2", 80)
-    port = services.ServicePort("a", "tcp", ("10.64.240.9",), 80, 30080, (backend,), sticky=False)
+    port = services.ServicePort("a", "tcp", ("10.64.240.9",), 80, 30080, (backend,))
     hosts = [
         services.HostPort("n", "tcp", number, services.Backend(address, 80))
         for number in (8080, 30080)
         for address in ("10.64.1.2", "10.64.1.3")
     ]
-    keys = keys_of_verdicts(rules.ruleset("t", PLACE, [port], hosts))
+    keys = keys_of_verdicts(rules.table("t", PLACE, [port], hosts))
     assert len(keys) == len({tuple(key) for key in keys}) == 3
 
 
@@ -195,16 +196,16 @@ def test_what_is_taken_twice_does_not_spoil_the_rules() -> None:
 def test_the_kernel_accepts_the_rules() -> None:
     backends = (services.Backend("10.64.1.2", 80), services.Backend("10.64.1.3", 80))
     ports = [
-        services.ServicePort("a", "tcp", ("10.64.240.9",), 80, 30080, backends, sticky=True),
-        services.ServicePort("b", "udp", ("10.64.240.9",), 53, 0, backends, sticky=False),
-        services.ServicePort("c", "tcp", ("10.64.240.10",), 1, 0, (), sticky=False),
+        services.ServicePort("a", "tcp", ("10.64.240.9",), 80, 30080, backends, affinity_seconds=10800),
+        services.ServicePort("b", "udp", ("10.64.240.9",), 53, 0, backends),
+        services.ServicePort("c", "tcp", ("10.64.240.10",), 1, 0, ()),
     ]
     hosts = [
         services.HostPort("n", "tcp", 8080, backends[0]),
         services.HostPort("n", "tcp", 8080, backends[1], "127.0.0.1"),
         services.HostPort("n", "tcp", 30080, backends[1]),
     ]
-    document = rules.ruleset("t", rules.Place("10.64.0.0/16", "10.64.1.0/24"), ports, hosts)
+    document = loaded(rules.table("t", rules.Place("10.64.0.0/16", "node01", "10.64.1.0/24"), ports, hosts))
     for extra in (["--check"], []):
         done = subprocess.run(
             ["unshare", "--net", "nft", *extra, "-f", "-"],
@@ -216,23 +217,22 @@ def test_the_kernel_accepts_the_rules() -> None:
 
 
 def test_an_empty_cluster_still_makes_a_table() -> None:
-    ruleset = rules.ruleset("t", PLACE, [])
-    assert ruleset.startswith("add table ip t\n")
-    assert "vmap" not in ruleset
+    assert loaded(rules.table("t", PLACE, [])).startswith("add table ip t\n")
+    assert keys_of_verdicts(rules.table("t", PLACE, [])) == []
 
 
 def test_an_address_that_is_refused_is_not_the_next_services() -> None:
     """The resolver's while it starts, which a service may name as its own."""
-    resolver_port = services.ServicePort("dns", "udp", ("10.64.240.10",), 53, 0, (), sticky=False)
+    resolver_port = services.ServicePort("dns", "udp", ("10.64.240.10",), 53, 0, ())
     backend = services.Backend("10.64.1.2", 53)
-    thief = services.ServicePort("thief", "udp", ("10.64.240.10",), 53, 0, (backend,), sticky=False)
-    assert keys_of_verdicts(rules.ruleset("t", PLACE, [resolver_port, thief])) == []
+    thief = services.ServicePort("thief", "udp", ("10.64.240.10",), 53, 0, (backend,))
+    assert keys_of_verdicts(rules.table("t", PLACE, [resolver_port, thief])) == []
 
 
 def test_ports_without_backends_are_refused() -> None:
-    port = services.ServicePort("c", "tcp", ("10.64.240.10",), 1, 0, (), sticky=False)
-    document = rules.ruleset("t", PLACE, [port])
-    assert "ip daddr . meta l4proto . th dport { 10.64.240.10 . tcp . 1 } reject" in document
+    port = services.ServicePort("c", "tcp", ("10.64.240.10",), 1, 0, ())
+    table = rules.table("t", PLACE, [port])
+    assert list(table.collections["refused"].elements) == ["10.64.240.10 . tcp . 1"]
 
 
 def test_services_and_named_endpoints_have_names() -> None:

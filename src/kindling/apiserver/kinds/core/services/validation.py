@@ -18,14 +18,13 @@ from kindling.apiserver.kinds.machinery.checks import (
     remote_address,
 )
 from kindling.apiserver.kinds.machinery.internal import internal_form
-from kubecore.json import JsonObject, get_int, get_list, get_object
+from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid, not_supported
 
 TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 EXPOSED = ("NodePort", "LoadBalancer")
 MAX_AFFINITY_SECONDS = 86400
 _SPEC = FieldPath("spec")
-_DEFAULT_AFFINITY_SECONDS = 10800
 _ONLY_BALANCED = "may only be used when `type` is 'LoadBalancer'"
 _NOT_EXTERNAL = "may not be set for ExternalName services"
 _FOR_LOCAL = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
@@ -267,14 +266,3 @@ def service_warnings(service: JsonObject, old: JsonObject | None) -> Iterator[st
         and before.get("trafficDistribution") != "PreferClose"
     ):
         yield "spec.trafficDistribution: PreferClose is deprecated; use PreferSameZone"
-    if _affinity_seconds(spec) not in (_DEFAULT_AFFINITY_SECONDS, _affinity_seconds(before)):
-        yield (
-            "spec.sessionAffinityConfig.clientIP.timeoutSeconds has no effect: affinity does not end with "
-            "time here; clients stay with their endpoint until the service's endpoints change"
-        )
-
-
-def _affinity_seconds(spec: JsonObject) -> int:
-    return get_int(
-        spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds", default=_DEFAULT_AFFINITY_SECONDS
-    )

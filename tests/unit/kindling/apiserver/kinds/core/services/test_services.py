@@ -246,19 +246,3 @@ def test_deprecated_and_pointless_settings_are_warned_about(kinds: Kinds) -> Non
         "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
     ]
     assert strategy.warnings(kinds.context("services"), obj, obj) == []
-
-
-def test_an_affinity_that_is_to_end_sooner_is_warned_about_once(kinds: Kinds) -> None:
-    strategy = kinds.definition("services").strategy
-
-    def warned(seconds: int, before: JsonObject | None = None) -> list[str]:
-        config = {"clientIP": {"timeoutSeconds": seconds}}
-        spec = {"sessionAffinity": "ClientIP", "sessionAffinityConfig": config, "ports": PORTS}
-        found: list[str] = strategy.warnings(kinds.context("services"), {"spec": spec}, before)
-        return [warning.partition(":")[0] for warning in found]
-
-    told = ["spec.sessionAffinityConfig.clientIP.timeoutSeconds has no effect"]
-    assert warned(10) == told
-    assert warned(10800) == []
-    same = {"spec": {"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10}}}}
-    assert (warned(10, same), warned(20, same)) == ([], told)
