@@ -67,6 +67,7 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
 
     from kindling.controllers import main as controllers  # noqa: PLC0415
     from kindling.controllers import token_secrets  # noqa: PLC0415
+    from kindling.network.external import ExternalRanges  # noqa: PLC0415
     from kindling.network.proxy import ProxyPlace, ServiceNetwork  # noqa: PLC0415
 
     set_up_logging("kindling-controllers")
@@ -107,6 +108,7 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
                 scheduler_config=scheduler_config,
                 sign_token=sign,
                 control_planes=[instance.nodes()[0].name],
+                external=ExternalRanges.of(instance.external_ranges, own=[instance.subnet]),
             )
             group.create_task(work, name="controllers")
             group.create_task(network.run(), name="services")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from kindling.network.external import ExternalRanges
 from kubecore.client import Client
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.selectors import LabelSelector, from_label_selector_object
@@ -45,7 +46,7 @@ class Environment:
     `root_ca` is the PEM of the authority that signs the API server's certificate, published into every
     namespace. `sign_token` makes the token of an account secret from the account and the secret;
     None where the process has no signing key. `clock` gives the time. `control_planes` names the nodes that
-    have the control plane's role.
+    have the control plane's role. `external` are the addresses that services may have from outside.
     """
 
     manager: Manager
@@ -53,6 +54,7 @@ class Environment:
     sign_token: Callable[[JsonObject, JsonObject], str] | None = None
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     control_planes: frozenset[str] = frozenset()
+    external: ExternalRanges = field(default_factory=ExternalRanges)
     deletion_listeners: list[Callable[[ResourceType, str], None]] = field(default_factory=list)
     """Told of every deleted object of any kind: its resource and namespace. The garbage collector, which
     watches them all, is who tells."""

@@ -23,6 +23,7 @@ from kindling.controllers.ephemeral_volumes import EphemeralVolumes
 from kindling.controllers.finished_jobs import FinishedJobs
 from kindling.controllers.garbage_collector import GarbageCollector
 from kindling.controllers.jobs import JobController
+from kindling.controllers.load_balancers import LoadBalancers
 from kindling.controllers.namespaces import NamespaceController
 from kindling.controllers.node_lifecycle import NodeLifecycleController
 from kindling.controllers.node_roles import NodeRoles
@@ -36,6 +37,7 @@ from kindling.controllers.stateful_sets import StatefulSetController
 from kindling.controllers.token_secrets import TokenSecrets, signer
 from kindling.controllers.volume_protection import VolumeProtection
 from kindling.controllers.volumes import VolumeController
+from kindling.network.external import ExternalRanges
 from kindling.scheduler.loop import Scheduler
 from kubecore.client import Client, ClientConfig, load_kubeconfig
 from kubecore.json import JsonObject
@@ -54,6 +56,7 @@ CONTROLLERS: tuple[Callable[[Environment], object], ...] = (
     FinishedJobs,
     GarbageCollector,
     JobController,
+    LoadBalancers,
     NamespaceController,
     NodeLifecycleController,
     NodeRoles,
@@ -81,11 +84,13 @@ async def run(
     scheduler_config: ClientConfig | None = None,
     sign_token: Callable[[JsonObject, JsonObject], str] | None = None,
     control_planes: Collection[str] = (),
+    external: ExternalRanges | None = None,
 ) -> None:
     """Run all controllers and the scheduler against one server until cancelled.
 
     The scheduler uses the credentials of `scheduler_config`, by default those of `config`. `sign_token` signs
     the tokens of account secrets; `control_planes` names the nodes that get the role of the control plane.
+    Load balancers get addresses of `external`.
     The certificate authority of `config` is published into namespaces.
     """
     controllers_config = replace(config, user_agent=CONTROLLER_USER_AGENT)
@@ -97,7 +102,11 @@ async def run(
         controllers = Manager(controllers_client)
         authority = (config.ca_data or b"").decode()
         environment = Environment(
-            controllers, authority, sign_token, control_planes=frozenset(control_planes)
+            controllers,
+            authority,
+            sign_token,
+            control_planes=frozenset(control_planes),
+            external=external or ExternalRanges(),
         )
         for controller in CONTROLLERS:
             controller(environment)

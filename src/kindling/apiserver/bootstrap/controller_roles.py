@@ -128,6 +128,11 @@ list,watch - namespaces
 create,list,watch - serviceaccounts
 list,watch - namespaces
 """,
+    "service-controller": f"""
+{_READ} - services
+patch,update - services/status
+list,watch - nodes
+""",
     "statefulset-controller": f"""
 {_READ} apps statefulsets
 update apps statefulsets/status
