@@ -11,6 +11,8 @@ from functools import partial
 
 from tests.support.namespaces import Namespace
 
+_UNACCEPTED = 4096
+"""Connections are completed and never accepted: this many, then no more."""
 _DROPPED_SECONDS = 0.25
 """Links between namespaces answer within the call that sends; what has no answer after this was dropped."""
 
@@ -38,7 +40,7 @@ def listening(where: Namespace, places: Iterable[tuple[str, int]]) -> Iterator[N
             listener = socket.socket(family_of(address), socket.SOCK_STREAM)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((address, port))
-            listener.listen(256)
+            listener.listen(_UNACCEPTED)
             found.append(listener)
         return found
 
