@@ -129,7 +129,7 @@ def _command(name: str | None = None, **settings: Any) -> Callable[[Callable[...
     multiple=True,
     metavar="CIDR",
     callback=_ranges,
-    help="Where services' external addresses and load balancers take effect; may be repeated. None: nowhere.",
+    help="Where services may have external addresses; load balancers get theirs there. May be repeated.",
 )
 @click.option(
     "--host-image-account",

@@ -30,12 +30,15 @@ GATEWAY = ("10.64.1.1", "fd64:1::1")
 NAMES = [f"{namespace}/{pod}" for namespace in "abc" for pod in "xyz"]
 """Three namespaces with three pods each, on one node; `d/far` is on another."""
 FAR = "d/far"
+BRIDGED, MASQUERADED = "e/bridged", "e/masqueraded"
+"""Pods with a guest each: one that has its pod's address and MAC, one that is hidden behind it."""
+_ON_THE_NODE = [*NAMES, BRIDGED, MASQUERADED]
 
 
 def addresses(name: str) -> tuple[str, str]:
     if name == FAR:
         return "10.64.2.2", "fd64:2::2"
-    number = NAMES.index(name) + 2
+    number = _ON_THE_NODE.index(name) + 2
     return f"10.64.1.{number}", f"fd64:1::{number}"
 
 
@@ -61,11 +64,11 @@ class Cluster:
     loaded: tables.Table | None = None
 
     def enforce(self, *written: dict[str, Any], members: list[Member] | None = None) -> None:
-        found = [member(name) for name in NAMES] if members is None else members
+        found = [member(name) for name in _ON_THE_NODE] if members is None else members
         by_namespace: dict[str, list[Member]] = {}
         for item in [*found, member(FAR)]:
             by_namespace.setdefault(item.namespace, []).append(item)
-        spaces = ("a", "b", "c", "d", "kube-system")
+        spaces = ("a", "b", "c", "d", "e", "kube-system")
         labels = {name: frozenset({("name", name), ("odd", str(name in "ac"))}) for name in spaces}
         read = [policies.read(structs.decode(NetworkPolicy, item)) for item in written]
         node = policy_rules.Node(found, (), policy_rules.resolver([RESOLVER]))
@@ -115,7 +118,7 @@ def give(where: Namespace, link: str, owned: list[str]) -> None:
 
 
 def attach(node: Namespace, pod: Namespace, name: str) -> None:
-    link = f"veth{NAMES.index(name)}"
+    link = f"veth{_ON_THE_NODE.index(name)}"
     connect(node, link, pod, "eth0")
     node.run("ip", "link", "set", link, "master", pod_filter.BRIDGE)
     own = addresses(name)
@@ -390,3 +393,69 @@ except TimeoutError:
 def pings(cluster: Cluster, caller: str, target: str) -> bool:
     made = ["python3", "-c", PING, addresses(target)[0]]
     return cluster.callers[caller].run(*made) == "answered\n"
+
+
+@pytest.fixture
+def guests(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with two more pods, whose guests are callers by the names of the pods."""
+    with namespaces("e1", "e2", "g1", "g2") as (bridging, hiding, bridged, hidden), ExitStack() as stack:
+        for pod, name in ((bridging, BRIDGED), (hiding, MASQUERADED)):
+            attach(cluster.node, pod, name)
+            link = f"veth{_ON_THE_NODE.index(name)}"
+            own = pod_filter.PodLink(link, pod.mac("eth0"), addresses(name)[:1])
+            cluster.node.nft(pod_filter.ruleset(own))
+        bridge(bridging, bridged, addresses(BRIDGED)[0])
+        hide(hiding, hidden)
+        stack.enter_context(listening(bridged, [(addresses(BRIDGED)[0], WEB)]))
+        stack.enter_context(listening(hidden, [("10.0.2.2", WEB)]))
+        yield Cluster(cluster.node, cluster.callers | {BRIDGED: bridged, MASQUERADED: hidden}, cluster.loaded)
+        cluster.node.run("nft", "delete", "table", pod_filter.FAMILY, pod_filter.TABLE)
+        cluster.loaded = None
+        cluster.node.run("nft", "delete", "table", policy_rules.FAMILY, policy_rules.NAME)
+
+
+def bridge(pod: Namespace, guest: Namespace, address: str) -> None:
+    """Give a pod's address and MAC to its guest, behind a bridge in the pod."""
+    mac = pod.mac("eth0")
+    connect(pod, "tap0", guest, "eth0")
+    pod.run("ip", "addr", "flush", "dev", "eth0")
+    pod.run("ip", "link", "set", "eth0", "address", "02:00:00:00:00:77")
+    pod.run("ip", "link", "add", "k6t-eth0", "type", "bridge")
+    for link in ("eth0", "tap0"):
+        pod.run("ip", "link", "set", link, "master", "k6t-eth0")
+    pod.run("ip", "link", "set", "k6t-eth0", "up")
+    guest.run("ip", "link", "set", "eth0", "address", mac)
+    give(guest, "eth0", [f"{address}/24"])
+    guest.run("ip", "route", "add", "default", "via", GATEWAY[0])
+
+
+def hide(pod: Namespace, guest: Namespace) -> None:
+    """Put a guest behind its pod's address."""
+    connect(pod, "tap0", guest, "eth0")
+    give(pod, "tap0", ["10.0.2.1/24"])
+    give(guest, "eth0", ["10.0.2.2/24"])
+    guest.run("ip", "route", "add", "default", "via", "10.0.2.1")
+    pod.sysctl("net.ipv4.ip_forward", "1")
+    pod.nft(
+        "table ip n {\nchain i { type nat hook prerouting priority -100; iifname eth0 dnat to 10.0.2.2\n}\n"
+        "chain o { type nat hook postrouting priority 100; oifname eth0 masquerade\n}\n}\n"
+    )
+
+
+@pytest.mark.feature("VML-81")
+@pytest.mark.parametrize("guest", [BRIDGED, MASQUERADED])
+def test_guests_are_their_pods(guests: Cluster, guest: str) -> None:
+    """Whether a guest has its pod's address or hides behind it."""
+    own = addresses(guest)[0]
+    into = [Call(caller, own, WEB) for caller in ("a/x", "b/x", "node")]
+    out = [Call(guest, addresses(target)[0], WEB) for target in ("b/y", "c/y")]
+    guests.enforce()
+    assert guests.answered([*into, *out]) == {*into, *out}
+    source, target = ({"namespaceSelector": labels(name=name)} for name in "ab")
+    guests.enforce(policy("e/both", ingress=[{"from": [source]}], egress=[{"to": [target]}]))
+    assert guests.answered([*into, *out]) == {into[0], into[2], out[0]}
+    guests.enforce(policy("c/in", ingress=[{"from": [{"podSelector": labels(pod=guest.split("/")[1])}]}]))
+    assert guests.answered(out) == {out[0]}, "the guest's namespace is another"
+    peer = {"namespaceSelector": {}, "podSelector": labels(pod=guest.split("/")[1])}
+    guests.enforce(policy("c/in", ingress=[{"from": [peer]}]))
+    assert guests.answered(out) == set(out)
