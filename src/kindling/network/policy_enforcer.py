@@ -124,7 +124,8 @@ class PolicyEnforcer:
 
     def _table(self) -> Table:
         own, cut_off = self._own_pods()
-        members = self._members | {item.uid: item for item in own}
+        # Pods of this node count with the addresses that their links have, also before their status says so.
+        members = self._members | {item.uid: item for item in own if self._is_peer(item.uid)}
         by_namespace: dict[str, list[Member]] = {}
         for item in members.values():
             by_namespace.setdefault(item.namespace, []).append(item)
@@ -147,6 +148,10 @@ class PolicyEnforcer:
             elif addresses:
                 own.append(policies.member(item.pod, addresses))
         return own, cut_off
+
+    def _is_peer(self, uid: str) -> bool:
+        pod = self._attached[uid].pod
+        return pod is not None and policies.has_network(pod)
 
     def _policy_changed(self, event: str, _old: NetworkPolicy | None, new: NetworkPolicy) -> None:
         key = (new.metadata.namespace, new.metadata.name)

@@ -114,15 +114,28 @@ async def test_what_changes_takes_effect(api: MemoryApi, network: RoutedPods) ->
         await until(lambda: connected(network))
 
 
-async def test_a_pod_that_ended_is_no_peer_any_more(api: MemoryApi, network: RoutedPods) -> None:
-    """Its address may be another pod's soon."""
+@pytest.mark.parametrize("attached", [("server",), ("client", "server")])
+async def test_a_pod_that_ended_is_no_peer_any_more(
+    api: MemoryApi, network: RoutedPods, attached: tuple[str, ...]
+) -> None:
+    """Of another node or of this: its address may be another pod's soon."""
     api.put(NETWORK_POLICIES, policy(**from_pods(app="client")))
-    async with enforcing(api, network, "server"):
+    async with enforcing(api, network, *attached):
         await until(lambda: connected(network))
         ended = pod("client", network.address("client"))
         ended["status"]["phase"] = "Succeeded"
         api.put(PODS, ended)
         await until(lambda: not connected(network))
+
+
+async def test_an_address_belongs_to_the_pod_that_had_it_last(api: MemoryApi, network: RoutedPods) -> None:
+    """The one that had it before may still be here, with its policies."""
+    api.put(NETWORK_POLICIES, policy())
+    async with enforcing(api, network, "server") as enforcer:
+        await until(lambda: not connected(network))
+        free = pod("other", network.address("server"))
+        await enforcer.protect(free, [network.address("server")])
+        assert connected(network)
 
 
 async def test_a_deleted_pod_that_still_runs_stays_isolated(api: MemoryApi, network: RoutedPods) -> None:
