@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.support.dialling import Call, answered, listening
+from tests.support.dialling import Call, answered, family_of, listening
 from tests.support.namespaces import Namespace, connect, namespaces
 
 from kindling.network import bridge_ports, pod_filter, policies, policy_rules, rules, services, tables
@@ -373,6 +374,46 @@ def test_what_ping_needs_is_a_rule_without_ports(cluster: Cluster) -> None:
     cluster.enforce(policy("a/in", ingress=[{"from": [{"namespaceSelector": labels(name="b")}]}]))
     assert pings(cluster, "b/x", "a/x")
     assert not pings(cluster, "c/x", "a/x")
+
+
+def test_udp_and_its_answers(cluster: Cluster) -> None:
+    """A namespace that may ask one port, and another that may be asked."""
+    target = {"namespaceSelector": labels(name="b")}
+    ports = [{"protocol": "UDP", "port": 53}]
+    cluster.enforce(
+        policy("a/out", egress=[{"to": [target], "ports": ports}]), policy("b/in", ingress=[{"ports": ports}])
+    )
+    for address in addresses("b/x"):
+        assert exchanged(cluster, "a/x", address, 53)
+        assert exchanged(cluster, "c/x", address, 53)
+        assert not exchanged(cluster, "a/x", address, 54)
+        assert not exchanged(cluster, "c/x", address, 54)
+
+
+def exchanged(cluster: Cluster, caller: str, address: str, port: int) -> bool:
+    """Whether a datagram to b/x is answered."""
+    kind = family_of(address)
+
+    def bound() -> socket.socket:
+        made = socket.socket(kind, socket.SOCK_DGRAM)
+        made.bind((address, port))
+        made.settimeout(0.2)
+        return made
+
+    def asked() -> socket.socket:
+        made = socket.socket(kind, socket.SOCK_DGRAM)
+        made.settimeout(2)
+        made.connect((address, port))
+        made.send(b"?")
+        return made
+
+    with cluster.callers["b/x"].inside(bound) as server, cluster.callers[caller].inside(asked) as client:
+        try:
+            _, peer = server.recvfrom(10)
+        except TimeoutError:
+            return False
+        server.sendto(b"!", peer)
+        return client.recv(10) == b"!"
 
 
 PING = """
