@@ -35,6 +35,7 @@ from kindling.controllers.root_ca import RootCaPublisher
 from kindling.controllers.service_accounts import ServiceAccountController
 from kindling.controllers.stateful_sets import StatefulSetController
 from kindling.controllers.token_secrets import TokenSecrets, signer
+from kindling.controllers.volume_expansion import VolumeExpansion
 from kindling.controllers.volume_protection import VolumeProtection
 from kindling.controllers.volumes import VolumeController
 from kindling.network.external import ExternalRanges
@@ -69,6 +70,7 @@ CONTROLLERS: tuple[Callable[[Environment], object], ...] = (
     ServiceAccountController,
     StatefulSetController,
     TokenSecrets,
+    VolumeExpansion,
     VolumeProtection,
     VolumeController,
 )

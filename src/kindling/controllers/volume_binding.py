@@ -18,6 +18,8 @@ PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 BETA_STORAGE_PROVISIONER = "volume.beta.kubernetes.io/storage-provisioner"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+PRE_RESIZE = "volume.alpha.kubernetes.io/pre-resize-capacity"
+"""On a volume that is larger than the file system in it: the size before."""
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 
@@ -76,7 +78,8 @@ def claim_status(claim: JsonObject, volume: JsonObject | None, phase: str) -> Js
     status["accessModes"] = list(get_object(volume, "spec").get("accessModes") or [])
     capacity = get_object(volume, "spec", "capacity")
     if "capacity" not in status or get_str(claim, "status", "phase") != "Bound":
-        status["capacity"] = dict(capacity)
+        before = meta.annotations(volume).get(PRE_RESIZE)
+        status["capacity"] = {**capacity, **({"storage": before} if before else {})}
     return status
 
 

@@ -16,11 +16,6 @@ VOLUME_FINALIZER = "kubernetes.io/pv-protection"
 CLAIM_INDEX = "claim"
 
 
-def claims_index(pod: JsonObject) -> list[str]:
-    """The index function of pods by the claims they use."""
-    return [f"{meta.namespace(pod)}/{name}" for name in volume_rules.claim_names(pod)]
-
-
 def is_used(claim: JsonObject, pods: list[JsonObject]) -> bool:
     """Whether a pod that may still touch the claim's data uses it.
 
@@ -37,7 +32,7 @@ class VolumeProtection:
         manager = environment.manager
         self._claims = manager.informer(PERSISTENT_VOLUME_CLAIMS)
         self._volumes = manager.informer(PERSISTENT_VOLUMES)
-        self._pods = manager.informer(PODS, indexers={CLAIM_INDEX: claims_index})
+        self._pods = manager.informer(PODS, indexers={CLAIM_INDEX: volume_rules.claim_keys})
         claims = environment.controller("persistentvolumeclaim-protection-controller", self.protect_claim)
         claims.watch(self._claims)
         claims.watch(

@@ -21,15 +21,25 @@ SINGLE_POD_IN_USE = (
 )
 
 
-def claim_names(pod: JsonObject) -> list[str]:
-    """The names of a pod's claims, including those of its ephemeral volumes."""
+def claims_of(pod: JsonObject) -> list[tuple[str, bool]]:
+    """The names of a pod's claims; each with whether it is of an ephemeral volume: then the pod owns it."""
     names = []
     for volume in get_list(pod, "spec", "volumes"):
         if "persistentVolumeClaim" in volume:
-            names.append(get_str(volume, "persistentVolumeClaim", "claimName"))
+            names.append((get_str(volume, "persistentVolumeClaim", "claimName"), False))
         elif "ephemeral" in volume:
-            names.append(f"{meta.name(pod)}-{volume['name']}")
+            names.append((f"{meta.name(pod)}-{volume['name']}", True))
     return names
+
+
+def claim_names(pod: JsonObject) -> list[str]:
+    """The names of a pod's claims, including those of its ephemeral volumes."""
+    return [name for name, _ in claims_of(pod)]
+
+
+def claim_keys(pod: JsonObject) -> list[str]:
+    """``namespace/name`` of a pod's claims, to index pods by."""
+    return [f"{meta.namespace(pod)}/{name}" for name in claim_names(pod)]
 
 
 def is_bound(claim: JsonObject) -> bool:
@@ -41,6 +51,11 @@ def is_bound(claim: JsonObject) -> bool:
 def class_name(claim: JsonObject) -> str:
     """The storage class of a claim or volume."""
     return get_str(claim, "spec", "storageClassName")
+
+
+def attributes_class(obj: JsonObject) -> str:
+    """The VolumeAttributesClass of a claim or volume; empty for none."""
+    return get_str(obj, "spec", "volumeAttributesClassName")
 
 
 def node_fits_volume(volume: JsonObject, node: JsonObject) -> bool:
@@ -57,6 +72,10 @@ def volume_fits_claim(volume: JsonObject, claim: JsonObject) -> bool:
     if reference and reference.get("uid") and reference["uid"] != meta.uid(claim):
         return False
     if meta.is_being_deleted(volume) or class_name(volume) != class_name(claim):
+        return False
+    if not reference and has_data_source(claim):
+        return False  # only who fills a volume from the source knows which volume that is, and reserves it
+    if attributes_class(volume) != attributes_class(claim):
         return False
     if get_str(volume, "status", "phase") not in ("Available", "Pending", "") and not reference:
         return False
@@ -79,6 +98,17 @@ def capacity(volume: JsonObject) -> int:
 def request(claim: JsonObject) -> int:
     """The storage request of a claim in bytes."""
     return Quantity.parse(get_object(claim, "spec", "resources", "requests").get("storage", 0)).value
+
+
+def size_of(claim: JsonObject) -> int:
+    """The size that a claim's status says its volume has, in bytes; 0 when it says none."""
+    return Quantity.parse(get_object(claim, "status", "capacity").get("storage", 0)).value
+
+
+def has_data_source(claim: JsonObject) -> bool:
+    """Whether the claim's volume must be made from a snapshot, a claim or a populator's object."""
+    spec = get_object(claim, "spec")
+    return bool(spec.get("dataSource") or spec.get("dataSourceRef"))
 
 
 def smallest_fit(volumes: Iterable[JsonObject], claim: JsonObject) -> JsonObject | None:

@@ -66,6 +66,12 @@ create,delete,get,list,update,watch discovery.k8s.io endpointslices
 {_READ} - pods
 create,get,list,watch - persistentvolumeclaims
 """,
+    "expand-controller": f"""
+get,list,patch,update,watch - persistentvolumes
+patch,update - persistentvolumeclaims/status
+{_READ} - persistentvolumeclaims
+{_READ} storage.k8s.io storageclasses
+""",
     "generic-garbage-collector": """
 delete,get,list,patch,update,watch * *
 """,

@@ -10,6 +10,7 @@ from tests.support.objects import pod
 
 from kindling.controllers import (
     ephemeral_volumes,
+    volume_expansion,
     volume_protection,
     volumes,
 )
@@ -135,6 +136,64 @@ async def test_a_pending_claim_says_what_it_waits_for(cluster: Cluster, mode: st
     annotations = cluster.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")["metadata"].get("annotations", {})
     asked = annotations.get("volume.kubernetes.io/storage-provisioner") == "csi.example.com"
     assert asked == (mode == "Immediate")
+
+
+async def test_a_claim_with_a_source_takes_only_the_volume_that_was_filled_for_it(cluster: Cluster) -> None:
+    """Any other volume would be empty."""
+    source = {"apiGroup": "example.com", "kind": "Backup", "name": "b"}
+    cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim(dataSourceRef=source))
+    cluster.api.put(PERSISTENT_VOLUMES, volume("empty"))
+    async with cluster.running(volumes.VolumeController):
+        assert cluster.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")["status"]["phase"] == "Pending"
+        uid = cluster.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")["metadata"]["uid"]
+        reference = {"namespace": "lab", "name": "c", "uid": uid}
+        cluster.api.put(PERSISTENT_VOLUMES, volume("filled", claimRef=reference))
+        await asyncio.sleep(2)
+        assert cluster.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")["spec"]["volumeName"] == "filled"
+    assert cluster.get(PERSISTENT_VOLUMES, "empty")["status"]["phase"] == "Available"
+
+
+async def test_a_claim_takes_only_volumes_of_its_attributes_class(cluster: Cluster) -> None:
+    cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim(volumeAttributesClassName="fast"))
+    cluster.api.put(PERSISTENT_VOLUMES, volume("plain", "1Gi"))
+    cluster.api.put(PERSISTENT_VOLUMES, volume("fast", "9Gi", volumeAttributesClassName="fast"))
+    async with cluster.running(volumes.VolumeController):
+        await asyncio.sleep(1)
+    assert cluster.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")["spec"]["volumeName"] == "fast"
+
+
+@pytest.mark.parametrize(("source", "kind"), [("csi", "Normal"), ("hostPath", "Warning")])
+async def test_growing_waits_for_an_external_controller(cluster: Cluster, source: str, kind: str) -> None:
+    cluster.api.put(PERSISTENT_VOLUMES, volume(**{source: {"path": "/x"}}))
+    cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
+    async with cluster.running(volumes.VolumeController, volume_expansion.VolumeExpansion):
+        await asyncio.sleep(1)
+        assert cluster.api.list(EVENTS) == []
+        larger = {"spec": {"resources": {"requests": {"storage": "5Gi"}}}}
+        await cluster.client.patch(PERSISTENT_VOLUME_CLAIMS, "c", larger, "lab", type="merge")
+        await asyncio.sleep(1)
+    (event,) = cluster.api.list(EVENTS)
+    assert (event["type"], event["reason"]) == (kind, "ExternalExpanding")
+    assert event["message"] == "waiting for an external controller to expand this PVC"
+
+
+async def test_a_volume_that_outgrew_its_file_system_is_bound_with_the_size_of_that(cluster: Cluster) -> None:
+    before = "volume.alpha.kubernetes.io/pre-resize-capacity"
+    grown = volume(size="5Gi", csi={"driver": "d"})
+    grown["metadata"]["annotations"] = {before: "2Gi"}
+    cluster.api.put(PERSISTENT_VOLUMES, grown)
+    cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
+    async with cluster.running(volumes.VolumeController, volume_expansion.VolumeExpansion):
+        await asyncio.sleep(1)
+        bound = cluster.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")
+        assert bound["status"]["capacity"] == {"storage": "2Gi"}
+        assert before in cluster.get(PERSISTENT_VOLUMES, "pv")["metadata"]["annotations"]
+        done = {"status": {"capacity": {"storage": "5Gi"}}}
+        await cluster.client.patch(
+            PERSISTENT_VOLUME_CLAIMS, "c", done, "lab", type="merge", subresource="status"
+        )
+        await asyncio.sleep(1)
+    assert before not in cluster.get(PERSISTENT_VOLUMES, "pv")["metadata"].get("annotations", {})
 
 
 async def test_an_ephemeral_volume_has_a_claim_that_its_pod_owns(cluster: Cluster) -> None:
