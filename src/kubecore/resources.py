@@ -77,6 +77,7 @@ STORAGE_CLASSES = ResourceType("storage.k8s.io", "v1", "storageclasses", "Storag
 VOLUME_ATTACHMENTS = ResourceType("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", False)
 CSI_NODES = ResourceType("storage.k8s.io", "v1", "csinodes", "CSINode", False)
 CSI_DRIVERS = ResourceType("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False)
+CSI_STORAGE_CAPACITIES = ResourceType("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
 CERTIFICATE_REQUESTS = ResourceType(
     "certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", False
 )

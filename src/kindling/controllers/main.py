@@ -10,6 +10,7 @@ from pathlib import Path
 
 import uvloop
 
+from kindling.controllers.attachments import AttachDetachController
 from kindling.controllers.cluster_roles import ClusterRoleAggregation
 from kindling.controllers.cron_jobs import CronJobController
 from kindling.controllers.daemon_sets import DaemonSetController
@@ -45,6 +46,7 @@ from kubecore.json import JsonObject
 from kubecore.runtime import Manager, set_up_logging, until_signalled
 
 CONTROLLERS: tuple[Callable[[Environment], object], ...] = (
+    AttachDetachController,
     ClusterRoleAggregation,
     CronJobController,
     DaemonSetController,

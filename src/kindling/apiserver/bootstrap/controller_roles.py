@@ -22,6 +22,14 @@ delete,get,update - secrets
 """Events, the caches that controllers share, and the tokens in secrets of service accounts."""
 
 CONTROLLERS = {
+    "attachdetach-controller": f"""
+list,watch - persistentvolumeclaims,persistentvolumes
+{_READ} - nodes
+patch,update - nodes/status
+list,watch - pods
+{_READ} storage.k8s.io csidrivers,csinodes
+create,delete,get,list,watch storage.k8s.io volumeattachments
+""",
     "clusterrole-aggregation-controller": """
 escalate,get,list,patch,update,watch rbac.authorization.k8s.io clusterroles
 """,

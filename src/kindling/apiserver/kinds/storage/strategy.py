@@ -7,11 +7,17 @@ from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object
-from kubecore.resources import CSI_DRIVERS, CSI_NODES, STORAGE_CLASSES, VOLUME_ATTACHMENTS, ResourceType
+from kubecore.resources import (
+    CSI_DRIVERS,
+    CSI_NODES,
+    CSI_STORAGE_CAPACITIES,
+    STORAGE_CLASSES,
+    VOLUME_ATTACHMENTS,
+    ResourceType,
+)
 
 from . import validation
 
-CAPACITIES = ResourceType("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
 ATTRIBUTES_CLASSES = ResourceType(
     "storage.k8s.io", "v1", "volumeattributesclasses", "VolumeAttributesClass", False
 )
@@ -150,7 +156,9 @@ def definitions() -> list[ResourceDefinition]:
         builtin(STORAGE_CLASSES, StorageClassStrategy(), short=("sc",), table=_CLASS_TABLE),
         builtin(CSI_DRIVERS, CsiDriverStrategy(), table=_DRIVER_TABLE),
         builtin(CSI_NODES, CsiNodeStrategy(), table=p.Table(p.NAME, _DRIVERS, p.AGE)),
-        builtin(CAPACITIES, CapacityStrategy(), singular="csistoragecapacity", table=_CAPACITY_TABLE),
+        builtin(
+            CSI_STORAGE_CAPACITIES, CapacityStrategy(), singular="csistoragecapacity", table=_CAPACITY_TABLE
+        ),
         builtin(VOLUME_ATTACHMENTS, AttachmentStrategy(), table=_ATTACHMENT_TABLE),
         builtin(ATTRIBUTES_CLASSES, AttributesClassStrategy(), short=("vac",), table=_ATTRIBUTES_TABLE),
     ]
