@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kindling.scheduler import node_rules, requests
+from kindling.scheduler.csi_rules import NO_STORAGE, TOO_MANY_VOLUMES, VolumeLimits, has_storage
 from kindling.scheduler.pod_rules import AffinityRules, SpreadRules
 from kindling.scheduler.snapshot import NodeInfo, Snapshot
-from kindling.scheduler.volume_rules import SINGLE_POD_IN_USE, VolumeRules
+from kindling.scheduler.volume_rules import SINGLE_POD_IN_USE, VolumeRules, class_name
 from kubecore.json import JsonObject
 
 NODE_NAME = "node(s) didn't match the requested node name"
@@ -39,6 +40,8 @@ class Filters:
         self._requests = requests.of_pod(pod)
         self._ports = requests.host_ports(pod)
         self.volumes = VolumeRules(pod, snapshot)
+        self._lookups = snapshot.volumes
+        self._limits = VolumeLimits(pod, snapshot.volumes)
         self._spread = SpreadRules(pod, snapshot, "DoNotSchedule")
         self._affinity = AffinityRules(pod, snapshot)
 
@@ -82,8 +85,18 @@ class Filters:
     def _check_volumes(self, info: NodeInfo) -> Refusal | None:
         if self.volumes.single_in_use:
             return Refusal((SINGLE_POD_IN_USE,), True)
-        failure = self.volumes.failure(info)
+        if self._limits.are_exceeded(info):
+            return Refusal((TOO_MANY_VOLUMES,), True)
+        failure = self.volumes.failure(info) or self._lacks_storage(info)
         return Refusal((failure,), False) if failure else None
+
+    def _lacks_storage(self, info: NodeInfo) -> str:
+        binding = self.volumes.binding(info)
+        for claim in binding.provision if binding is not None else ():
+            found = self._lookups.storage_class(class_name(claim))
+            if found is not None and not has_storage(claim, found, info.node, self._lookups):
+                return NO_STORAGE
+        return ""
 
     def _check_pods(self, info: NodeInfo) -> Refusal | None:
         if self._spread.lacks_label(info):

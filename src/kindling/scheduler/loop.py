@@ -18,12 +18,16 @@ from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import (
+    CSI_DRIVERS,
+    CSI_NODES,
+    CSI_STORAGE_CAPACITIES,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     PODS,
     STORAGE_CLASSES,
+    VOLUME_ATTACHMENTS,
 )
 from kubecore.runtime import EventRecorder, Key, Manager, key_of
 from kubecore.runtime.informer import EventType
@@ -68,10 +72,15 @@ class Scheduler:
         self._claims = manager.informer(PERSISTENT_VOLUME_CLAIMS)
         self._volumes = manager.informer(PERSISTENT_VOLUMES)
         self._classes = manager.informer(STORAGE_CLASSES)
+        self._csi_nodes = manager.informer(CSI_NODES)
+        self._csi_drivers = manager.informer(CSI_DRIVERS)
+        self._capacities = manager.informer(CSI_STORAGE_CAPACITIES)
+        self._attachments = manager.informer(VOLUME_ATTACHMENTS)
         self._pods.add_handler(self._pod_changed)
         self._nodes.add_handler(self._node_changed)
         self._claims.add_handler(self._claim_changed)
-        for informer in (self._claims, self._volumes, self._classes):
+        csi = (self._csi_nodes, self._csi_drivers, self._capacities, self._attachments)
+        for informer in (self._claims, self._volumes, self._classes, *csi):
             informer.add_handler(self._anything_changed)
         manager.add_runnable("scheduler", self.run)
         manager.add_runnable("scheduler-events", self._recorder.run)
@@ -143,6 +152,10 @@ class Scheduler:
                 lambda name: self._volumes.get(None, name),
                 lambda name: self._classes.get(None, name),
                 self._volumes.list,
+                lambda name: self._csi_nodes.get(None, name),
+                lambda name: self._csi_drivers.get(None, name),
+                self._capacities.list,
+                self._attachments.list,
             ),
         )
 

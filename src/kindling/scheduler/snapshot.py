@@ -60,6 +60,12 @@ class Volumes:
     storage_class: Callable[[str], JsonObject | None]
     available: Callable[[], list[JsonObject]]
     """All persistent volumes."""
+    csi_node: Callable[[str], JsonObject | None] = lambda _: None
+    csi_driver: Callable[[str], JsonObject | None] = lambda _: None
+    capacities: Callable[[], list[JsonObject]] = list
+    """All CSIStorageCapacities."""
+    attachments: Callable[[], list[JsonObject]] = list
+    """All VolumeAttachments."""
 
 
 def no_volumes() -> Volumes:

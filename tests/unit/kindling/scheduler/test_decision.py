@@ -347,3 +347,66 @@ def test_a_driver_makes_the_volume_where_the_pod_goes() -> None:
     result = decide(pod(**USING), take([node()], [], volumes=where))
     assert isinstance(result, Placement)
     assert len(result.binding.provision) == 1
+
+
+def csi_volume(name: str) -> JsonObject:
+    source = {"driver": "d.example.com", "volumeHandle": f"handle-{name}"}
+    return {"metadata": {"name": name}, "spec": {"capacity": {"storage": "1Gi"}, "csi": source}}
+
+
+def limited(count: int | None, *present: JsonObject, attached: tuple[str, ...] = ()) -> Volumes:
+    """Claims named like the volumes that they are bound to, on nodes with this limit of the driver."""
+    driver: JsonObject = {"name": "d.example.com", "nodeID": "n"}
+    if count is not None:
+        driver["allocatable"] = {"count": count}
+    where = volumes(None, *present)
+    where.claim = lambda _, name: {**claim(name, **BOUND), "metadata": {**BOUND, "name": name}}
+    where.csi_node = lambda name: {"metadata": {"name": name}, "spec": {"drivers": [driver]}}
+    where.attachments = lambda: [
+        {"spec": {"nodeName": "n1", "source": {"persistentVolumeName": name}}} for name in attached
+    ]
+    return where
+
+
+def using(*claims: str) -> JsonObject:
+    return {"volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]}
+
+
+def test_a_node_takes_as_many_volumes_of_a_driver_as_the_driver_says() -> None:
+    a, b = csi_volume("a"), csi_volume("b")
+    other = pod("other", on="n1", **using("a"))
+    full = "0/1 nodes are available: 1 node(s) exceed max volume count."
+    assert reason(pod(**using("b")), node(), pods=(other,), volumes=limited(1, a, b)).startswith(full)
+    assert reason(pod(**using("a", "b")), node(), volumes=limited(1, a, b)).startswith(full)
+    assert reason(pod(**using("b")), node(), volumes=limited(1, a, b, attached=("a",))).startswith(full)
+    # The volume that is there already takes no more room.
+    assert place(pod(**using("a")), node(), pods=(other,), volumes=limited(1, a, b)) == "n1"
+    assert place(pod(**using("b")), node(), pods=(other,), volumes=limited(2, a, b)) == "n1"
+    assert place(pod(**using("b")), node(), pods=(other,), volumes=limited(None, a, b)) == "n1"
+
+
+def test_volumes_that_are_yet_to_be_made_count_for_the_limit_of_their_driver() -> None:
+    where = volumes(claim(), mode="WaitForFirstConsumer", by="d.example.com")
+    where.csi_node = limited(0).csi_node
+    assert "exceed max volume count" in reason(pod(**USING), node(), volumes=where)
+
+
+def test_a_volume_is_made_where_its_driver_has_room_for_it() -> None:
+    where = volumes(claim(), mode="WaitForFirstConsumer", by="csi.example.com")
+    where.csi_driver = lambda _: {"spec": {"storageCapacity": True}}
+    rooms: list[JsonObject] = []
+    where.capacities = lambda: rooms
+    none = "1 node(s) did not have enough free storage."
+    assert none in reason(pod(**USING), node(), volumes=where)
+
+    def room(on: str, capacity: str, **more: str) -> JsonObject:
+        topology = {"matchLabels": {"kubernetes.io/hostname": on}}
+        return {"storageClassName": "local", "nodeTopology": topology, "capacity": capacity, **more}
+
+    rooms += [room("n1", "500Mi"), {**room("n1", "9Gi"), "storageClassName": "other"}]
+    rooms += [room("n1", "9Gi", maximumVolumeSize="512Mi"), {"storageClassName": "local", "capacity": "9Gi"}]
+    assert none in reason(pod(**USING), node(), volumes=where)
+    rooms.append(room("n2", "1Gi"))
+    assert place(pod(**USING), node(), node("n2"), volumes=where) == "n2"
+    where.csi_driver = lambda _: {"spec": {"storageCapacity": False}}
+    assert place(pod(**USING), node(), volumes=where) == "n1"
