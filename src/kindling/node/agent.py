@@ -33,11 +33,10 @@ from kindling.node.probes.manager import ProbeManager
 from kindling.node.registration import NodeRegistration, NodeSettings
 from kindling.node.runtime.containerd import Containerd
 from kindling.node.runtime.shims import LostShims
-from kindling.node.server import http, stats
+from kindling.node.server import http, stats, volume_stats
 from kindling.node.server.access import Access
 from kindling.node.server.routes import Routes, RouteServices
-from kindling.node.volumes.csi import CsiVolumes
-from kindling.node.volumes.csi_registry import CsiRegistry
+from kindling.node.volumes.csi_agent import CsiAgent, CsiHost
 from kindling.node.volumes.manager import VolumeManager
 from kubecore.client import Client, ClientConfig
 from kubecore.json import JsonObject
@@ -86,6 +85,10 @@ class _Connections:
         where = identity.field_path(pod, container) if container else ""
         self.recorder.event(subject, "Warning" if kind == "Warning" else "Normal", reason, message, where)
 
+    def record_event_of(self, obj: JsonObject, kind: str, reason: str, message: str) -> None:
+        """Record an event about any object, which has kind and apiVersion."""
+        self.recorder.event(obj, "Warning" if kind == "Warning" else "Normal", reason, message)
+
 
 @dataclass(frozen=True)
 class _Parts:
@@ -96,7 +99,7 @@ class _Parts:
     pleg: Pleg
     pod_workers: PodWorkers
     volumes: VolumeManager
-    csi: CsiRegistry
+    csi: CsiAgent
     confinement: Confinement
     policies: PolicyEnforcer
 
@@ -117,7 +120,7 @@ class NodeAgent:
         async with AsyncExitStack() as stack:
             connections = await self._connect(stack)
             parts = await self._make_parts(stack, connections)
-            await self._serve(stack, connections, parts.pleg)
+            await self._serve(stack, connections, parts)
             await self._work(connections, parts)
 
     async def _connect(self, stack: AsyncExitStack) -> _Connections:
@@ -148,10 +151,10 @@ class NodeAgent:
             lambda uid: pleg.runtime_status(uid).ips,
             host_files,
         )
-        csi = CsiRegistry(to.client, settings.node.name, identity.ROOT / "plugins_registry")
-        csi_volumes = CsiVolumes(to.client, csi, settings.node.name)
-        stack.push_async_callback(csi_volumes.close)
-        volumes = VolumeManager(backend, {"csi": csi_volumes})
+        host = CsiHost(to.client, settings.node.name, to.pods.list, to.record_event_of, backend.token)
+        csi = CsiAgent(host)
+        stack.push_async_callback(csi.volumes.close)
+        volumes = VolumeManager(backend, {"csi": csi.volumes})
         network_client = await stack.enter_async_context(Client(settings.network_api))
         policies = PolicyEnforcer(network_client, (settings.resolver.cluster_server,))
         confinement = Confinement(to.runtime, policies, settings.cgroup_root, settings.max_pod_processes)
@@ -222,16 +225,16 @@ class NodeAgent:
             )
         )
 
-    async def _serve(self, stack: AsyncExitStack, to: _Connections, pleg: Pleg) -> None:
+    async def _serve(self, stack: AsyncExitStack, to: _Connections, parts: _Parts) -> None:
         """Serve the node's own API: logs, exec, statistics."""
         routes = Routes(
             RouteServices(
                 runtime=to.runtime,
                 pods=to.pods.list,
-                runtime_status=pleg.runtime_status,
+                runtime_status=parts.pleg.runtime_status,
                 is_healthy=lambda: True,
-                summary=lambda: self._summary(to.runtime),
-                metrics=lambda: self._metrics(to.runtime),
+                summary=lambda: self._summary(to.runtime, parts.csi),
+                metrics=lambda: self._metrics(to.runtime, parts.csi),
             )
         )
         node = self._settings.node
@@ -259,7 +262,7 @@ class NodeAgent:
             parts.devices.retain(live)
             pod_workers.adopt_orphans((pleg.uids() | parts.volumes.uids()) - live, pleg)
             group.create_task(housekeeping.run(), name="housekeeping")
-            group.create_task(parts.csi.run(), name="csi-registry")
+            group.create_task(parts.csi.run(), name="csi")
             group.create_task(pod_workers.run(to.pods), name="pod-workers")
 
     def _tls(self) -> ssl.SSLContext:
@@ -268,11 +271,14 @@ class NodeAgent:
         context.verify_mode = ssl.CERT_REQUIRED
         return context
 
-    async def _summary(self, runtime: Containerd) -> JsonObject:
-        return stats.summary(self._settings.node.name, await stats.container_usage(runtime))
+    async def _summary(self, runtime: Containerd, csi: CsiAgent) -> JsonObject:
+        summary = stats.summary(self._settings.node.name, await stats.container_usage(runtime))
+        volume_stats.add_volumes(summary, csi.stats.of_pods())
+        return summary
 
-    async def _metrics(self, runtime: Containerd) -> str:
-        return stats.metrics(await stats.container_usage(runtime))
+    async def _metrics(self, runtime: Containerd, csi: CsiAgent) -> str:
+        of_volumes = volume_stats.metrics(csi.stats.of_pods())
+        return stats.metrics(await stats.container_usage(runtime)) + of_volumes
 
 
 async def _until_ready(runtime: Containerd) -> None:

@@ -80,7 +80,7 @@ class ApiBackend:
             node=self._node(),
             config_maps=await self._fetch(CONFIG_MAPS, namespace, config_maps),
             secrets=await self._fetch(SECRETS, namespace, secrets),
-            tokens={wanted: await self._token(pod, *wanted) for wanted in token_requests(volume)},
+            tokens={wanted: await self.token(pod, *wanted) for wanted in token_requests(volume)},
             pod_ips=self._pod_ips(get_str(pod, "metadata", "uid")),
         )
 
@@ -125,8 +125,11 @@ class ApiBackend:
                 found[name] = await self._client.get(resource, name, namespace)
         return found
 
-    async def _token(self, pod: JsonObject, audience: str, seconds: int) -> Token:
-        """A token for the pod's service account, renewed at 80 % of its life or after a day."""
+    async def token(self, pod: JsonObject, audience: str, seconds: int) -> Token:
+        """A token for the pod's service account, renewed at 80 % of its life or after a day.
+
+        Raises ContentProblem.
+        """
         key = (get_str(pod, "metadata", "uid"), audience, seconds)
         known = self._tokens.get(key)
         if known is not None and time.time() < known.refresh_at:

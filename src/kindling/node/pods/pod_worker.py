@@ -244,7 +244,7 @@ class PodWorker:
             for name in sorted(self._session.without_image):
                 self._event("Warning", "Failed", f"Error: {problem.waiting_reason}", name)
             if not problem.waiting_reason:
-                self._event("Warning", "FailedMount", problem.event_message)
+                self._event("Warning", problem.event_reason, problem.event_message)
             await self._publish()
             return False
         return True

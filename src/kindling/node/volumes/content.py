@@ -17,6 +17,19 @@ class ContentProblem(Exception):
     """A volume's content cannot be made now; the text goes into the FailedMount event."""
 
 
+class MountProblem(ContentProblem):
+    """A step of a storage driver failed; `event_message` and `reason` are those of the pod's event."""
+
+    def __init__(self, what: str, volume: str, message: str, reason: str = "FailedMount") -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.event_message = f'{what} for volume "{volume}" : {message}'
+
+
+class NotAttached(ContentProblem):
+    """A volume was not attached to the node in time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     """A service account token of a projected volume. Times are seconds since the epoch."""

@@ -1,4 +1,4 @@
-"""Volumes of CSI drivers: staging and publishing on this node, and undoing both.
+"""Volumes of CSI drivers: staging, publishing and growing on this node, and undoing it.
 
 A record is written before the first call (`csi_records`), so that a restarted agent undoes what the last one
 began. The agent never removes anything below a mount point of a driver, only the mount point when it is
@@ -9,94 +9,135 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import hashlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from kindling.node.pods import identity
-from kindling.node.secret_values import decode_text
-from kindling.node.volumes import csi_records, mounts, ownership
-from kindling.node.volumes.content import ContentProblem
+from kindling.node.volumes import csi_block, csi_records, csi_source, mounts, ownership
+from kindling.node.volumes.content import ContentProblem, MountProblem
+from kindling.node.volumes.csi_attachments import Attachments
+from kindling.node.volumes.csi_growth import Growth
 from kindling.node.volumes.csi_records import Record
 from kindling.node.volumes.csi_registry import CsiRegistry, Driver
+from kindling.node.volumes.csi_requests import CsiRequests
+from kindling.node.volumes.csi_source import Source
 from kindling.node.volumes.manager import Prepared
-from kubecore.client import Client
-from kubecore.errors import StatusError
-from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
-from kubecore.resources import CSI_DRIVERS, SECRETS, VOLUME_ATTACHMENTS
+from kindling.scheduler import csi, volume_rules
+from kindling.scheduler.csi import CsiVolume
+from kubecore.json import JsonObject, get_str
+from kubecore.objects import meta
 
 _log = logging.getLogger(__name__)
 
-_ACCESS_MODES = {"ReadWriteOnce": 1, "ReadOnlyMany": 3, "ReadWriteMany": 5, "ReadWriteOncePod": 1}
-_MULTI_WRITER_MODES = {"ReadWriteOnce": 7, "ReadWriteOncePod": 6}
-"""Modes of drivers that tell one pod from several on one node."""
-_STAGE, _MULTI_WRITER = 1, 5
-"""Values of NodeServiceCapability.RPC.Type."""
+_IN_USE = "volume uses the ReadWriteOncePod access mode and is already in use by another pod"
+
+
+@dataclass(frozen=True, slots=True)
+class CsiServices:
+    """What setting volumes up needs from the rest of the agent."""
+
+    registry: CsiRegistry
+    requests: CsiRequests
+    attachments: Attachments
+    growth: Growth
+    node_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A pod's use of a volume; without a claim it is ephemeral."""
+
+    pod: JsonObject
+    source: Source
+    claim: JsonObject | None
+    shown_as: str
 
 
 class CsiVolumes:
-    """The ``PersistentDriver`` of persistent volumes with a ``csi`` source.
+    """The ``PersistentDriver`` of volumes with a ``csi`` source.
 
     Calls for one volume are made one after the other. An operation whose first call has been made is finished
     although the pod is deleted meanwhile, since the driver would not stop either; the next operation undoes
     it.
     """
 
-    def __init__(self, client: Client, registry: CsiRegistry, node_name: str) -> None:
-        self._client = client
-        self._registry = registry
-        self._node_name = node_name
+    def __init__(self, services: CsiServices) -> None:
+        self._services = services
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         """By driver and handle, as long as they are in use."""
         self._operations: dict[str, set[asyncio.Task[None]]] = {}
         """Operations in progress, by pod uid."""
 
-    async def publish(self, pod: JsonObject, persistent: JsonObject, *, read_only: bool) -> Prepared:
-        """Stage the volume on the node and publish it to the pod. Raises ContentProblem, OSError."""
-        source = get_object(persistent, "spec", "csi")
-        name, handle = get_str(source, "driver"), get_str(source, "volumeHandle")
-        driver = self._driver(name)
-        rules = await self._rules(name)
-        block = get_str(persistent, "spec", "volumeMode") == "Block"
-        record = Record(
-            pod_uid=get_str(pod, "metadata", "uid"),
-            volume=get_str(persistent, "metadata", "name"),
-            driver=name,
-            handle=handle,
-            block=block,
-            staged=_STAGE in driver.capabilities,
-        )
-        read_only = read_only or get_bool(source, "readOnly")
-        attributes = get_object(source, "volumeAttributes")
-        request = {
-            "volume_id": handle,
-            "publish_context": await self._attachment(name, handle, rules),
-            "volume_capability": capability(persistent, driver.capabilities, block=block),
-            **({"staging_target_path": str(record.staging)} if record.staged else {}),
-        }
-        shown = _pod_info(pod) if get_bool(rules, "spec", "podInfoOnMount") else {}
-        stage = {
-            **request,
-            "volume_context": attributes,
-            "secrets": await self._secrets(source, "nodeStageSecretRef") if record.staged else {},
-        }
-        publish = {
-            **request,
-            "volume_context": {**attributes, **shown},
-            "target_path": str(record.target),
-            "readonly": read_only,
-            "secrets": await self._secrets(source, "nodePublishSecretRef"),
-        }
-        await self._alone(record, lambda: self._do(driver, record, stage, publish))
-        if block:
-            _link_device(record)
-        elif not read_only and _wants_ownership(persistent, rules):
-            await ownership.apply(pod, record.target)
-        return Prepared(record.target, read_only, is_block=block)
+    async def publish(
+        self, pod: JsonObject, shown_as: str, claim: JsonObject, persistent: JsonObject, *, read_only: bool
+    ) -> Prepared:
+        """Stage a persistent volume on the node and publish it to the pod, which calls it `shown_as`.
+
+        Raises ContentProblem, StatusError, ConnectionFailed, OSError.
+        """
+        source = csi_source.persistent(persistent, read_only=read_only)
+        return await self._set_up(_Use(pod, source, claim, shown_as))
+
+    async def publish_inline(self, pod: JsonObject, volume: JsonObject) -> Prepared:
+        """Publish an ephemeral volume that the pod describes itself. Raises as `publish`."""
+        source = csi_source.inline(pod, volume)
+        return await self._set_up(_Use(pod, source, None, source.name))
+
+    async def _set_up(self, use: _Use) -> Prepared:
+        source, services = use.source, self._services
+        driver = self._driver(source.driver)
+        rules = await services.requests.rules(source.driver)
+        if problem := csi_source.mode_problem(source, rules):
+            raise ContentProblem(problem)
+        record = _new_record(use, driver)
+        context: JsonObject = {}
+        if not source.ephemeral and csi.needs_attachment(rules):
+            volume = CsiVolume(source.driver, source.handle)
+            record = replace(record, attachment=volume.attachment_name(services.node_name))
+            context = await services.attachments.wait(record.pod_uid, volume)
+        stage: dict[str, Any] = {}
+        if record.staged:
+            stage = await services.requests.stage(use.pod, source, record, driver, context)
+        publish = await services.requests.publish(use.pod, source, record, driver, context, rules)
+        await self._alone(record, lambda: self._do(driver, source, record, stage, publish))
+        if csi_source.wants_ownership(source, rules, driver.capabilities):
+            await ownership.apply(use.pod, record.target)
+        await self.grow(use.pod, source, record, mounting=True)
+        return Prepared(record.target, source.read_only, is_block=source.block)
+
+    async def republish(self, pod: JsonObject, source: Source, record: Record) -> None:
+        """Publish a volume again that is in use, for drivers that renew its contents. Raises as `publish`."""
+        driver = self._driver(source.driver)
+        rules = await self._services.requests.rules(source.driver)
+        context: JsonObject = {}
+        if record.attachment:
+            volume = CsiVolume(source.driver, source.handle)
+            context = await self._services.attachments.wait(record.pod_uid, volume)
+        values = await self._services.requests.publish(pod, source, record, driver, context, rules)
+
+        async def again() -> None:
+            if csi_records.is_published(record):
+                await _call(driver, "NodePublishVolume", values, source)
+
+        await self._alone(record, again)
+
+    async def grow(self, pod: JsonObject, source: Source, record: Record, *, mounting: bool = False) -> None:
+        """Grow a published volume's file system if its claim asks for it.
+
+        Raises ContentProblem, StatusError, ConnectionFailed, OSError.
+        """
+        driver = self._driver(source.driver)
+
+        async def growing() -> None:
+            if csi_records.is_published(record):
+                known = csi_records.read(record.file)
+                await self._services.growth.grow(driver, pod, source, known, mounting=mounting)
+
+        await self._alone(record, growing)
 
     async def unpublish(self, pod_uid: str) -> None:
         """Undo `publish` for all volumes of a pod; unstage what no other pod uses.
@@ -114,6 +155,8 @@ class CsiVolumes:
                 problems.append(f"volume {file.parent.name}: {problem}")
         if problems:
             raise OSError("; ".join(problems))
+        self._services.attachments.forget(pod_uid)
+        self._services.growth.forget(pod_uid)
 
     async def close(self) -> None:
         """Cancel operations in progress; the next agent continues them from the records."""
@@ -143,93 +186,90 @@ class CsiVolumes:
         await asyncio.shield(task)
 
     async def _do(
-        self, driver: Driver, record: Record, stage: Mapping[str, Any], publish: Mapping[str, Any]
+        self,
+        driver: Driver,
+        source: Source,
+        record: Record,
+        stage: Mapping[str, Any],
+        publish: Mapping[str, Any],
     ) -> None:
-        csi_records.write(record, self._node_name)
+        if source.is_single_pod and csi_records.is_staged_for_others(record):
+            raise MountProblem(f"{_steps(source)[1]} failed", source.name, _IN_USE, _reason(source))
+        if record.file.exists():
+            before = csi_records.read(record.file)
+            record = replace(record, size=before.size, published=before.published)
+        csi_records.write(record, self._services.node_name)
         if record.staged:
             record.staging.mkdir(parents=True, exist_ok=True, mode=0o750)
-            await driver.call("NodeStageVolume", stage)
+            await _call(driver, "NodeStageVolume", stage, source)
         record.target.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-        await driver.call("NodePublishVolume", publish)
+        await _call(driver, "NodePublishVolume", publish, source)
+        if record.block:
+            await csi_block.map_device(record)
+        if not record.published:
+            csi_records.write(replace(record, published=True), self._services.node_name)
 
     async def _undo(self, record: Record) -> None:
         if not record.file.exists():
             return  # an earlier operation has already done it
         driver = self._driver(record.driver)
+        if record.published:
+            csi_records.write(replace(record, published=False), self._services.node_name)
+        if record.block:
+            await csi_block.unmap_device(record)
         values = {"volume_id": record.handle, "target_path": str(record.target)}
         await driver.call("NodeUnpublishVolume", values)
         _remove_target(record)
-        staged = _STAGE in driver.capabilities if record.staged is None else record.staged
+        staged = csi_source.STAGE in driver.capabilities if record.staged is None else record.staged
         if staged and not csi_records.is_staged_for_others(record):
             values = {"volume_id": record.handle, "staging_target_path": str(record.staging)}
             await driver.call("NodeUnstageVolume", values)
             _remove_staging(record)
         csi_records.remove(record)
+        volume = CsiVolume(record.driver, record.handle)
+        self._services.attachments.forget(record.pod_uid, volume.unique_name)
 
     def _driver(self, name: str) -> Driver:
-        driver = self._registry.get(name)
+        driver = self._services.registry.get(name)
         if driver is None:
             raise ContentProblem(f"driver name {name} not found in the list of registered CSI drivers")
         return driver
 
-    async def _rules(self, name: str) -> JsonObject:
-        """The CSIDriver object of a driver; empty when it does not exist."""
-        try:
-            return await self._client.get(CSI_DRIVERS, name)
-        except StatusError as error:
-            if error.code != 404:
-                raise
-            return {}
 
-    async def _attachment(self, name: str, handle: str, rules: JsonObject) -> JsonObject:
-        """The context of the volume's attachment to this node, for drivers that attach."""
-        if not rules or not get_bool(rules, "spec", "attachRequired", default=True):
-            return {}
-        attachment = "csi-" + hashlib.sha256(f"{handle}{name}{self._node_name}".encode()).hexdigest()
-        try:
-            found = await self._client.get(VOLUME_ATTACHMENTS, attachment)
-        except StatusError as error:
-            raise ContentProblem(f"attachment {attachment}: {error.message}") from error
-        if not get_bool(found, "status", "attached"):
-            raise ContentProblem(f"volume {handle} is not attached to {self._node_name} yet")
-        return get_object(found, "status", "attachmentMetadata")
-
-    async def _secrets(self, source: JsonObject, field: str) -> dict[str, str]:
-        reference = get_object(source, field)
-        if not reference:
-            return {}
-        try:
-            found = await self._client.get(
-                SECRETS, get_str(reference, "name"), get_str(reference, "namespace")
-            )
-        except StatusError as error:
-            raise ContentProblem(f"{field}: {error.message}") from error
-        return {key: decode_text(value) for key, value in get_object(found, "data").items()}
+def _new_record(use: _Use, driver: Driver) -> Record:
+    source = use.source
+    return Record(
+        pod_uid=get_str(use.pod, "metadata", "uid"),
+        volume=source.name,
+        driver=source.driver,
+        handle=source.handle,
+        block=source.block,
+        staged=not source.ephemeral and csi_source.STAGE in driver.capabilities,
+        ephemeral=source.ephemeral,
+        claim=meta.key(use.claim) if use.claim else None,
+        shown_as=use.shown_as,
+        size=volume_rules.size_of(use.claim) if use.claim else None,
+    )
 
 
-def capability(persistent: JsonObject, offered: frozenset[int], *, block: bool) -> dict[str, Any]:
-    """CSI's VolumeCapability of a persistent volume."""
-    modes = get_list(persistent, "spec", "accessModes") or ["ReadWriteOnce"]
-    table: Mapping[str, int] = _ACCESS_MODES
-    if _MULTI_WRITER in offered:
-        table = {**_ACCESS_MODES, **_MULTI_WRITER_MODES}
-    # The widest mode that the volume allows comes first.
-    order = ("ReadWriteMany", "ReadOnlyMany", "ReadWriteOnce", "ReadWriteOncePod")
-    mode = next((table[name] for name in order if name in modes), 0)
-    if block:
-        return {"block": {}, "access_mode": {"mode": mode}}
-    mount = {
-        "fs_type": get_str(persistent, "spec", "csi", "fsType"),
-        "mount_flags": get_list(persistent, "spec", "mountOptions"),
-    }
-    return {"mount": mount, "access_mode": {"mode": mode}}
+def _steps(source: Source) -> tuple[str, str]:
+    """A kubelet's names of staging and publishing."""
+    if source.block:
+        return "MapVolume.SetUpDevice", "MapVolume.MapPodDevice"
+    return "MountVolume.MountDevice", "MountVolume.SetUp"
 
 
-def _link_device(record: Record) -> None:
-    link = identity.pod_directory(record.pod_uid) / "volumeDevices" / "kubernetes.io~csi" / record.volume
-    link.parent.mkdir(parents=True, exist_ok=True)
-    if not link.is_symlink():
-        link.symlink_to(record.target)
+def _reason(source: Source) -> str:
+    return "FailedMapVolume" if source.block else "FailedMount"
+
+
+async def _call(driver: Driver, method: str, values: Mapping[str, Any], source: Source) -> None:
+    """Call a driver, and name the step of an error. Raises MountProblem."""
+    try:
+        await driver.call(method, values)
+    except ContentProblem as problem:
+        step = _steps(source)[0 if method == "NodeStageVolume" else 1]
+        raise MountProblem(f"{step} failed", source.name, str(problem), _reason(source)) from problem
 
 
 def _remove_target(record: Record) -> None:
@@ -269,22 +309,3 @@ def _remove_if_empty(directory: Path) -> bool:
         _log.info("directory %s is not removed: it is not empty", directory)
         return False
     return True
-
-
-def _wants_ownership(persistent: JsonObject, rules: JsonObject) -> bool:
-    policy = get_str(rules, "spec", "fsGroupPolicy", default="ReadWriteOnceWithFSType")
-    if policy == "ReadWriteOnceWithFSType":
-        once = "ReadWriteOnce" in get_list(persistent, "spec", "accessModes")
-        return once and bool(get_str(persistent, "spec", "csi", "fsType"))
-    return policy == "File"
-
-
-def _pod_info(pod: JsonObject) -> dict[str, str]:
-    metadata = get_object(pod, "metadata")
-    return {
-        "csi.storage.k8s.io/pod.name": get_str(metadata, "name"),
-        "csi.storage.k8s.io/pod.namespace": get_str(metadata, "namespace"),
-        "csi.storage.k8s.io/pod.uid": get_str(metadata, "uid"),
-        "csi.storage.k8s.io/serviceAccount.name": get_str(pod, "spec", "serviceAccountName"),
-        "csi.storage.k8s.io/ephemeral": "false",
-    }

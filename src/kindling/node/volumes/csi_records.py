@@ -31,7 +31,11 @@ class DamagedRecord(OSError):
 @dataclass(frozen=True, slots=True)
 class Record:
     """One pod's use of one volume. `staged`: whether the driver stages volumes (None: the record does not
-    say).
+    say). `attachment` names the VolumeAttachment of a driver that attaches. `claim` is the claim's namespace
+    and name, `shown_as` the volume's name in the pod. `size` is that of the file system in bytes, as far as
+    the agent knows. `published`: from the end of the driver's call until the beginning of the one that undoes
+    it; only then is the volume there for other calls. Mounts end with their machine or mount namespace: in
+    another one the volume is not published.
     """
 
     pod_uid: str
@@ -40,6 +44,12 @@ class Record:
     handle: str
     block: bool
     staged: bool | None
+    ephemeral: bool = False
+    attachment: str = ""
+    claim: tuple[str, str] | None = None
+    shown_as: str = ""
+    size: int | None = None
+    published: bool = False
 
     @property
     def file(self) -> Path:
@@ -68,6 +78,12 @@ def write(record: Record, node_name: str) -> None:
         "nodeName": node_name,
         "block": record.block,
         "staged": record.staged,
+        "volumeLifecycleMode": "Ephemeral" if record.ephemeral else "Persistent",
+        "attachmentID": record.attachment,
+        "claim": record.claim,
+        "podVolume": record.shown_as,
+        "size": record.size,
+        "publishedIn": _surroundings() if record.published else "",
     }
     record.file.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
     fresh = record.file.with_suffix(".new")
@@ -76,6 +92,12 @@ def write(record: Record, node_name: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     fresh.replace(record.file)
+
+
+def _surroundings() -> str:
+    """The boot of the machine and the mount namespace, in which mounts last."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot}/{Path('/proc/self/ns/mnt').stat().st_ino}"
 
 
 def remove(record: Record) -> None:
@@ -90,17 +112,23 @@ def files_of_pod(pod_uid: str) -> list[Path]:
     return sorted(identity.pod_directory(pod_uid).glob(_PATTERN))
 
 
+def all_files() -> list[Path]:
+    """The paths of the records of all pods."""
+    return sorted((identity.ROOT / "pods").glob(f"*/{_PATTERN}"))
+
+
 def is_staged_for_others(record: Record) -> bool:
     """Whether another record uses the same staged volume. Raises OSError.
 
     Of a record that cannot be read only the volume's name is known, not its staging directory: a volume of
     that name stays staged, all others are still unstaged.
     """
-    for file in (identity.ROOT / "pods").glob(f"*/{_PATTERN}"):
+    for file in all_files():
         if file == record.file:
             continue
         try:
-            if read(file).staging == record.staging:
+            other = read(file)
+            if not other.ephemeral and other.staging == record.staging:
                 return True
         except DamagedRecord as problem:
             if file.parent.name == record.volume:
@@ -113,6 +141,11 @@ def is_staged_for_others(record: Record) -> bool:
     return False
 
 
+def is_published(record: Record) -> bool:
+    """Whether the volume of a record that may be old is published now. Raises DamagedRecord, OSError."""
+    return record.file.exists() and read(record.file).published
+
+
 def read(file: Path) -> Record:
     """The record in `file`. Raises DamagedRecord, OSError."""
     try:
@@ -120,6 +153,7 @@ def read(file: Path) -> Record:
         driver, handle = found["driverName"], found["volumeHandle"]
         if not isinstance(driver, str) or not isinstance(handle, str):
             raise TypeError("driverName and volumeHandle must be strings")
+        claim = found.get("claim")
         return Record(
             pod_uid=file.parents[3].name,
             volume=file.parent.name,
@@ -127,8 +161,14 @@ def read(file: Path) -> Record:
             handle=handle,
             block=bool(found.get("block")),
             staged=found.get("staged"),
+            ephemeral=found.get("volumeLifecycleMode") == "Ephemeral",
+            attachment=str(found.get("attachmentID") or ""),
+            claim=(str(claim[0]), str(claim[1])) if claim else None,
+            shown_as=str(found.get("podVolume") or ""),
+            size=found.get("size"),
+            published=found.get("publishedIn") == _surroundings(),
         )
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+    except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
         raise DamagedRecord(
             f"{file} is not a valid record of a CSI volume: {error!r}; mend or remove it"
         ) from error

@@ -16,11 +16,12 @@ import grpc
 import grpc.aio
 
 from kindling.node.backoff import Backoff
+from kindling.node.volumes import csi_node
 from kindling.node.volumes.content import ContentProblem
 from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_str
-from kubecore.objects.names import is_dns1123_subdomain, is_qualified_name
+from kubecore.objects.names import is_dns1123_subdomain, is_label_value, is_qualified_name
 from kubecore.resources import CSI_NODES, NODES
 from kubecore.wire import Message, load_interface, rpc_text
 
@@ -42,6 +43,14 @@ class _Socket:
     inode: int
 
 
+class CallProblem(ContentProblem):
+    """A driver's error; `code` is gRPC's, such as ``NOT_FOUND``."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class Driver:
     """A registered driver. `capabilities` are values of NodeServiceCapability.RPC.Type."""
 
@@ -50,21 +59,26 @@ class Driver:
         self.capabilities: frozenset[int] = frozenset()
         self.node: JsonObject = {}
         """The driver's entry in the CSINode object."""
+        self.topology: dict[str, str] = {}
+        """Labels of the node, by which the driver says where its volumes can be reached."""
         self._stub = stub
         self._close = close
         self._interface = load_interface("csi-v1")
 
-    async def call(self, method: str, values: Mapping[str, Any] | None = None) -> Message:
-        """Call a method of the driver's node service. Raises ContentProblem."""
+    async def call(
+        self, method: str, values: Mapping[str, Any] | None = None, seconds: float = _CALL_SECONDS
+    ) -> Message:
+        """Call a method of the driver's node service and wait `seconds` at most. Raises ContentProblem."""
         try:
             request = self._interface.methods["Node"][method].request(**(values or {}))
         except ValueError as error:
             # Details from secrets and attributes may contain bytes that are not UTF-8.
             raise ContentProblem(f"{method} of driver {self.name}: {error}") from error
         try:
-            return await self._stub[method](request, timeout=_CALL_SECONDS)
+            return await self._stub[method](request, timeout=seconds)
         except grpc.aio.AioRpcError as error:
-            raise ContentProblem(rpc_text(error.code().name, error.details() or "")) from error
+            name = error.code().name
+            raise CallProblem(rpc_text(name, error.details() or ""), name) from error
         except grpc.aio.UsageError as error:
             raise ContentProblem(f"driver {self.name} has gone away") from error
         except asyncio.CancelledError as error:
@@ -86,6 +100,11 @@ class Driver:
             raise ContentProblem(
                 f"driver {self.name} has topology keys that are not valid label keys: {wrong}"
             )
+        if wrong := [value for value in topology.values() if is_label_value(value)]:
+            raise ContentProblem(
+                f"driver {self.name} has topology values that are not valid label values: {wrong}"
+            )
+        self.topology = topology
         self.node = {"name": self.name, "nodeID": info.node_id, "topologyKeys": sorted(topology) or None}
         if info.max_volumes_per_node > 0:
             self.node["allocatable"] = {"count": info.max_volumes_per_node}
@@ -228,6 +247,7 @@ class CsiRegistry:
         ]
         try:
             node = await self._client.get(NODES, self._node_name)
+            await self._describe(node, by_name)
             owner = {
                 "apiVersion": "v1",
                 "kind": "Node",
@@ -251,6 +271,28 @@ class CsiRegistry:
             _log.warning("updating CSINode %s failed, trying again: %s", self._node_name, error)
             return False
         return True
+
+    async def _describe(self, node: JsonObject, entries: Mapping[str, JsonObject]) -> None:
+        """Annotate and label the Node with what drivers say of it. Raises StatusError, ConnectionFailed."""
+        topologies = {
+            driver.name: driver.topology for driver in self._by_socket.values() if driver is not None
+        }
+        ids = {name: get_str(entry, "nodeID") for name, entry in entries.items()}
+        wanted = csi_node.change(node, ids, topologies)
+        for collision in wanted.collisions:
+            _log.warning("node %s keeps its label: %s", self._node_name, collision)
+        if not wanted.is_different:
+            return
+        try:
+            await self._client.patch(NODES, self._node_name, wanted.patch(), type="merge")
+        except StatusError as error:
+            if error.code not in (403, 422):
+                raise
+            # A label that a node must not set: drivers are registered without it.
+            text = "node %s does not get the labels %s, which its CSI drivers ask for: %s"
+            _log.warning(text, self._node_name, sorted(wanted.labels), error.message)
+            unlabelled = csi_node.NodeChange(node_ids=wanted.node_ids)
+            await self._client.patch(NODES, self._node_name, unlabelled.patch(), type="merge")
 
     async def _replace(self, known: list[JsonObject], drivers: list[JsonObject]) -> None:
         """Bring the drivers of the CSINode from `known` to `drivers`.

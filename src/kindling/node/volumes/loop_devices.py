@@ -15,10 +15,16 @@ class LoopFailure(OSError):
 
 async def attach(file: Path) -> Path:
     """The loop device of `file`, attached now unless it is already. Raises LoopFailure."""
-    existing = await _run("losetup", "--noheadings", "--output", "NAME", "--associated", str(file))
+    existing = await devices_of(file)
     if existing:
-        return Path(existing.splitlines()[0].strip())
+        return existing[0]
     return Path(await _run("losetup", "--find", "--show", str(file)))
+
+
+async def devices_of(file: Path) -> list[Path]:
+    """The loop devices of `file`. Raises LoopFailure."""
+    listed = await _run("losetup", "--noheadings", "--output", "NAME", "--associated", str(file))
+    return [Path(line.strip()) for line in listed.splitlines()]
 
 
 async def detach(device: Path) -> None:

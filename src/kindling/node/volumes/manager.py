@@ -18,7 +18,7 @@ from kindling.node.pods.environment import expand
 from kindling.node.threads import in_thread
 from kindling.node.volumes import content, host_path, loop_devices, mounts, ownership, subpath
 from kindling.node.volumes.atomic_writer import write_payload
-from kindling.node.volumes.content import ContentProblem
+from kindling.node.volumes.content import ContentProblem, MountProblem, NotAttached
 from kubecore import mountinfo
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 from kubecore.objects.quantity import Quantity
@@ -30,14 +30,23 @@ class VolumeProblem(Exception):
     """A volume cannot be set up now; `event_message` is the FailedMount event's text.
 
     `waiting_reason` is the waiting reason of the containers that mount the volume, when its image cannot be
-    pulled.
+    pulled. `event_reason` is that of the event.
     """
 
-    def __init__(self, volume: str, message: str, waiting_reason: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, volume: str, problem: Exception | str, waiting_reason: str = "") -> None:
+        super().__init__(str(problem))
         self.volume = volume
         self.waiting_reason = waiting_reason
-        self.event_message = f'MountVolume.SetUp failed for volume "{volume}" : {message}'
+        self.event_reason = "FailedMount"
+        self.event_message = f'MountVolume.SetUp failed for volume "{volume}" : {problem}'
+        if isinstance(problem, MountProblem):
+            self.event_reason = problem.reason
+            self.event_message = problem.event_message
+        elif isinstance(problem, NotAttached):
+            self.event_message = (
+                f"Unable to attach or mount volumes: unmounted volumes=[{volume}], "
+                f"unattached volumes=[{volume}], failed to process volumes=[]: {problem}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +75,15 @@ class VolumeBackend(Protocol):
 
 
 class PersistentDriver(Protocol):
-    """Volumes of a storage driver (CSI); `kind` is the field of a PersistentVolume's or pod's source."""
+    """Volumes of a storage driver (CSI), by the field of a PersistentVolume's or pod's source."""
 
-    async def publish(self, pod: JsonObject, persistent: JsonObject, *, read_only: bool) -> Prepared:
-        """Make the volume usable for the pod."""
+    async def publish(
+        self, pod: JsonObject, shown_as: str, claim: JsonObject, persistent: JsonObject, *, read_only: bool
+    ) -> Prepared:
+        """Make a persistent volume usable for the pod, which calls it `shown_as`."""
+
+    async def publish_inline(self, pod: JsonObject, volume: JsonObject) -> Prepared:
+        """Make a volume that the pod describes itself usable for it."""
 
     async def unpublish(self, pod_uid: str) -> None:
         """Undo `publish` for all volumes of a pod."""
@@ -104,9 +118,9 @@ class VolumeManager:
             try:
                 prepared[name] = await self._prepare_one(pod, uid, volume)
             except ImageProblem as error:
-                raise VolumeProblem(name, str(error), error.reason) from error
+                raise VolumeProblem(name, error, error.reason) from error
             except (ContentProblem, OSError, loop_devices.LoopFailure) as error:
-                raise VolumeProblem(name, str(error)) from error
+                raise VolumeProblem(name, error) from error
         return prepared
 
     async def refresh(self, pod: JsonObject) -> None:
@@ -121,11 +135,11 @@ class VolumeManager:
 
     async def clean_up(self, uid: str) -> None:
         """Unmount and remove all volumes of a pod. Raises OSError when a mount or file cannot be removed."""
+        for driver in self._drivers.values():
+            await driver.unpublish(uid)
         base = identity.pod_directory(uid)
         if not base.exists():
             return
-        for driver in self._drivers.values():
-            await driver.unpublish(uid)
         images = base / "volumes" / "kubernetes.io~image"
         if images.is_dir():
             for target in images.iterdir():
@@ -207,6 +221,9 @@ class VolumeManager:
                     target,
                 )
             return Prepared(target, read_only=True)
+        for kind, driver in self._drivers.items():
+            if kind in volume:
+                return await driver.publish_inline(pod, volume)
         kind = next((key for key in volume if key != "name"), "nothing")
         raise ContentProblem(f"volume source {kind} is not supported by this node")
 
@@ -232,7 +249,8 @@ class VolumeManager:
         spec = get_object(persistent, "spec")
         for kind, driver in self._drivers.items():
             if kind in spec:
-                return await driver.publish(pod, persistent, read_only=read_only)
+                shown_as = get_str(volume, "name")
+                return await driver.publish(pod, shown_as, claim, persistent, read_only=read_only)
         plugin = "host-path" if "hostPath" in spec else "local-volume"
         path = Path(get_str(spec, "hostPath", "path") or get_str(spec, "local", "path"))
         if not path.is_absolute():

@@ -164,7 +164,9 @@ async def test_a_claim_takes_only_volumes_of_its_attributes_class(cluster: Clust
 
 @pytest.mark.parametrize(("source", "kind"), [("csi", "Normal"), ("hostPath", "Warning")])
 async def test_growing_waits_for_an_external_controller(cluster: Cluster, source: str, kind: str) -> None:
-    cluster.api.put(PERSISTENT_VOLUMES, volume(**{source: {"path": "/x"}}))
+    backed = volume()
+    backed["spec"][source] = {"path": "/x"}
+    cluster.api.put(PERSISTENT_VOLUMES, backed)
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
     async with cluster.running(volumes.VolumeController, volume_expansion.VolumeExpansion):
         await asyncio.sleep(1)

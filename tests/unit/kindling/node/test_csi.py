@@ -15,12 +15,17 @@ import pytest
 from kindling.node.pods import identity
 from kindling.node.volumes import csi_records, mounts
 from kindling.node.volumes.content import ContentProblem
-from kindling.node.volumes.csi import CsiVolumes, capability
+from kindling.node.volumes.csi import CsiServices, CsiVolumes
+from kindling.node.volumes.csi_attachments import Attachments
+from kindling.node.volumes.csi_growth import Growth
 from kindling.node.volumes.csi_records import publish_path, staging_path
 from kindling.node.volumes.csi_registry import CsiRegistry, Driver
+from kindling.node.volumes.csi_requests import CsiRequests
+from kindling.node.volumes.csi_source import Source, capability
 from kindling.node.volumes.manager import VolumeManager
 from kubecore import mountinfo
 from kubecore.errors import StatusError
+from kubecore.patch.mergepatch import apply_merge_patch
 from kubecore.wire import load_interface
 
 POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "ns", "uid": "u1"}, "spec": {"containers": []}}
@@ -28,22 +33,47 @@ VOLUME: dict[str, Any] = {
     "metadata": {"name": "pv1"},
     "spec": {
         "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "1Gi"},
         "csi": {"driver": "d.example.com", "volumeHandle": "h1", "volumeAttributes": {"a": "b"}},
     },
 }
 
 
+CLAIM: dict[str, Any] = {
+    "metadata": {"name": "c", "namespace": "ns", "uid": "u2"},
+    "spec": {"volumeName": "pv1"},
+    "status": {"capacity": {"storage": "1Gi"}},
+}
+
+
+def volumes_of(api: Any, registry: Any) -> CsiVolumes:
+    requests = CsiRequests(api)
+    growth = Growth(api, requests, "node01", lambda *_: None)
+    return CsiVolumes(CsiServices(registry, requests, Attachments(api, "node01"), growth, "node01"))
+
+
 class Api:
-    """Just enough of a client: nodes exist, everything else is made by the registry."""
+    """Just enough of a client: nodes exist, drivers need no attaching; the rest is made by the registry."""
 
     def __init__(self) -> None:
         self.created: list[dict[str, Any]] = []
         self.told = asyncio.Event()
+        self.known: dict[str, Any] = {"metadata": {"name": "node01", "uid": "n1"}}
 
     async def get(self, resource: Any, name: str, *_: Any) -> dict[str, Any]:
         if resource.plural == "nodes":
-            return {"metadata": {"name": name, "uid": "n1"}}
+            return self.known
+        if resource.plural == "csidrivers":
+            return {"metadata": {"name": name}, "spec": {"attachRequired": False}}
+        if resource.plural == "persistentvolumeclaims":
+            return CLAIM
+        if resource.plural == "persistentvolumes":
+            return VOLUME
         raise StatusError(404, "NotFound", f"{resource.plural} {name} not found")
+
+    async def patch(self, resource: Any, name: str, body: dict[str, Any], **_: Any) -> dict[str, Any]:
+        self.known = apply_merge_patch(self.known, body)
+        return self.known
 
     async def create(self, _resource: Any, document: dict[str, Any]) -> dict[str, Any]:
         self.created.append(document)
@@ -101,15 +131,17 @@ async def test_a_registered_driver_stages_publishes_and_undoes(
     async with AsyncExitStack() as stack:
         calls = await serve_driver(stack, tmp_path)
         registry = CsiRegistry(api, "node01", tmp_path / "r")
-        volumes = CsiVolumes(api, registry, "node01")
+        volumes = volumes_of(api, registry)
         with pytest.raises(ContentProblem, match="not found in the list of registered CSI drivers"):
-            await volumes.publish(POD, VOLUME, read_only=False)
+            await volumes.publish(POD, "data", CLAIM, VOLUME, read_only=False)
         watching = asyncio.create_task(registry.run())
         await asyncio.wait_for(api.told.wait(), 2)
         assert api.created[0]["spec"]["drivers"] == [{"name": "d.example.com", "nodeID": "node01"}]
         assert ("registered", True) in calls
+        ids = {"csi.volume.kubernetes.io/nodeid": '{"d.example.com":"node01"}'}
+        assert api.known["metadata"]["annotations"] == ids
 
-        prepared = await volumes.publish(POD, VOLUME, read_only=False)
+        prepared = await volumes.publish(POD, "data", CLAIM, VOLUME, read_only=False)
         assert prepared.path == publish_path("u1", "pv1", block=False)
         assert prepared.path.parent.is_dir()
         by_name = dict(calls)
@@ -154,7 +186,9 @@ class StrictApi(Api):
     async def get(self, resource: Any, name: str, *arguments: Any) -> dict[str, Any]:
         return self.node if resource.plural == "csinodes" else await super().get(resource, name, *arguments)
 
-    async def patch(self, _resource: Any, _name: str, body: dict[str, Any], **_: Any) -> dict[str, Any]:
+    async def patch(self, resource: Any, name: str, body: dict[str, Any], **_: Any) -> dict[str, Any]:
+        if resource.plural == "nodes":
+            return await super().patch(resource, name, body)
         known = {driver["name"]: driver["nodeID"] for driver in self.node["spec"]["drivers"]}
         for driver in body["spec"]["drivers"]:
             if known.get(driver["name"], driver["nodeID"]) != driver["nodeID"]:
@@ -182,10 +216,20 @@ async def test_a_driver_that_calls_the_node_by_another_name_is_registered_anew(t
 
 
 def test_capabilities_follow_modes() -> None:
-    assert capability(VOLUME, frozenset(), block=False)["access_mode"] == {"mode": 1}
-    assert capability(VOLUME, frozenset({5}), block=True) == {"block": {}, "access_mode": {"mode": 7}}
-    many = {"spec": {"accessModes": ["ReadWriteOnce", "ReadWriteMany"]}}
-    assert capability(many, frozenset(), block=False)["access_mode"] == {"mode": 5}
+    def mode(offered: set[int], *modes: str) -> int:
+        source = Source("pv", "d", "h", access_modes=modes)
+        return int(capability(source, frozenset(offered), None)["access_mode"]["mode"])
+
+    assert mode(set(), "ReadWriteOnce") == mode(set(), "ReadWriteOncePod") == 1
+    assert mode({5}, "ReadWriteOnce") == 7
+    assert mode({5}, "ReadWriteOncePod") == 6
+    assert mode(set(), "ReadWriteOnce", "ReadWriteMany") == 5
+    block = Source("pv", "d", "h", block=True)
+    assert capability(block, frozenset(), 1000) == {"block": {}, "access_mode": {"mode": 1}}
+    mount = Source("pv", "d", "h", fs_type="xfs", mount_options=("noatime",))
+    expected = {"fs_type": "xfs", "mount_flags": ["noatime"]}
+    assert capability(mount, frozenset(), 1000)["mount"] == expected
+    assert capability(mount, frozenset({6}), 1000)["mount"] == {**expected, "volume_mount_group": "1000"}
 
 
 class Careless:
@@ -220,10 +264,10 @@ async def test_data_below_a_place_that_the_driver_left_mounted_is_never_removed(
     driver: Any = Careless(data)
     api: Any = Api()
     no_client: Any = None
-    volumes = VolumeManager(no_client, {"csi": CsiVolumes(api, driver, "node01")})
+    volumes = VolumeManager(no_client, {"csi": volumes_of(api, driver)})
     staging = staging_path("d.example.com", "h1", "pv1", block=False)
     try:
-        await volumes._drivers["csi"].publish(POD, VOLUME, read_only=False)
+        await volumes._drivers["csi"].publish(POD, "data", CLAIM, VOLUME, read_only=False)
         with pytest.raises(OSError, match="is still mounted although driver"):
             await volumes.clean_up("u1")
         assert (staging / "inner/file").read_text() == "x"
