@@ -29,6 +29,8 @@ class LoopDriver:
         self.refusals: dict[str, tuple[grpc.StatusCode, str]] = {}
         """Errors by method."""
         self.topology: dict[str, str] = {}
+        self.most = 0
+        """The most volumes of this node; 0 for no limit."""
         self.devices: dict[str, Path] = {}
         """Loop devices of attached volumes, by handle."""
         self._csi = load_interface("csi-v1")
@@ -102,7 +104,7 @@ class LoopDriver:
 
     def NodeGetInfo(self, _request: Any) -> dict[str, Any]:
         topology = {"accessible_topology": {"segments": self.topology}} if self.topology else {}
-        return {"node_id": NODE_ID, **topology}
+        return {"node_id": NODE_ID, "max_volumes_per_node": self.most, **topology}
 
     def NodeStageVolume(self, request: Any) -> None:
         device, place = request.publish_context["device"], Path(request.staging_target_path)

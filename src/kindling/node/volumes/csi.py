@@ -226,8 +226,9 @@ class CsiVolumes:
             await driver.call("NodeUnstageVolume", values)
             _remove_staging(record)
         csi_records.remove(record)
-        volume = CsiVolume(record.driver, record.handle)
-        self._services.attachments.forget(record.pod_uid, volume.unique_name)
+        if record.attachment:
+            volume = CsiVolume(record.driver, record.handle)
+            self._services.attachments.forget(record.pod_uid, volume.unique_name)
 
     def _driver(self, name: str) -> Driver:
         driver = self._services.registry.get(name)

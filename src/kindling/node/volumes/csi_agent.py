@@ -10,6 +10,7 @@ from kindling.node.pods import identity
 from kindling.node.volumes.csi import CsiServices, CsiVolumes
 from kindling.node.volumes.csi_attachments import Attachments
 from kindling.node.volumes.csi_growth import Growth, RecordEvent
+from kindling.node.volumes.csi_limits import LimitUpdates
 from kindling.node.volumes.csi_registry import CsiRegistry
 from kindling.node.volumes.csi_requests import CsiRequests, IssueToken
 from kindling.node.volumes.csi_stats import CsiStats
@@ -41,6 +42,7 @@ class CsiAgent:
         services = CsiServices(self.registry, requests, self.attachments, growth, node_name)
         self.volumes = CsiVolumes(services)
         self.stats = CsiStats(self.registry, host.pods, host.record_event)
+        self.limits = LimitUpdates(self.registry, requests)
         self.upkeep = Upkeep(Tending(client, self.volumes, requests, host.pods, host.record_event))
 
     async def run(self) -> None:
@@ -48,5 +50,6 @@ class CsiAgent:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.registry.run(), name="csi-registry")
             group.create_task(self.attachments.run(), name="csi-attachments")
+            group.create_task(self.limits.run(), name="csi-limits")
             group.create_task(self.stats.run(), name="csi-stats")
             group.create_task(self.upkeep.run(), name="csi-upkeep")

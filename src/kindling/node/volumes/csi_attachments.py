@@ -56,11 +56,12 @@ class Attachments:
         return context
 
     def forget(self, pod_uid: str, unique_name: str | None = None) -> None:
-        """Stop reporting a volume of a pod (None: all of its volumes) unless a record says otherwise."""
+        """Stop reporting a volume of a pod (None: all that it awaited) unless a record says otherwise."""
         if unique_name is None:
-            self._awaited.pop(pod_uid, None)
-        elif pod_uid in self._awaited:
-            self._awaited[pod_uid].discard(unique_name)
+            if self._awaited.pop(pod_uid, None):
+                self._changed.set()
+            return
+        self._awaited.get(pod_uid, set()).discard(unique_name)
         self._changed.set()
 
     async def run(self) -> None:

@@ -91,7 +91,7 @@ class Driver:
     async def ask(self) -> None:
         """Call the driver for its capabilities and its ID of this node."""
         answer = await self.call("NodeGetCapabilities")
-        self.capabilities = frozenset(item.rpc.type for item in answer.capabilities)
+        capabilities = frozenset(item.rpc.type for item in answer.capabilities)
         info = await self.call("NodeGetInfo")
         if not info.node_id:
             raise ContentProblem(f"driver {self.name} returned no ID of this node")
@@ -104,7 +104,7 @@ class Driver:
             raise ContentProblem(
                 f"driver {self.name} has topology values that are not valid label values: {wrong}"
             )
-        self.topology = topology
+        self.capabilities, self.topology = capabilities, topology
         self.node = {"name": self.name, "nodeID": info.node_id, "topologyKeys": sorted(topology) or None}
         if info.max_volumes_per_node > 0:
             self.node["allocatable"] = {"count": info.max_volumes_per_node}
@@ -138,6 +138,10 @@ class CsiRegistry:
         return next(
             (item for item in self._by_socket.values() if item is not None and item.name == name), None
         )
+
+    def names(self) -> list[str]:
+        """The names of all registered drivers."""
+        return sorted({driver.name for driver in self._by_socket.values() if driver is not None})
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -176,6 +180,17 @@ class CsiRegistry:
                 task = asyncio.create_task(self._register(socket), name=f"csi-registration-{socket.path}")
                 self._registering[socket] = task
         await self._publish()
+
+    async def refresh(self, name: str) -> None:
+        """Ask a driver again how many volumes the node can have, and publish that. Raises ContentProblem."""
+        driver = self.get(name)
+        if driver is None:
+            return
+        before = driver.node
+        await driver.ask()
+        if driver.node != before:
+            self._published = False
+            await self._publish()
 
     async def _register(self, socket: _Socket) -> None:
         """Register the driver of one socket; after a failure, record when to try again."""

@@ -18,7 +18,7 @@ from tests.support.waiting import until
 
 from kindling.node.pods import identity
 from kindling.node.server import volume_stats
-from kindling.node.volumes import csi_attachments, csi_block, csi_records, loop_devices, mounts
+from kindling.node.volumes import csi_attachments, csi_block, csi_limits, csi_records, loop_devices, mounts
 from kindling.node.volumes.content import Token
 from kindling.node.volumes.csi_agent import CsiAgent, CsiHost
 from kindling.node.volumes.manager import Prepared, VolumeManager, VolumeProblem
@@ -533,6 +533,20 @@ async def test_the_node_shows_ids_and_topology_of_its_drivers(
         (host.registry / "loop.sock").unlink()
         await until(lambda: not host.node()["metadata"].get("annotations"))
         await host.stop_agent()
+
+
+async def test_limits_follow_a_driver_that_asks_for_it(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csi_limits, "_LOOK_SECONDS", 0.05)
+    await host.stop_agent()
+    host.rules(nodeAllocatableUpdatePeriodSeconds=0)
+    await host.start_agent()
+    host.driver.most = 7
+
+    def limit() -> Any:
+        found = host.api.get(CSI_NODES, NODE) or {}
+        return [driver.get("allocatable") for driver in found.get("spec", {}).get("drivers", ())]
+
+    await until(lambda: limit() == [{"count": 7}])
 
 
 async def test_a_label_that_a_node_must_not_set_keeps_no_driver_from_registering(
