@@ -78,6 +78,9 @@ VOLUME_ATTACHMENTS = ResourceType("storage.k8s.io", "v1", "volumeattachments", "
 CSI_NODES = ResourceType("storage.k8s.io", "v1", "csinodes", "CSINode", False)
 CSI_DRIVERS = ResourceType("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False)
 CSI_STORAGE_CAPACITIES = ResourceType("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
+VOLUME_ATTRIBUTES_CLASSES = ResourceType(
+    "storage.k8s.io", "v1", "volumeattributesclasses", "VolumeAttributesClass", False
+)
 CERTIFICATE_REQUESTS = ResourceType(
     "certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", False
 )

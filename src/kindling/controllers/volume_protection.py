@@ -1,4 +1,6 @@
-"""The finalizers that keep claims in use by pods, and volumes bound to claims, from being deleted."""
+"""The finalizers that keep objects from being deleted: claims in use by pods, volumes bound to claims, and
+VolumeAttributesClasses that claims or volumes have.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,30 @@ from kindling.scheduler import volume_rules
 from kubecore.errors import ignoring
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
-from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, ResourceType
+from kubecore.resources import (
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    VOLUME_ATTRIBUTES_CLASSES,
+    ResourceType,
+)
 from kubecore.runtime import DONE, Key, Result
 
 CLAIM_FINALIZER = "kubernetes.io/pvc-protection"
 VOLUME_FINALIZER = "kubernetes.io/pv-protection"
+CLASS_FINALIZER = "kubernetes.io/vac-protection"
 CLAIM_INDEX = "claim"
+
+
+def attributes_classes(obj: JsonObject) -> set[str]:
+    """The VolumeAttributesClasses that a claim or volume has, or has until a change is done."""
+    status = get_object(obj, "status")
+    found = {
+        volume_rules.attributes_class(obj),
+        get_str(status, "currentVolumeAttributesClassName"),
+        get_str(status, "modifyVolumeStatus", "targetVolumeAttributesClassName"),
+    }
+    return found - {""}
 
 
 def is_used(claim: JsonObject, pods: list[JsonObject]) -> bool:
@@ -41,6 +61,11 @@ class VolumeProtection:
         )
         volumes = environment.controller("persistentvolume-protection-controller", self.protect_volume)
         volumes.watch(self._volumes)
+        self._classes = manager.informer(VOLUME_ATTRIBUTES_CLASSES)
+        classes = environment.controller("volumeattributesclass-protection-controller", self.protect_class)
+        classes.watch(self._classes)
+        for informer in (self._claims, self._volumes):
+            classes.watch(informer, lambda obj: [("", name) for name in attributes_classes(obj)])
 
     async def protect_claim(self, key: Key) -> Result:
         """Add or remove the finalizer of one claim."""
@@ -76,6 +101,28 @@ class VolumeProtection:
                 return DONE
             await self._remove(PERSISTENT_VOLUMES, volume, VOLUME_FINALIZER)
         return DONE
+
+    async def protect_class(self, key: Key) -> Result:
+        """Add or remove the finalizer of one VolumeAttributesClass."""
+        found = self._classes.get(None, key[1])
+        if found is None:
+            return DONE
+        if not meta.is_being_deleted(found):
+            await self._add(VOLUME_ATTRIBUTES_CLASSES, found, CLASS_FINALIZER)
+        elif CLASS_FINALIZER in meta.finalizers(found) and not await self._has_users(key[1]):
+            await self._remove(VOLUME_ATTRIBUTES_CLASSES, found, CLASS_FINALIZER)
+        return DONE
+
+    async def _has_users(self, attributes_class: str) -> bool:
+        """Whether a claim or volume has the class; the API server is asked when the caches know of none."""
+        for informer in (self._claims, self._volumes):
+            if any(attributes_class in attributes_classes(obj) for obj in informer.list()):
+                return True
+        for resource in (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES):
+            listing = await self._client.list(resource)
+            if any(attributes_class in attributes_classes(obj) for obj in get_list(listing, "items")):
+                return True
+        return False
 
     async def _add(self, resource: ResourceType, obj: JsonObject, finalizer: str) -> None:
         if finalizer not in meta.finalizers(obj):

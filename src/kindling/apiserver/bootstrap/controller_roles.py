@@ -160,4 +160,8 @@ delete,get,list,watch batch jobs
     "ttl-controller": """
 list,patch,update,watch - nodes
 """,
+    "volumeattributesclass-protection-controller": f"""
+get,list,patch,update,watch storage.k8s.io volumeattributesclasses
+{_READ} - persistentvolumeclaims,persistentvolumes
+""",
 }

@@ -21,6 +21,7 @@ from kubecore.resources import (
     PERSISTENT_VOLUMES,
     PODS,
     STORAGE_CLASSES,
+    VOLUME_ATTRIBUTES_CLASSES,
 )
 
 from .conftest import Cluster
@@ -221,3 +222,24 @@ async def test_a_claim_in_use_is_kept_until_its_pod_is_gone(cluster: Cluster) ->
         cluster.api.remove(PODS, "p", "lab")
         await asyncio.sleep(1)
         assert cluster.api.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab") is None
+
+
+async def test_an_attributes_class_is_kept_while_a_claim_or_volume_has_it(cluster: Cluster) -> None:
+    for name in ("used", "coming", "unused"):
+        cluster.api.put(VOLUME_ATTRIBUTES_CLASSES, {"metadata": {"name": name}, "driverName": "d"})
+    changing = claim(volumeAttributesClassName="used")
+    changing["status"] = {"modifyVolumeStatus": {"targetVolumeAttributesClassName": "coming"}}
+    cluster.api.put(PERSISTENT_VOLUME_CLAIMS, changing)
+    async with cluster.running(volume_protection.VolumeProtection):
+        for name in ("used", "coming", "unused"):
+            await cluster.client.delete(VOLUME_ATTRIBUTES_CLASSES, name)
+        await asyncio.sleep(1)
+        kept = [found["metadata"]["name"] for found in cluster.api.list(VOLUME_ATTRIBUTES_CLASSES)]
+        assert sorted(kept) == ["coming", "used"]
+        done = {"spec": {"volumeAttributesClassName": None}, "status": {"modifyVolumeStatus": None}}
+        await cluster.client.patch(PERSISTENT_VOLUME_CLAIMS, "c", done, "lab", type="merge")
+        await cluster.client.patch(
+            PERSISTENT_VOLUME_CLAIMS, "c", done, "lab", type="merge", subresource="status"
+        )
+        await asyncio.sleep(1)
+        assert cluster.api.list(VOLUME_ATTRIBUTES_CLASSES) == []

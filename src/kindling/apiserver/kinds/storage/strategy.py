@@ -13,14 +13,11 @@ from kubecore.resources import (
     CSI_STORAGE_CAPACITIES,
     STORAGE_CLASSES,
     VOLUME_ATTACHMENTS,
-    ResourceType,
+    VOLUME_ATTRIBUTES_CLASSES,
 )
 
 from . import validation
 
-ATTRIBUTES_CLASSES = ResourceType(
-    "storage.k8s.io", "v1", "volumeattributesclasses", "VolumeAttributesClass", False
-)
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 BETA_DEFAULT_CLASS = "storageclass.beta.kubernetes.io/is-default-class"
 DEFAULT_ATTRIBUTES_CLASS = "volumeattributesclass.alpha.kubernetes.io/is-default-class"
@@ -160,5 +157,7 @@ def definitions() -> list[ResourceDefinition]:
             CSI_STORAGE_CAPACITIES, CapacityStrategy(), singular="csistoragecapacity", table=_CAPACITY_TABLE
         ),
         builtin(VOLUME_ATTACHMENTS, AttachmentStrategy(), table=_ATTACHMENT_TABLE),
-        builtin(ATTRIBUTES_CLASSES, AttributesClassStrategy(), short=("vac",), table=_ATTRIBUTES_TABLE),
+        builtin(
+            VOLUME_ATTRIBUTES_CLASSES, AttributesClassStrategy(), short=("vac",), table=_ATTRIBUTES_TABLE
+        ),
     ]
