@@ -85,15 +85,18 @@ class ApiBackend:
         )
 
     async def claim(self, namespace: str, name: str) -> tuple[JsonObject, JsonObject]:
-        """A bound claim and its volume."""
+        """A bound claim and its volume, which must be bound to it. Raises ContentProblem."""
         try:
             claim = await self._client.get(PERSISTENT_VOLUME_CLAIMS, name, namespace)
             volume = get_str(claim, "spec", "volumeName")
             if get_str(claim, "status", "phase") != "Bound" or not volume:
                 raise ContentProblem(f"PVC {namespace}/{name} is not bound")
-            return claim, await self._client.get(PERSISTENT_VOLUMES, volume)
+            persistent = await self._client.get(PERSISTENT_VOLUMES, volume)
         except StatusError as error:
             raise ContentProblem(f"error processing PVC {namespace}/{name}: {error.message}") from error
+        if get_str(persistent, "spec", "claimRef", "uid") != get_str(claim, "metadata", "uid"):
+            raise ContentProblem(f"volume {volume} of PVC {namespace}/{name} is bound to another claim")
+        return claim, persistent
 
     async def mount_image(self, pod: JsonObject, reference: str, policy: str, target: Path) -> None:
         """Mount an image's files, pulling it by `policy`. Raises ImageProblem, ContentProblem."""

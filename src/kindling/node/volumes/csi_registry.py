@@ -32,6 +32,7 @@ _CALL_SECONDS = 120.0
 _REGISTRATION_SECONDS = 30.0
 _MAX_RETRY_SECONDS = 60.0
 _MAX_NAME = 63
+_MAX_NODE_ID = 256
 _OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
 
 
@@ -95,6 +96,8 @@ class Driver:
         info = await self.call("NodeGetInfo")
         if not info.node_id:
             raise ContentProblem(f"driver {self.name} returned no ID of this node")
+        if len(info.node_id) > _MAX_NODE_ID:
+            raise ContentProblem(f"driver {self.name} has an ID of more than {_MAX_NODE_ID} characters")
         topology = dict(info.accessible_topology.segments) if info.HasField("accessible_topology") else {}
         if wrong := [key for key in topology if is_qualified_name(key)]:
             raise ContentProblem(

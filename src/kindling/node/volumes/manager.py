@@ -21,6 +21,7 @@ from kindling.node.volumes.atomic_writer import write_payload
 from kindling.node.volumes.content import ContentProblem, MountProblem, NotAttached
 from kubecore import mountinfo
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
+from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
 
 _log = logging.getLogger(__name__)
@@ -245,6 +246,10 @@ class VolumeManager:
         source = get_object(volume, "persistentVolumeClaim")
         claim_name = get_str(source, "claimName") or f"{get_str(pod, 'metadata', 'name')}-{volume['name']}"
         claim, persistent = await self._backend.claim(get_str(pod, "metadata", "namespace"), claim_name)
+        if "ephemeral" in volume and not meta.is_controlled_by(claim, pod):
+            where = "/".join(meta.key(claim))
+            owner = "/".join(meta.key(pod))
+            raise ContentProblem(f"PVC {where} was not created for pod {owner} (pod is not owner)")
         read_only = get_bool(source, "readOnly")
         spec = get_object(persistent, "spec")
         for kind, driver in self._drivers.items():

@@ -467,6 +467,12 @@ async def test_the_drivers_policy_says_whether_a_volume_gets_the_pods_group(
     await host.end("u1")
 
 
+async def test_a_claim_that_only_has_the_name_of_an_ephemeral_volume_is_not_used(host: Host) -> None:
+    host.claim("pod-u1-data")
+    with pytest.raises(VolumeProblem, match=r"PVC ns/pod-u1-data was not created for pod ns/pod-u1"):
+        await host.volumes.prepare(host.pod("u1", {"name": "data", "ephemeral": {}}))
+
+
 async def test_steps_that_fail_are_named_as_a_kubelet_names_them(host: Host) -> None:
     host.claim("c")
     host.claim("b", volumeMode="Block")
