@@ -32,9 +32,10 @@ from kindling.node.probes.manager import ProbeManager
 from kindling.node.registration import NodeRegistration, NodeSettings
 from kindling.node.runtime.containerd import Containerd
 from kindling.node.runtime.shims import LostShims
-from kindling.node.server import http, stats
+from kindling.node.server import http
 from kindling.node.server.access import Access
 from kindling.node.server.routes import Routes, RouteServices
+from kindling.node.stats.collector import Statistics, StatisticsSources
 from kindling.node.volumes.csi import CsiVolumes
 from kindling.node.volumes.csi_registry import CsiRegistry
 from kindling.node.volumes.manager import VolumeManager
@@ -93,6 +94,7 @@ class _Parts:
     volumes: VolumeManager
     csi: CsiRegistry
     confinement: Confinement
+    statistics: Statistics
 
 
 class NodeAgent:
@@ -111,7 +113,7 @@ class NodeAgent:
         async with AsyncExitStack() as stack:
             connections = await self._connect(stack)
             parts = await self._make_parts(stack, connections)
-            await self._serve(stack, connections, parts.pleg)
+            await self._serve(stack, connections, parts.pleg, parts.statistics)
             await self._work(connections, parts)
 
     async def _connect(self, stack: AsyncExitStack) -> _Connections:
@@ -167,7 +169,8 @@ class NodeAgent:
             release=release,
             admitted=pod_workers.admitted,
         )
-        return _Parts(registration, devices, pleg, pod_workers, volumes, csi, confinement)
+        statistics = self._statistics(to, pleg)
+        return _Parts(registration, devices, pleg, pod_workers, volumes, csi, confinement, statistics)
 
     async def _make_registration(
         self, stack: AsyncExitStack, to: _Connections
@@ -214,7 +217,20 @@ class NodeAgent:
             )
         )
 
-    async def _serve(self, stack: AsyncExitStack, to: _Connections, pleg: Pleg) -> None:
+    def _statistics(self, to: _Connections, pleg: Pleg) -> Statistics:
+        return Statistics(
+            StatisticsSources(
+                node=self._settings.node.name,
+                runtime=to.runtime,
+                pods=to.pods.list,
+                runtime_status=pleg.runtime_status,
+                cgroup_root=self._settings.cgroup_root,
+            )
+        )
+
+    async def _serve(
+        self, stack: AsyncExitStack, to: _Connections, pleg: Pleg, statistics: Statistics
+    ) -> None:
         """Serve the node's own API: logs, exec, statistics."""
         routes = Routes(
             RouteServices(
@@ -222,8 +238,7 @@ class NodeAgent:
                 pods=to.pods.list,
                 runtime_status=pleg.runtime_status,
                 is_healthy=lambda: True,
-                summary=lambda: self._summary(to.runtime),
-                metrics=lambda: self._metrics(to.runtime),
+                statistics=lambda with_disk: statistics.collect(with_disk=with_disk),
             )
         )
         node = self._settings.node
@@ -258,12 +273,6 @@ class NodeAgent:
         context.load_cert_chain(self._settings.tls_cert, self._settings.tls_key)
         context.verify_mode = ssl.CERT_REQUIRED
         return context
-
-    async def _summary(self, runtime: Containerd) -> JsonObject:
-        return stats.summary(self._settings.node.name, await stats.container_usage(runtime))
-
-    async def _metrics(self, runtime: Containerd) -> str:
-        return stats.metrics(await stats.container_usage(runtime))
 
 
 async def _until_ready(runtime: Containerd) -> None:

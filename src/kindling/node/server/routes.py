@@ -19,10 +19,14 @@ from kindling.node.runtime.containerd import Containerd
 from kindling.node.runtime.interface import Container, ContainerState, RuntimeFailure
 from kindling.node.server import logs, streams
 from kindling.node.server.http import HttpProblem, flag
+from kindling.node.stats.prometheus import cadvisor_metrics, resource_metrics
+from kindling.node.stats.summary import summary
+from kindling.node.stats.usage import NodeUsage
 from kubecore.json import JsonObject, get_bool, get_str
 from kubecore.objects import times
 
 _PORT = re.compile(r"[0-9]{1,5}")
+_METRICS = {"": resource_metrics, "resource": resource_metrics, "cadvisor": cadvisor_metrics}
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -34,8 +38,8 @@ class RouteServices:
     pods: Callable[[], list[JsonObject]]
     runtime_status: Callable[[str], PodRuntimeStatus]
     is_healthy: Callable[[], bool]
-    summary: Callable[[], Awaitable[JsonObject]]
-    metrics: Callable[[], Awaitable[str]]
+    statistics: Callable[[bool], Awaitable[NodeUsage]]
+    """The usage of the node and its pods, with that of disks if the argument says so."""
 
 
 class Routes:
@@ -61,9 +65,10 @@ class Routes:
             items = self._services.pods()
             return _json({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
         if area == "stats" and rest == ["summary"]:
-            return _json(await self._services.summary())
-        if area == "metrics":
-            text = await self._services.metrics()
+            with_disk = not flag(request, "only_cpu_and_memory")
+            return _json(summary(await self._services.statistics(with_disk)))
+        if area == "metrics" and (render := _METRICS.get("/".join(rest))) is not None:
+            text = render(await self._services.statistics(False))
             return Response(body=text.encode(), headers={"Content-Type": _METRICS_TYPE})
         if area == "containerLogs" and len(rest) == 3:
             return await self._logs(rest[0], rest[1], rest[2], request)
