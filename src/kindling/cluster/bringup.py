@@ -34,7 +34,9 @@ from kindling.cluster import (
 )
 from kindling.cluster.errors import ExitCode, SetupError
 from kindling.cluster.instance import Instance, NodeLayout
-from kindling.cluster.readiness import missing_parts, refusal
+from kindling.cluster.readiness import missing_parts, refusal, request
+from kindling.metrics import manifests as metrics
+from kubecore.json import get_str
 
 Progress = Callable[[str], None]
 """Told what is being done or waited for."""
@@ -80,6 +82,8 @@ def up(options: UpOptions, progress: Progress) -> Instance:
     if not _reload_supervisor(instance):
         _launch_supervisor(instance)
     nodeimages.import_built_in(instance, archives, progress)
+    wait_ready(instance, progress, logged)
+    _offer_metrics(instance)
     wait_ready(instance, progress, logged)
     return instance
 
@@ -263,6 +267,17 @@ def _clean_environment() -> dict[str, str]:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
+
+
+def _offer_metrics(instance: Instance) -> None:
+    """Create what is missing of the metrics API's objects; another server's stay. Raises SetupError."""
+    for resource, document in metrics.objects((instance.pki / "ca.crt").read_bytes()):
+        metadata = document["metadata"]
+        namespace = get_str(metadata, "namespace") or None
+        status, answer = request(instance, "POST", resource.path(namespace), document)
+        if status not in (201, 409):
+            what = f"the metrics API's {resource.kind} {metadata['name']}"
+            raise SetupError(what, f"the API server answered {status}: {answer}")
 
 
 def wait_ready(instance: Instance, progress: Progress, logged: int) -> None:

@@ -58,14 +58,15 @@ def run_node(instance: Instance, name: str) -> None:
 
 
 def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
-    """Run the controllers, the scheduler, the service proxy and the resolver for `nodes` (default: all) until
-    stopped.
+    """Run the controllers, the scheduler, the metrics API, and the service proxy and resolver for `nodes`
+    (default: all) until stopped.
     """
     # Imported here: the process of a node imports this module, too, and does not need them.
     import uvloop  # noqa: PLC0415
 
     from kindling.controllers import main as controllers  # noqa: PLC0415
     from kindling.controllers import token_secrets  # noqa: PLC0415
+    from kindling.metrics import component  # noqa: PLC0415
     from kindling.network.proxy import ProxyPlace, ServiceNetwork  # noqa: PLC0415
 
     set_up_logging("kindling-controllers")
@@ -97,6 +98,17 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
         upstream_servers=servers,
     )
 
+    measuring = component.ComponentSettings(
+        api=kubeconfigs.client_config(instance, "metrics"),
+        address=instance.gateway,
+        tls_cert=instance.pki / "metrics-server.crt",
+        tls_key=instance.pki / "metrics-server.key",
+        proxy_ca=instance.pki / "front-proxy-ca.crt",
+        node_ca=instance.pki / "ca.crt",
+        client_cert=instance.pki / "metrics.crt",
+        client_key=instance.pki / "metrics.key",
+    )
+
     async def run() -> None:
         async with asyncio.TaskGroup() as group:
             work = controllers.run(
@@ -107,6 +119,7 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
             )
             group.create_task(work, name="controllers")
             group.create_task(network.run(), name="services")
+            group.create_task(component.run(measuring), name="metrics")
 
     # The streams of uvloop use a tenth of the memory of asyncio's: the process has one watch for each kind.
     uvloop.run(until_signalled(run))

@@ -54,7 +54,8 @@ def specs(instance: Instance) -> list[ProcessSpec]:
         configured = {fingerprints.VARIABLE: fingerprints.of(files=[config])}
         wanted.append(ProcessSpec(f"containerd-{node.name}", command, limits | configured))
     layout = {NODES_VARIABLE: ",".join(instance.node_names)}
-    layout |= settings(*instance.external_ranges, certificates=("controllers", "scheduler", "service-proxy"))
+    used = ("controllers", "scheduler", "service-proxy", "metrics", "metrics-server")
+    layout |= settings(*instance.external_ranges, certificates=used)
     wanted.append(ProcessSpec("controllers", [*_KINDLING, "controllers", *state], layout))
     for node in instance.nodes():
         name = f"node-{node.name}"

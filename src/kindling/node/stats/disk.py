@@ -19,17 +19,13 @@ _SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class FileSystem:
-    """A file system's size and what is left of it, in bytes and inodes."""
+    """A file system's size, use, and what is left for users of it, in bytes and inodes."""
 
     capacity: int
+    used: int
     available: int
     inodes: int
     inodes_free: int
-
-    @property
-    def used(self) -> int:
-        """Bytes that cannot be used any more, those reserved for root included."""
-        return self.capacity - self.available
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +41,7 @@ def file_system(path: Path) -> FileSystem:
     found = os.statvfs(path)
     return FileSystem(
         capacity=found.f_blocks * found.f_frsize,
+        used=(found.f_blocks - found.f_bfree) * found.f_frsize,
         available=found.f_bavail * found.f_frsize,
         inodes=found.f_files,
         inodes_free=found.f_ffree,

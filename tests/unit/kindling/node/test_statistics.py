@@ -22,7 +22,7 @@ from kindling.node.stats.usage import ContainerUsage, NodeUsage, PodUsage, Readi
 
 MIB = 1 << 20
 READING = Reading(CgroupUsage(5_000_000_000, 60 * MIB, 40 * MIB, 30 * MIB, 7, 1, 100 * MIB), 250_000_000)
-SYSTEM = FileSystem(1000, 400, 100, 60)
+SYSTEM = FileSystem(1000, 600, 400, 100, 60)
 LINK = Interface("eth0", 10, 1, 20, 2)
 
 
