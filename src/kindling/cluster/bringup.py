@@ -57,6 +57,7 @@ class UpOptions:
     api_port: int | None = None
     external_ranges: tuple[str, ...] = ()
     image_accounts: tuple[str, ...] = ()
+    node_options: tuple[str, ...] = ()
 
 
 def up(options: UpOptions, progress: Progress) -> Instance:
@@ -166,6 +167,7 @@ def _load_or_create(options: UpOptions) -> Instance:
                 api_flags=options.api_flags or existing.api_flags,
                 external_ranges=options.external_ranges or existing.external_ranges,
                 image_accounts=options.image_accounts or existing.image_accounts,
+                node_options=options.node_options or existing.node_options,
             )
             changed.save()
             return changed
@@ -185,6 +187,7 @@ def _load_or_create(options: UpOptions) -> Instance:
             api_flags=options.api_flags,
             external_ranges=options.external_ranges,
             image_accounts=options.image_accounts,
+            node_options=options.node_options,
         )
         made.save()
     return made

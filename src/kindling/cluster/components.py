@@ -33,13 +33,14 @@ def run_node(instance: Instance, name: str) -> None:
     # The namespaces can be entered only while the process has one thread, so modules that start threads are
     # imported afterwards.
     from kindling.node.agent import AgentSettings, NodeAgent  # noqa: PLC0415
+    from kindling.node.options import parse  # noqa: PLC0415
     from kindling.node.pods.sandbox import ResolverSettings  # noqa: PLC0415
     from kindling.node.registration import NodeSettings  # noqa: PLC0415
 
     set_up_logging(f"node-{name}")
     servers, searches, options = upstream_resolver(Path("/etc/resolv.conf").read_text())
     settings = AgentSettings(
-        node=NodeSettings(name, node.address, node.pod_cidr, KUBELET_PORT),
+        node=NodeSettings(name, node.address, node.pod_cidr, KUBELET_PORT, parse(instance.node_options)),
         api=kubeconfigs.client_config(instance, f"node-{name}", internal=True),
         runtime_socket=processes.runtime_socket(),
         cgroup_root=f"{instance.cgroup}/{name}",

@@ -59,7 +59,7 @@ def specs(instance: Instance) -> list[ProcessSpec]:
     wanted.append(ProcessSpec("controllers", [*_KINDLING, "controllers", *state], layout))
     for node in instance.nodes():
         name = f"node-{node.name}"
-        own = settings(certificates=(name, f"{name}-server"))
+        own = settings(*instance.node_options, certificates=(name, f"{name}-server"))
         wanted.append(ProcessSpec(name, [*_KINDLING, "node", node.name, *state], own))
     return wanted
 

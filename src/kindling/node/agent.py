@@ -21,6 +21,7 @@ from kindling.node.pods.cgroups import remove_pod_cgroups
 from kindling.node.pods.confinement import Confinement
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.pleg import Pleg
+from kindling.node.pods.pod_cgroups import NodeShare, PodCgroups
 from kindling.node.pods.pod_services import PodServices
 from kindling.node.pods.pod_worker import PodWorker
 from kindling.node.pods.pod_workers import PodWorkers
@@ -39,6 +40,7 @@ from kindling.node.stats.collector import Statistics, StatisticsSources
 from kindling.node.volumes.csi import CsiVolumes
 from kindling.node.volumes.csi_registry import CsiRegistry
 from kindling.node.volumes.manager import VolumeManager
+from kindling.scheduler import requests
 from kubecore.client import Client, ClientConfig
 from kubecore.json import JsonObject
 from kubecore.resources import PODS, SERVICES
@@ -60,8 +62,6 @@ class AgentSettings:
     tls_key: Path
     client_ca: Path
     default_environment: Mapping[str, str] = field(default_factory=dict)
-    max_pod_processes: int = 4096
-    """The most processes and threads of one pod: stops a fork bomb, and leaves enough for a large guest."""
     registered: Callable[[], object] = lambda: None
     """Called once the node's status has been reported."""
 
@@ -95,6 +95,7 @@ class _Parts:
     csi: CsiRegistry
     confinement: Confinement
     statistics: Statistics
+    pod_cgroups: PodCgroups
 
 
 class NodeAgent:
@@ -148,8 +149,12 @@ class NodeAgent:
         csi_volumes = CsiVolumes(to.client, csi, settings.node.name)
         stack.push_async_callback(csi_volumes.close)
         volumes = VolumeManager(backend, {"csi": csi_volumes})
-        confinement = Confinement(to.runtime, settings.cgroup_root, settings.max_pod_processes)
-        starter = self._make_starter(to, backend, images, volumes, devices, host_files, confinement)
+        confinement = Confinement(to.runtime)
+        pod_cgroups = self._pod_cgroups(pod_workers)
+        await asyncio.to_thread(pod_cgroups.start)
+        starter = self._make_starter(
+            to, backend, images, volumes, devices, host_files, confinement, pod_cgroups
+        )
 
         async def release(uid: str) -> None:
             devices.release(uid)
@@ -170,7 +175,9 @@ class NodeAgent:
             admitted=pod_workers.admitted,
         )
         statistics = self._statistics(to, pleg)
-        return _Parts(registration, devices, pleg, pod_workers, volumes, csi, confinement, statistics)
+        return _Parts(
+            registration, devices, pleg, pod_workers, volumes, csi, confinement, statistics, pod_cgroups
+        )
 
     async def _make_registration(
         self, stack: AsyncExitStack, to: _Connections
@@ -196,6 +203,7 @@ class NodeAgent:
         devices: DeviceManager,
         host_files: HostFiles,
         confinement: Confinement,
+        pod_cgroups: PodCgroups,
     ) -> ContainerStarter:
         settings = self._settings
         return ContainerStarter(
@@ -213,9 +221,17 @@ class NodeAgent:
                 node_memory_bytes=registration.memory_bytes(),
                 host_files=host_files,
                 confinement=confinement,
+                pod_cgroups=pod_cgroups,
                 default_environment=settings.default_environment,
             )
         )
+
+    def _pod_cgroups(self, pod_workers: PodWorkers) -> PodCgroups:
+        options = self._settings.node.options
+        cpu = int(requests.parse_amounts(self._facts().allocatable).get("cpu", 0))
+        reserved = options.reserved("memory").value
+        share = NodeShare(cpu, registration.memory_bytes() - reserved if reserved else None)
+        return PodCgroups(self._settings.cgroup_root, options, share, pod_workers.admitted)
 
     def _statistics(self, to: _Connections, pleg: Pleg) -> Statistics:
         return Statistics(
@@ -250,7 +266,9 @@ class NodeAgent:
     async def _work(self, to: _Connections, parts: _Parts) -> None:
         pleg, pod_workers = parts.pleg, parts.pod_workers
         lost_shims = LostShims(self._settings.runtime_socket)
-        housekeeping = Housekeeping(to.runtime, pleg, parts.confinement.sweep, lost_shims)
+        housekeeping = Housekeeping(
+            to.runtime, pleg, (parts.confinement.sweep, parts.pod_cgroups.refresh), lost_shims
+        )
         async with asyncio.TaskGroup() as group:
             group.create_task(parts.registration.run(), name="node-registration")
             group.create_task(to.services.run(), name="services")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from kindling.node.images.references import normalize
@@ -33,12 +33,12 @@ class Housekeeping:
         self,
         runtime: Containerd,
         pleg: Pleg,
-        sweep: Callable[[], Awaitable[None]],
+        chores: Sequence[Callable[[], Awaitable[None]]],
         lost_shims: LostShims,
     ) -> None:
         self._runtime = runtime
         self._pleg = pleg
-        self._sweep = sweep
+        self._chores = chores
         self._lost_shims = lost_shims
 
     async def run(self) -> None:
@@ -49,7 +49,8 @@ class Housekeeping:
             rounds += 1
             try:
                 await self._rotate_logs()
-                await self._sweep()
+                for chore in self._chores:
+                    await chore()
                 if rounds % SHIM_PERIOD_ROUNDS == 0:
                     await self._end_lost_shims()
                 if rounds % IMAGE_PERIOD_ROUNDS == 0:

@@ -52,26 +52,39 @@ def of_pod(pod: JsonObject) -> Amounts:
     restartable ones that started before it. Requests of the pod itself replace the sum, and the
     overhead of its runtime class comes on top.
     """
+    return add(_effective(pod, "requests"), parse_amounts(get_object(pod, "spec", "overhead")))
+
+
+def limits_of_pod(pod: JsonObject) -> Amounts:
+    """The effective limits of a pod, summed up like its requests. A container without a limit adds none, and
+    the overhead comes on top of what is limited.
+    """
+    limits = _effective(pod, "limits")
+    overhead = parse_amounts(get_object(pod, "spec", "overhead"))
+    return {name: amount + overhead.get(name, 0) for name, amount in limits.items()}
+
+
+def _effective(pod: JsonObject, kind: str) -> Amounts:
     spec = get_object(pod, "spec")
     running: Amounts = {}
     for container in get_list(spec, "containers"):
-        running = add(running, _of_container(container))
+        running = add(running, _of_container(container, kind))
     sidecars: Amounts = {}
     starting: Amounts = {}
     for container in get_list(spec, "initContainers"):
-        needs = _of_container(container)
+        needs = _of_container(container, kind)
         if container.get("restartPolicy") == "Always":
             sidecars = add(sidecars, needs)
             starting = largest(starting, sidecars)
         else:
             starting = largest(starting, add(sidecars, needs))
     total = largest(add(running, sidecars), starting)
-    total.update(parse_amounts(get_object(spec, "resources", "requests")))
-    return add(total, parse_amounts(get_object(spec, "overhead")))
+    total.update(parse_amounts(get_object(spec, "resources", kind)))
+    return total
 
 
-def _of_container(container: JsonObject) -> Amounts:
-    return parse_amounts(get_object(container, "resources", "requests"))
+def _of_container(container: JsonObject, kind: str) -> Amounts:
+    return parse_amounts(get_object(container, "resources", kind))
 
 
 HostPort: TypeAlias = tuple[str, str, int]

@@ -1,17 +1,16 @@
-"""Restrictions of a pod's sandbox: an nftables filter on its link, and a limit of its processes.
+"""Restrictions of a pod's sandbox: an nftables filter on its link.
 
-Both are set up after the sandbox is created and before any container is started in it.
+It is set up after the sandbox is created and before any container is started in it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 from collections.abc import Iterable
 
 from kindling.network import nftables, pod_filter
-from kindling.node.pods import cgroups, identity, resources
+from kindling.node.pods import identity
 from kindling.node.runtime.containerd import Containerd
 from kindling.node.runtime.interface import RuntimeFailure, Sandbox
 from kubecore.json import JsonObject, get_bool, get_str
@@ -20,12 +19,10 @@ _log = logging.getLogger(__name__)
 
 
 class Confinement:
-    """Restricts the sandboxes of one node; each pod has `max_processes` processes, threads included."""
+    """Restricts the sandboxes of one node."""
 
-    def __init__(self, runtime: Containerd, cgroup_root: str, max_processes: int) -> None:
+    def __init__(self, runtime: Containerd) -> None:
         self._runtime = runtime
-        self._cgroup_root = cgroup_root
-        self._max_processes = max_processes
         self._confined: dict[str, str] = {}
 
     async def secure(self, pod: JsonObject, sandbox_id: str) -> None:
@@ -35,8 +32,6 @@ class Confinement:
         uid = get_str(pod, "metadata", "uid")
         if self._confined.get(uid) == sandbox_id:
             return
-        parent = resources.cgroup_parent(self._cgroup_root, pod)
-        await asyncio.to_thread(cgroups.limit_processes, parent, self._max_processes)
         is_filtered = await self._filter(sandbox_id)
         if not is_filtered and not get_bool(pod, "spec", "hostNetwork"):
             name = identity.display_name(pod)

@@ -11,13 +11,24 @@ from kubecore.objects.quantity import Quantity
 
 _MIN_SHARES = 2
 _MAX_SHARES = 262144
-_PERIOD = 100_000
+CPU_PERIOD = 100_000
+"""Microseconds in which a quota may be used."""
 _MIN_QUOTA = 1000
 
 
 def qos_class(pod: JsonObject) -> str:
     """Guaranteed, Burstable or BestEffort: the server says it, but a status may be written without it."""
     return get_str(pod, "status", "qosClass") or qos.qos_class(get_object(pod, "spec"))
+
+
+def cpu_shares(milli: int) -> int:
+    """The cpu.shares of a request in thousandths of a processor."""
+    return max(_MIN_SHARES, min(_MAX_SHARES, milli * 1024 // 1000))
+
+
+def cpu_quota(milli: int) -> int:
+    """The microseconds of a `CPU_PERIOD` for a limit in thousandths of a processor."""
+    return max(_MIN_QUOTA, milli * CPU_PERIOD // 1000)
 
 
 def linux_resources(pod: JsonObject, container: JsonObject, node_memory_bytes: int) -> dict[str, Any]:
@@ -27,11 +38,11 @@ def linux_resources(pod: JsonObject, container: JsonObject, node_memory_bytes: i
     cpu_limit = _milli(limits.get("cpu"))
     cpu_request = _milli(requests.get("cpu")) if "cpu" in requests else cpu_limit
     resources: dict[str, Any] = {
-        "cpu_shares": max(_MIN_SHARES, min(_MAX_SHARES, cpu_request * 1024 // 1000)),
+        "cpu_shares": cpu_shares(cpu_request),
         "oom_score_adj": oom_score(pod, container, node_memory_bytes),
     }
     if cpu_limit:
-        resources |= {"cpu_period": _PERIOD, "cpu_quota": max(_MIN_QUOTA, cpu_limit * _PERIOD // 1000)}
+        resources |= {"cpu_period": CPU_PERIOD, "cpu_quota": cpu_quota(cpu_limit)}
     if "memory" in limits:
         resources["memory_limit_in_bytes"] = Quantity.parse(limits["memory"]).value
     return resources

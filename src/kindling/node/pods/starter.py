@@ -17,6 +17,7 @@ from kindling.node.pods.confinement import Confinement
 from kindling.node.pods.container import ContainerInputs, DeviceGrant, container_config, find_container
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.environment import ConfigProblem, EnvironmentContext, Sources
+from kindling.node.pods.pod_cgroups import PodCgroups
 from kindling.node.pods.runtime_status import PodRuntimeStatus, Waiting
 from kindling.node.pods.security import SecurityProblem
 from kindling.node.probes.handlers import Target, handler_of, perform
@@ -91,6 +92,7 @@ class StarterServices:
     node_memory_bytes: int
     host_files: host_image.HostFiles
     confinement: Confinement
+    pod_cgroups: PodCgroups
     default_environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -108,8 +110,9 @@ class ContainerStarter:
         self._services.images.forget(uid)
 
     async def create_sandbox(self, session: PodSession, attempt: int) -> str:
-        """Run a new sandbox. Raises RuntimeFailure."""
+        """Run a new sandbox in the pod's cgroup. Raises RuntimeFailure, OSError."""
         services = self._services
+        await services.pod_cgroups.ensure(session.pod)
         config = sandbox.sandbox_config(session.pod, attempt, services.resolver, services.cgroup_root)
         identity.log_directory(session.pod).mkdir(parents=True, exist_ok=True, mode=0o755)
         return await services.runtime.run_sandbox(config)

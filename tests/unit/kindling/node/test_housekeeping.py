@@ -46,7 +46,7 @@ async def test_large_logs_of_running_containers_are_rotated_also_after_a_failure
     runtime: Any = Mock(reopen_log=reopen)
     sweep = AsyncMock()
     pleg: Any = Mock(uids=lambda: {"u"}, runtime_status=lambda _uid: PodRuntimeStatus((), seen))
-    running = asyncio.create_task(Housekeeping(runtime, pleg, sweep, Mock()).run())
+    running = asyncio.create_task(Housekeeping(runtime, pleg, [sweep], Mock()).run())
     await asyncio.sleep(housekeeping.PERIOD_SECONDS + 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ended", "large.1", "small"]
     await asyncio.sleep(housekeeping.PERIOD_SECONDS)
@@ -98,7 +98,7 @@ async def test_shims_that_the_runtime_does_not_list_are_ended() -> None:
         list_sandboxes=AsyncMock(return_value=[sandbox]), list_containers=AsyncMock(return_value=[made])
     )
     pleg: Any = Mock(uids=set)
-    running = asyncio.create_task(Housekeeping(runtime, pleg, AsyncMock(), shims).run())
+    running = asyncio.create_task(Housekeeping(runtime, pleg, [AsyncMock()], shims).run())
     await ended.wait()
     shims.end.assert_called_once_with(["some"], {"sandbox", "made"})
     running.cancel()
