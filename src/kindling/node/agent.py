@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,9 @@ from pathlib import Path
 from kindling.node import registration
 from kindling.node.backend import ApiBackend
 from kindling.node.devices.manager import DeviceManager
+from kindling.node.eviction.manager import EvictionManager, EvictionServices
 from kindling.node.housekeeping import Housekeeping
+from kindling.node.images.collector import ImageCollector
 from kindling.node.images.host_image import HostFiles
 from kindling.node.images.manager import ImageManager
 from kindling.node.pods import identity
@@ -82,6 +84,11 @@ class _Connections:
         where = identity.field_path(pod, container) if container else ""
         self.recorder.event(subject, "Warning" if kind == "Warning" else "Normal", reason, message, where)
 
+    def node_event(self, node: str) -> Callable[[str, str], None]:
+        """What records a Warning about the node."""
+        subject = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "uid": node}}
+        return lambda reason, message: self.recorder.event(subject, "Warning", reason, message)
+
 
 @dataclass(frozen=True)
 class _Parts:
@@ -104,10 +111,14 @@ class NodeAgent:
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
         self._registration: NodeRegistration | None = None
+        self._evictions: EvictionManager | None = None
 
     def _facts(self) -> NodeFacts:
         allocatable: Mapping[str, str] = self._registration.allocatable if self._registration else {}
         return NodeFacts(self._settings.node.name, (self._settings.node.address,), allocatable)
+
+    def _pressure(self) -> Sequence[str]:
+        return self._evictions.conditions() if self._evictions is not None else ()
 
     async def run(self) -> None:
         """Connect, adopt what runs, and work."""
@@ -173,6 +184,7 @@ class NodeAgent:
             node=self._facts,
             release=release,
             admitted=pod_workers.admitted,
+            pressure=self._pressure,
         )
         statistics = self._statistics(to, pleg)
         return _Parts(
@@ -187,7 +199,9 @@ class NodeAgent:
         def extended() -> Mapping[str, tuple[int, int]]:
             return devices.capacity()
 
-        registration = NodeRegistration(to.client, to.runtime, settings.node, extended, settings.registered)
+        registration = NodeRegistration(
+            to.client, to.runtime, settings.node, extended, settings.registered, self._pressure
+        )
         self._registration = registration
         devices = DeviceManager(identity.ROOT / "device-plugins", registration.changed)
         await devices.start()
@@ -266,9 +280,28 @@ class NodeAgent:
     async def _work(self, to: _Connections, parts: _Parts) -> None:
         pleg, pod_workers = parts.pleg, parts.pod_workers
         lost_shims = LostShims(self._settings.runtime_socket)
-        housekeeping = Housekeeping(
-            to.runtime, pleg, (parts.confinement.sweep, parts.pod_cgroups.refresh), lost_shims
+        options, node_event = self._settings.node.options, to.node_event(self._settings.node.name)
+        images = ImageCollector(to.runtime, options, to.pods.list, node_event)
+        chores = (parts.confinement.sweep, parts.pod_cgroups.refresh)
+        housekeeping = Housekeeping(to.runtime, pleg, chores, lost_shims, images.collect)
+
+        async def reclaim() -> None:
+            await housekeeping.remove_dead_containers()
+            await images.remove_unused()
+
+        evictions = EvictionManager(
+            options,
+            EvictionServices(
+                statistics=parts.statistics,
+                pods=pod_workers.admitted,
+                evict=pod_workers.evict,
+                reclaim=reclaim,
+                record_event=to.record_event,
+                record_node_event=node_event,
+                changed=parts.registration.changed,
+            ),
         )
+        self._evictions = evictions
         async with asyncio.TaskGroup() as group:
             group.create_task(parts.registration.run(), name="node-registration")
             group.create_task(to.services.run(), name="services")
@@ -283,6 +316,7 @@ class NodeAgent:
             parts.devices.retain(live)
             pod_workers.adopt_orphans((pleg.uids() | parts.volumes.uids()) - live, pleg)
             group.create_task(housekeeping.run(), name="housekeeping")
+            group.create_task(evictions.run(), name="eviction")
             group.create_task(parts.csi.run(), name="csi-registry")
             group.create_task(pod_workers.run(to.pods), name="pod-workers")
 

@@ -7,7 +7,7 @@ import logging
 import os
 import platform
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -112,14 +112,29 @@ def machine_resources(
     return capacity, allocatable
 
 
-def conditions(old: JsonObject, problems: list[str], now: str) -> list[JsonObject]:
-    """The node's conditions; `problems` keep it from being ready."""
-    pressure = (
-        ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-        ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-        ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-    )
-    wanted = [(kind, "False", reason, message) for kind, reason, message in pressure]
+_PRESSURES = {
+    "MemoryPressure": (
+        ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+        ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ),
+    "DiskPressure": (
+        ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+        ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ),
+    "PIDPressure": (
+        ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+        ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ),
+}
+"""Conditions of pressure: reason and message where they are true, and where not."""
+
+
+def conditions(old: JsonObject, problems: list[str], pressure: Sequence[str], now: str) -> list[JsonObject]:
+    """The node's conditions; `problems` keep it from being ready, `pressure` are those that are true."""
+    wanted = [
+        (kind, "True", *yes) if kind in pressure else (kind, "False", *no)
+        for kind, (yes, no) in _PRESSURES.items()
+    ]
     if problems:
         wanted.append(("Ready", "False", "KubeletNotReady", "; ".join(problems)))
     else:
@@ -152,12 +167,14 @@ class NodeRegistration:
         settings: NodeSettings,
         extended: Callable[[], Mapping[str, tuple[int, int]]],
         registered: Callable[[], object],
+        pressure: Callable[[], Sequence[str]],
     ) -> None:
         self._client = client
         self._runtime = runtime
         self._settings = settings
         self._extended = extended
         self._registered = registered
+        self._pressure = pressure
         self._wake = asyncio.Event()
         self._images: list[JsonObject] = []
         self.allocatable: JsonObject = machine_resources(self._machine(), settings.options, {}, {})[1]
@@ -263,7 +280,7 @@ class NodeRegistration:
         status: JsonObject = {
             "capacity": capacity,
             "allocatable": allocatable,
-            "conditions": conditions(node, await self._problems(), times.now_rfc3339()),
+            "conditions": conditions(node, await self._problems(), self._pressure(), times.now_rfc3339()),
             "addresses": [
                 {"type": "InternalIP", "address": self._settings.address},
                 {"type": "Hostname", "address": self._settings.name},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from kindling.node.pods.downward_api import NodeFacts
@@ -34,3 +34,5 @@ class PodServices:
     """Frees a pod's devices, cgroups and cached tokens, by uid."""
     admitted: Callable[[], list[JsonObject]]
     """The pods that were admitted to this node and have not ended."""
+    pressure: Callable[[], Sequence[str]]
+    """The node's conditions of pressure that are true."""

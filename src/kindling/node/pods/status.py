@@ -18,6 +18,7 @@ from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, g
 from kubecore.objects.times import format_time
 
 OWNED_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+DISRUPTION = "DisruptionTarget"
 _FINAL = ("Succeeded", "Failed")
 _MAX_MESSAGES = 12 * 1024
 """Bytes of the termination messages of all containers of one pod: each has an equal share."""
@@ -26,7 +27,8 @@ _MAX_MESSAGES = 12 * 1024
 @dataclass(frozen=True, slots=True)
 class StatusInputs:
     """What a status is made from. `now` is an RFC 3339 time, `ending` says that the pod has been stopped
-    for good, `reason` and `message` explain an end that did not come from the containers."""
+    for good, `reason` and `message` explain an end that did not come from the containers, `disruption` is the
+    message of the condition DisruptionTarget that it gets."""
 
     observed: PodRuntimeStatus
     local: LocalState
@@ -35,6 +37,7 @@ class StatusInputs:
     ending: bool = False
     reason: str = ""
     message: str = ""
+    disruption: str = ""
 
 
 def pod_status(pod: JsonObject, inputs: StatusInputs) -> JsonObject:
@@ -300,6 +303,16 @@ def _conditions(
                 "lastTransitionTime": previous["lastTransitionTime"]
                 if unchanged and previous is not None and previous.get("lastTransitionTime")
                 else inputs.now,
+            }
+        )
+    if inputs.disruption and DISRUPTION not in old:
+        result.append(
+            {
+                "type": DISRUPTION,
+                "observedGeneration": get_int(pod, "metadata", "generation", default=1),
+                **_condition(True, "TerminationByKubelet", inputs.disruption),
+                "lastProbeTime": None,
+                "lastTransitionTime": inputs.now,
             }
         )
     return result + [item for kind, item in old.items() if kind not in OWNED_CONDITIONS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from kindling.node.pods.status import OWNED_CONDITIONS
+from kindling.node.pods.status import DISRUPTION, OWNED_CONDITIONS
 from kubecore.client import Client
 from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, get_list, get_object, get_str
@@ -71,7 +71,7 @@ def status_patch(old: JsonObject, new: JsonObject) -> JsonObject:
             changed = [
                 item
                 for item in get_list(new, "conditions")
-                if item["type"] in OWNED_CONDITIONS and not _same(known.get(item["type"]), item)
+                if item["type"] in _PATCHED and not _same(known.get(item["type"]), item)
             ]
             if changed:
                 patch["conditions"] = [_complete(known.get(item["type"]), item) for item in changed]
@@ -85,6 +85,7 @@ def status_patch(old: JsonObject, new: JsonObject) -> JsonObject:
     return patch
 
 
+_PATCHED = (*OWNED_CONDITIONS, DISRUPTION)
 _WRITTEN = frozenset(
     (
         "observedGeneration",

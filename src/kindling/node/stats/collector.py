@@ -103,6 +103,11 @@ class Statistics:
         async with self._lock:
             return await self._collect(with_disk, disk_seconds, disk_of or (lambda _: True))
 
+    async def machine(self) -> NodeUsage:
+        """The node alone, with the file systems: what decides on evictions, at little cost."""
+        usage = machine.machine_usage()
+        return await self._with_file_systems(NodeUsage(self._sources.node, time.time(), usage, None))
+
     async def _collect(
         self, with_disk: bool, disk_seconds: float, disk_of: Callable[[JsonObject], bool]
     ) -> NodeUsage:

@@ -77,6 +77,7 @@ class Node:
             node=lambda: NodeFacts("node01", ("10.64.0.1",), {}),
             release=AsyncMock(),
             admitted=lambda: list(beside),
+            pressure=lambda: (),
         )
         return PodWorker(pod, services)
 
