@@ -37,6 +37,8 @@ class ContainerInputs:
     termination_file: Path
     node_memory_bytes: int
     default_environment: Mapping[str, str] = field(default_factory=dict)
+    target: str = ""
+    """Id of the container whose processes an ephemeral container sees."""
 
 
 def container_config(pod: JsonObject, container: JsonObject, inputs: ContainerInputs) -> dict[str, Any]:
@@ -79,7 +81,7 @@ def container_config(pod: JsonObject, container: JsonObject, inputs: ContainerIn
         "tty": get_bool(container, "tty"),
         "linux": {
             "resources": resources.linux_resources(pod, container, inputs.node_memory_bytes),
-            "security_context": security.container_security(pod, container, inputs.image),
+            "security_context": security.container_security(pod, container, inputs.image, inputs.target),
         },
     }
 

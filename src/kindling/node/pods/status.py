@@ -73,6 +73,11 @@ def pod_status(pod: JsonObject, inputs: StatusInputs) -> JsonObject:
         status["initContainerStatuses"] = init
     if main:
         status["containerStatuses"] = main
+    debugging = [
+        _ephemeral_status(pod, each, inputs) for each in get_list(pod, "spec", "ephemeralContainers")
+    ]
+    if debugging:
+        status["ephemeralContainerStatuses"] = debugging
     reason = inputs.reason or get_str(old, "reason")
     if reason:
         status |= {"reason": reason, "message": inputs.message or get_str(old, "message")}
@@ -144,6 +149,18 @@ def _container_status(
     if mounts:
         status["volumeMounts"] = mounts
     return status
+
+
+def _ephemeral_status(pod: JsonObject, container: JsonObject, inputs: StatusInputs) -> JsonObject:
+    """An ephemeral container is never ready, and whether it has started nobody asks."""
+    status = _container_status(pod, container, inputs, init=False)
+    state = status["state"]
+    history = inputs.observed.containers.get(get_str(container, "name"), ())
+    if history and history[0].state is ContainerState.EXITED:
+        state = _terminated(history[0], _message_limit(pod))
+    del status["started"]
+    status.pop("allocatedResources", None)
+    return status | {"ready": False, "state": state, "lastState": {}}
 
 
 def _mount_status(mount: JsonObject) -> JsonObject:

@@ -98,6 +98,7 @@ _WRITTEN = frozenset(
         "podIP",
         "initContainerStatuses",
         "containerStatuses",
+        "ephemeralContainerStatuses",
         "resources",
     )
 )
