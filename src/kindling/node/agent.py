@@ -10,7 +10,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kindling.node import registration
 from kindling.node.backend import ApiBackend
 from kindling.node.devices.manager import DeviceManager
 from kindling.node.eviction.manager import EvictionManager, EvictionServices
@@ -19,6 +18,7 @@ from kindling.node.images.collector import ImageCollector
 from kindling.node.images.host_image import HostFiles
 from kindling.node.images.manager import ImageManager
 from kindling.node.pods import identity
+from kindling.node.pods.allocations import Allocations
 from kindling.node.pods.cgroups import remove_pod_cgroups
 from kindling.node.pods.confinement import Confinement
 from kindling.node.pods.downward_api import NodeFacts
@@ -27,12 +27,13 @@ from kindling.node.pods.pod_cgroups import NodeShare, PodCgroups
 from kindling.node.pods.pod_services import PodServices
 from kindling.node.pods.pod_worker import PodWorker
 from kindling.node.pods.pod_workers import PodWorkers
+from kindling.node.pods.resizing import Resizer, ResizeServices
 from kindling.node.pods.sandbox import ResolverSettings
 from kindling.node.pods.starter import ContainerStarter, StarterServices
 from kindling.node.pods.status_manager import StatusManager
 from kindling.node.pods.stopper import PodStopper
 from kindling.node.probes.manager import ProbeManager
-from kindling.node.registration import NodeRegistration, NodeSettings
+from kindling.node.registration import NodeRegistration, NodeSettings, memory_bytes
 from kindling.node.runtime.containerd import Containerd
 from kindling.node.runtime.shims import LostShims
 from kindling.node.server import http
@@ -103,6 +104,7 @@ class _Parts:
     confinement: Confinement
     statistics: Statistics
     pod_cgroups: PodCgroups
+    allocations: Allocations
 
 
 class NodeAgent:
@@ -167,7 +169,21 @@ class NodeAgent:
             to, backend, images, volumes, devices, host_files, confinement, pod_cgroups
         )
 
+        allocations = Allocations(identity.ROOT / "kindling_allocated_resources.json")
+        resizer = Resizer(
+            ResizeServices(
+                runtime=to.runtime,
+                allocations=allocations,
+                pod_cgroups=pod_cgroups,
+                admitted=pod_workers.admitted,
+                allocatable=lambda: self._facts().allocatable,
+                record_event=to.record_event,
+                node_memory_bytes=memory_bytes(),
+            )
+        )
+
         async def release(uid: str) -> None:
+            resizer.forget(uid)
             devices.release(uid)
             backend.forget(uid)
             await asyncio.to_thread(remove_pod_cgroups, settings.cgroup_root, uid)
@@ -185,10 +201,20 @@ class NodeAgent:
             release=release,
             admitted=pod_workers.admitted,
             pressure=self._pressure,
+            resizer=resizer,
         )
         statistics = self._statistics(to, pleg)
         return _Parts(
-            registration, devices, pleg, pod_workers, volumes, csi, confinement, statistics, pod_cgroups
+            registration,
+            devices,
+            pleg,
+            pod_workers,
+            volumes,
+            csi,
+            confinement,
+            statistics,
+            pod_cgroups,
+            allocations,
         )
 
     async def _make_registration(
@@ -232,7 +258,7 @@ class NodeAgent:
                 node=self._facts,
                 resolver=settings.resolver,
                 cgroup_root=settings.cgroup_root,
-                node_memory_bytes=registration.memory_bytes(),
+                node_memory_bytes=memory_bytes(),
                 host_files=host_files,
                 confinement=confinement,
                 pod_cgroups=pod_cgroups,
@@ -244,7 +270,7 @@ class NodeAgent:
         options = self._settings.node.options
         cpu = int(requests.parse_amounts(self._facts().allocatable).get("cpu", 0))
         reserved = options.reserved("memory").value
-        share = NodeShare(cpu, registration.memory_bytes() - reserved if reserved else None)
+        share = NodeShare(cpu, memory_bytes() - reserved if reserved else None)
         return PodCgroups(self._settings.cgroup_root, options, share, pod_workers.admitted)
 
     def _statistics(self, to: _Connections, pleg: Pleg) -> Statistics:
@@ -314,6 +340,7 @@ class NodeAgent:
             group.create_task(pleg.run(), name="runtime-pleg")
             live = {str(pod["metadata"]["uid"]) for pod in to.pods.list()}
             parts.devices.retain(live)
+            parts.allocations.retain(live)
             pod_workers.adopt_orphans((pleg.uids() | parts.volumes.uids()) - live, pleg)
             group.create_task(housekeeping.run(), name="housekeeping")
             group.create_task(evictions.run(), name="eviction")

@@ -53,6 +53,21 @@ def pod_limits(pod: JsonObject, *, pids: int | None = None, with_quota: bool = T
     )
 
 
+def looser(left: CgroupLimits, right: CgroupLimits) -> CgroupLimits:
+    """Limits within which both are possible."""
+    return CgroupLimits(
+        cpu_shares=max(left.cpu_shares or 0, right.cpu_shares or 0) or None,
+        cpu_quota=_more(left.cpu_quota, right.cpu_quota),
+        memory=_more(left.memory, right.memory),
+        pids=_more(left.pids, right.pids),
+        huge_pages=right.huge_pages,
+    )
+
+
+def _more(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else max(left, right)
+
+
 def _all_limit(pod: JsonObject, resource: str) -> bool:
     if resource in get_object(pod, "spec", "resources", "limits"):
         return True

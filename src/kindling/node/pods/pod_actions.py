@@ -149,6 +149,10 @@ def _consider(
             kills.append(Kill(found, f"Container {name} definition changed, will be restarted"))
             starts.append(name)
             return False
+        if name in local.resized:
+            kills.append(Kill(found, f"Container {name} resize requires restart"))
+            starts.append(name)
+            return False
         results = local.probe_results_of(found)
         for kind, result in (("startup", results.startup), ("liveness", results.liveness)):
             if result is ProbeResult.FAILURE:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kindling.node.options import NodeOptions
 from kindling.node.pods import resources
-from kindling.node.pods.cgroup_limits import CgroupLimits, CgroupTree, burstable_shares, pod_limits
+from kindling.node.pods.cgroup_limits import CgroupLimits, CgroupTree, burstable_shares, looser, pod_limits
 from kubecore.json import JsonObject, get_str
 
 _log = logging.getLogger(__name__)
@@ -60,6 +60,12 @@ class PodCgroups:
         uid = get_str(pod, "metadata", "uid")
         others = [each for each in self._admitted() if get_str(each, "metadata", "uid") != uid]
         await self._share_out([*others, pod])
+
+    async def loosen(self, before: JsonObject, after: JsonObject) -> None:
+        """Let a pod's containers change from what they have to what they are to have. Raises OSError."""
+        pids = self._options.pod_max_pids
+        limits = looser(pod_limits(before, pids=pids), pod_limits(after, pids=pids))
+        await asyncio.to_thread(self._tree.ensure, resources.cgroup_parent(self._root, after), limits)
 
     async def refresh(self) -> None:
         """Let Burstable pods have as many shares as they request now. Raises OSError."""

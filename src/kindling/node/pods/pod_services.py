@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.pleg import Pleg
+from kindling.node.pods.resizing import Resizer
 from kindling.node.pods.starter import ContainerStarter
 from kindling.node.pods.status_manager import StatusManager
 from kindling.node.pods.stopper import PodStopper
@@ -36,3 +37,4 @@ class PodServices:
     """The pods that were admitted to this node and have not ended."""
     pressure: Callable[[], Sequence[str]]
     """The node's conditions of pressure that are true."""
+    resizer: Resizer

@@ -15,13 +15,14 @@ from collections.abc import AsyncIterator
 
 from kindling.node.pods import ending, identity, status
 from kindling.node.pods.admission import refusal
-from kindling.node.pods.api_status import containers_with_probes, reported_status, reports_running
+from kindling.node.pods.api_status import reports_running
+from kindling.node.pods.conditions import StatusInputs
 from kindling.node.pods.ending import Ending
 from kindling.node.pods.pod_actions import PodActions, SandboxAction, compute_pod_actions
 from kindling.node.pods.pod_services import PodServices
+from kindling.node.pods.probing import PodProbing
 from kindling.node.pods.runtime_status import LocalState, PodRuntimeStatus, Waiting
 from kindling.node.pods.starter import PodSession, StartFailure
-from kindling.node.probes.handlers import Target
 from kindling.node.probes.manager import Listener
 from kindling.node.runtime.interface import ContainerState, RuntimeFailure
 from kindling.node.volumes.manager import VolumeProblem
@@ -58,13 +59,21 @@ class PodWorker:
         self._ending = ending.begun(pod)
         self._was_admitted = False
         self._refreshed = time.monotonic()
+        self._resized: frozenset[str] = frozenset()
+        listener = Listener(self.wake, lambda name, text: self._event("Warning", "Unhealthy", text, name))
+        self._probing = PodProbing(services.probes, services.node, listener)
+
+    @property
+    def granted_pod(self) -> JsonObject:
+        """The pod with the resources that the node has granted it."""
+        return self._services.resizer.view(self.pod)
 
     def update(self, pod: JsonObject) -> None:
         """Take over a changed API object."""
         was_ending = self._is_ending()
         grace = self._grace()
         self.pod = pod
-        self._session.pod = pod
+        self._session.pod = self.granted_pod
         if self._is_ending() and not was_ending:
             # Interrupt waits (for an image, a hook): the new object may not need them any more.
             self._interrupt()
@@ -191,7 +200,10 @@ class PodWorker:
         if not self._admit():
             return 0
         observed = self._observed
-        self._watch_probes(observed)
+        self._probing.watch(self.pod, observed, self._session.starting)
+        self._services.resizer.decide(self.pod)
+        self._resized = await self._services.resizer.actuate(self.pod, observed)
+        self._session.pod = self.granted_pod
         actions = compute_pod_actions(self.pod, observed, self._local_state(observed))
         async with self._publishing_meanwhile():
             return await self._apply(actions, observed)
@@ -260,6 +272,7 @@ class PodWorker:
             return acted, 5.0
         for name in actions.start:
             try:
+                self._services.resizer.starting(self.pod, name)
                 await self._services.starter.start(self._session, observed, name)
                 acted = True
             except StartFailure as failure:
@@ -276,29 +289,6 @@ class PodWorker:
             await self._services.volumes.refresh(self.pod)
         return _REFRESH_SECONDS - (now - self._refreshed)
 
-    def _watch_probes(self, observed: PodRuntimeStatus) -> None:
-        for container in containers_with_probes(self.pod):
-            name = get_str(container, "name")
-            found = observed.current(name)
-            if (
-                found is None
-                or found.state is not ContainerState.RUNNING
-                or found.id in self._session.starting
-            ):
-                continue
-            known = reported_status(self.pod, found)
-            address = (observed.ips or self._services.node().ips or ("",))[0]
-            listener = Listener(self.wake, lambda n, text: self._event("Warning", "Unhealthy", text, n))
-            self._services.probes.watch(
-                Target(found.id, container, address),
-                listener,
-                was_started=known.get("started") is True,
-                was_ready=known.get("ready") is True,
-            )
-        for found in observed.all_containers():
-            if found.state is ContainerState.EXITED:
-                self._services.probes.forget(found.id)
-
     def _local_state(self, observed: PodRuntimeStatus) -> LocalState:
         for name in list(self._session.waiting):
             current = observed.current(name)
@@ -307,7 +297,14 @@ class PodWorker:
         probe_results = {
             item.id: self._services.probes.probe_results(item.id) for item in observed.all_containers()
         }
-        return LocalState(dict(self._session.waiting), probe_results, frozenset(self._session.starting))
+        return LocalState(
+            dict(self._session.waiting),
+            probe_results,
+            frozenset(self._session.starting),
+            self._resized,
+            self._services.resizer.actuated(self.uid),
+            self._services.resizer.conditions(self.uid),
+        )
 
     @contextlib.asynccontextmanager
     async def _publishing_meanwhile(self) -> AsyncIterator[None]:
@@ -338,7 +335,7 @@ class PodWorker:
 
     def _status(self, *, stopped: bool = False) -> JsonObject:
         observed = self._observed
-        inputs = status.StatusInputs(
+        inputs = StatusInputs(
             observed,
             self._local_state(observed),
             self._services.node(),
@@ -348,7 +345,7 @@ class PodWorker:
             message=self._ending.message if self._ending is not None else "",
             disruption=self._ending.disruption if self._ending is not None else "",
         )
-        return status.pod_status(self.pod, inputs)
+        return status.pod_status(self.granted_pod, inputs)
 
     async def _terminate(self) -> float | None:
         """Stop the pod for good; confirm its deletion when it is being deleted."""

@@ -35,8 +35,8 @@ class PodWorkers:
             found.wake()
 
     def admitted(self) -> list[JsonObject]:
-        """The pods that were admitted and have not ended."""
-        return [each.pod for each in self._workers.values() if each.is_admitted]
+        """The pods that were admitted and have not ended, with the resources that they have been granted."""
+        return [each.granted_pod for each in self._workers.values() if each.is_admitted]
 
     def evict(self, uid: str, ending: Ending) -> bool:
         """Fail a pod, unless it is gone or ending anyway."""

@@ -121,6 +121,10 @@ class Containerd:
         """Start a created container."""
         await self._call("StartContainer", {"container_id": container_id}, _LONG)
 
+    async def update_resources(self, container_id: str, resources: Mapping[str, Any]) -> None:
+        """Change the limits of a running container."""
+        await self._call("UpdateContainerResources", {"container_id": container_id, "linux": resources})
+
     async def stop_container(self, container_id: str, timeout_seconds: int) -> None:
         """Stop a container; a missing one counts as stopped."""
         request = {"container_id": container_id, "timeout": timeout_seconds}

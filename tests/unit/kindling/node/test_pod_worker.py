@@ -78,6 +78,12 @@ class Node:
             release=AsyncMock(),
             admitted=lambda: list(beside),
             pressure=lambda: (),
+            resizer=Mock(
+                view=lambda pod: pod,
+                actuate=AsyncMock(return_value=frozenset()),
+                actuated=lambda _uid: {},
+                conditions=lambda _uid: [],
+            ),
         )
         return PodWorker(pod, services)
 
