@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kindling.node.backend import ApiBackend
+from kindling.node.cpus import topology
+from kindling.node.cpus.manager import CpuManager
 from kindling.node.devices.manager import DeviceManager
 from kindling.node.eviction.manager import EvictionManager, EvictionServices
 from kindling.node.housekeeping import Housekeeping
@@ -105,6 +107,16 @@ class _Parts:
     statistics: Statistics
     pod_cgroups: PodCgroups
     allocations: Allocations
+    cpus: CpuManager
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """What holds pods within what is theirs."""
+
+    confinement: Confinement
+    pod_cgroups: PodCgroups
+    cpus: CpuManager
 
 
 class NodeAgent:
@@ -162,11 +174,12 @@ class NodeAgent:
         csi_volumes = CsiVolumes(to.client, csi, settings.node.name)
         stack.push_async_callback(csi_volumes.close)
         volumes = VolumeManager(backend, {"csi": csi_volumes})
+        cpus = CpuManager(settings.node.options, topology.read(), identity.ROOT, to.runtime)
         confinement = Confinement(to.runtime)
         pod_cgroups = self._pod_cgroups(pod_workers)
         await asyncio.to_thread(pod_cgroups.start)
         starter = self._make_starter(
-            to, backend, images, volumes, devices, host_files, confinement, pod_cgroups
+            to, backend, images, volumes, devices, host_files, _Bounds(confinement, pod_cgroups, cpus)
         )
 
         allocations = Allocations(identity.ROOT / "kindling_allocated_resources.json")
@@ -179,11 +192,13 @@ class NodeAgent:
                 allocatable=lambda: self._facts().allocatable,
                 record_event=to.record_event,
                 node_memory_bytes=memory_bytes(),
+                is_pinned=cpus.is_pinned,
             )
         )
 
         async def release(uid: str) -> None:
             resizer.forget(uid)
+            cpus.release(uid)
             devices.release(uid)
             backend.forget(uid)
             await asyncio.to_thread(remove_pod_cgroups, settings.cgroup_root, uid)
@@ -202,6 +217,7 @@ class NodeAgent:
             admitted=pod_workers.admitted,
             pressure=self._pressure,
             resizer=resizer,
+            reserve=cpus.admit,
         )
         statistics = self._statistics(to, pleg)
         return _Parts(
@@ -215,6 +231,7 @@ class NodeAgent:
             statistics,
             pod_cgroups,
             allocations,
+            cpus,
         )
 
     async def _make_registration(
@@ -242,8 +259,7 @@ class NodeAgent:
         volumes: VolumeManager,
         devices: DeviceManager,
         host_files: HostFiles,
-        confinement: Confinement,
-        pod_cgroups: PodCgroups,
+        bounds: _Bounds,
     ) -> ContainerStarter:
         settings = self._settings
         return ContainerStarter(
@@ -260,8 +276,10 @@ class NodeAgent:
                 cgroup_root=settings.cgroup_root,
                 node_memory_bytes=memory_bytes(),
                 host_files=host_files,
-                confinement=confinement,
-                pod_cgroups=pod_cgroups,
+                confinement=bounds.confinement,
+                pod_cgroups=bounds.pod_cgroups,
+                cpus=bounds.cpus.cpus,
+                is_pinned=bounds.cpus.is_pinned,
                 default_environment=settings.default_environment,
             )
         )
@@ -308,7 +326,15 @@ class NodeAgent:
         lost_shims = LostShims(self._settings.runtime_socket)
         options, node_event = self._settings.node.options, to.node_event(self._settings.node.name)
         images = ImageCollector(to.runtime, options, to.pods.list, node_event)
-        chores = (parts.confinement.sweep, parts.pod_cgroups.refresh)
+
+        async def share_processors() -> None:
+            await parts.cpus.reconcile(
+                (pod, container)
+                for pod in pod_workers.admitted()
+                for container in pleg.runtime_status(str(pod["metadata"]["uid"])).all_containers()
+            )
+
+        chores = (parts.confinement.sweep, parts.pod_cgroups.refresh, share_processors)
         housekeeping = Housekeeping(to.runtime, pleg, chores, lost_shims, images.collect)
 
         async def reclaim() -> None:
@@ -341,6 +367,7 @@ class NodeAgent:
             live = {str(pod["metadata"]["uid"]) for pod in to.pods.list()}
             parts.devices.retain(live)
             parts.allocations.retain(live)
+            parts.cpus.retain(live)
             pod_workers.adopt_orphans((pleg.uids() | parts.volumes.uids()) - live, pleg)
             group.create_task(housekeeping.run(), name="housekeeping")
             group.create_task(evictions.run(), name="eviction")

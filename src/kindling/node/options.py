@@ -53,6 +53,11 @@ def parse(options: Sequence[str]) -> NodeOptions:
             found = replace(found, **{attribute: read(value)})
         except ValueError as error:
             raise OptionProblem(f"{option!r}: {error}") from error
+    if found.cpu_manager_policy == "static" and found.reserved("cpu").is_zero:
+        raise OptionProblem(
+            "cpu-manager-policy=static needs reserved processors: "
+            "reserved-cpus, or cpu in system-reserved or kube-reserved"
+        )
     if found.image_gc_low >= found.image_gc_high:
         raise OptionProblem("image-gc-low-threshold must be below image-gc-high-threshold")
     return found

@@ -17,21 +17,19 @@ from kindling.node.pods import resources
 from kindling.node.stats.cgroups import ROOT
 from kindling.scheduler import requests
 from kubecore.json import JsonObject, get_list, get_object
-from kubecore.objects.quantity import Quantity
 
 _CONTROLLERS = ("cpu", "cpuset", "memory", "pids", "hugetlb")
-_HUGE = "hugepages-"
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupLimits:
-    """Limits of a cgroup; None is none. Memory and huge pages (by size) are in bytes."""
+    """Limits of a cgroup; None is none. Memory and huge pages (by size, ``2MB``) are in bytes."""
 
     cpu_shares: int | None = None
     cpu_quota: int | None = None
     memory: int | None = None
     pids: int | None = None
-    huge_pages: Mapping[int, int] = field(default_factory=dict)
+    huge_pages: Mapping[str, int] = field(default_factory=dict)
 
 
 def pod_limits(pod: JsonObject, *, pids: int | None = None, with_quota: bool = True) -> CgroupLimits:
@@ -46,9 +44,9 @@ def pod_limits(pod: JsonObject, *, pids: int | None = None, with_quota: bool = T
         memory=memory or None,
         pids=pids,
         huge_pages={
-            Quantity.parse(name.removeprefix(_HUGE)).value: amount
+            resources.page_size(name): amount
             for name, amount in limits.items()
-            if name.startswith(_HUGE)
+            if name.startswith(resources.HUGE_PAGES)
         },
     )
 
@@ -134,8 +132,7 @@ def _separate(controller: str, limits: CgroupLimits) -> dict[str, str]:
             return {"pids.max": "max" if limits.pids is None else str(limits.pids)}
         case "hugetlb":
             return {
-                f"hugetlb.{_size(size)}.limit_in_bytes": str(amount)
-                for size, amount in limits.huge_pages.items()
+                f"hugetlb.{size}.limit_in_bytes": str(amount) for size, amount in limits.huge_pages.items()
             }
     return {}
 
@@ -150,7 +147,7 @@ def _unified(limits: CgroupLimits) -> dict[str, str]:
     }
     if limits.cpu_shares:
         files["cpu.weight"] = str(cpu_weight(limits.cpu_shares))
-    return files | {f"hugetlb.{_size(size)}.max": str(amount) for size, amount in limits.huge_pages.items()}
+    return files | {f"hugetlb.{size}.max": str(amount) for size, amount in limits.huge_pages.items()}
 
 
 def _write(directory: Path, files: Mapping[str, str]) -> None:
@@ -160,11 +157,3 @@ def _write(directory: Path, files: Mapping[str, str]) -> None:
             descriptor = os.open(directory / name, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
             with os.fdopen(descriptor, "w") as stream:
                 stream.write(value)
-
-
-def _size(size: int) -> str:
-    """A size of huge pages as in names of files: ``2MB``, ``1GB``."""
-    for unit, amount in (("GB", 1 << 30), ("MB", 1 << 20)):
-        if size % amount == 0:
-            return f"{size // amount}{unit}"
-    return f"{size // 1024}KB"

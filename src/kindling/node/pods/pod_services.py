@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from kindling.node.pods.admission import Refusal
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.pleg import Pleg
 from kindling.node.pods.resizing import Resizer
@@ -38,3 +39,5 @@ class PodServices:
     pressure: Callable[[], Sequence[str]]
     """The node's conditions of pressure that are true."""
     resizer: Resizer
+    reserve: Callable[[JsonObject], Refusal | None]
+    """Sets aside processors for a pod that is otherwise admitted; why that is not possible."""

@@ -119,6 +119,7 @@ class PodWorker:
                 self._services.node().allocatable,
                 self._services.pressure(),
             )
+            found = found or self._services.reserve(self.pod)
             if found is not None:
                 self._event("Warning", found.reason, found.message)
                 self._ending = Ending(found.reason, found.status_message)

@@ -11,6 +11,7 @@ from kubecore.objects.quantity import Quantity
 
 _MIN_SHARES = 2
 _MAX_SHARES = 262144
+HUGE_PAGES = "hugepages-"
 CPU_PERIOD = 100_000
 """Microseconds in which a quota may be used."""
 _MIN_QUOTA = 1000
@@ -19,6 +20,15 @@ _MIN_QUOTA = 1000
 def qos_class(pod: JsonObject) -> str:
     """Guaranteed, Burstable or BestEffort: the server says it, but a status may be written without it."""
     return get_str(pod, "status", "qosClass") or qos.qos_class(get_object(pod, "spec"))
+
+
+def page_size(resource: str) -> str:
+    """The size of the huge pages of a resource, as cgroups write it: ``2MB``, ``1GB``."""
+    size = Quantity.parse(resource.removeprefix(HUGE_PAGES)).value
+    for unit, amount in (("GB", 1 << 30), ("MB", 1 << 20)):
+        if size % amount == 0:
+            return f"{size // amount}{unit}"
+    return f"{size // 1024}KB"
 
 
 def cpu_shares(milli: int) -> int:
@@ -31,8 +41,12 @@ def cpu_quota(milli: int) -> int:
     return max(_MIN_QUOTA, milli * CPU_PERIOD // 1000)
 
 
-def linux_resources(pod: JsonObject, container: JsonObject, node_memory_bytes: int) -> dict[str, Any]:
-    """CRI's LinuxContainerResources of a container."""
+def linux_resources(
+    pod: JsonObject, container: JsonObject, node_memory_bytes: int, cpus: str = "", *, owns_cpus: bool = False
+) -> dict[str, Any]:
+    """CRI's LinuxContainerResources of a container that runs on the processors `cpus` (default: all). One
+    that owns them is not held back by a quota.
+    """
     requests = get_object(container, "resources", "requests")
     limits = get_object(container, "resources", "limits")
     cpu_limit = _milli(limits.get("cpu"))
@@ -41,10 +55,17 @@ def linux_resources(pod: JsonObject, container: JsonObject, node_memory_bytes: i
         "cpu_shares": cpu_shares(cpu_request),
         "oom_score_adj": oom_score(pod, container, node_memory_bytes),
     }
-    if cpu_limit:
+    if cpus:
+        resources["cpuset_cpus"] = cpus
+    if cpu_limit and not owns_cpus:
         resources |= {"cpu_period": CPU_PERIOD, "cpu_quota": cpu_quota(cpu_limit)}
     if "memory" in limits:
         resources["memory_limit_in_bytes"] = Quantity.parse(limits["memory"]).value
+    huge = {name: Quantity.parse(limits[name]).value for name in limits if name.startswith(HUGE_PAGES)}
+    if huge:
+        resources["hugepage_limits"] = [
+            {"page_size": page_size(name), "limit": amount} for name, amount in sorted(huge.items())
+        ]
     return resources
 
 

@@ -93,6 +93,10 @@ class StarterServices:
     host_files: host_image.HostFiles
     confinement: Confinement
     pod_cgroups: PodCgroups
+    cpus: Callable[[JsonObject, str], tuple[str, bool]]
+    """The processors of a container (empty: all), and whether they are its own."""
+    is_pinned: Callable[[JsonObject], bool]
+    """Whether a pod has processors of its own."""
     default_environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -112,7 +116,8 @@ class ContainerStarter:
     async def create_sandbox(self, session: PodSession, attempt: int) -> str:
         """Run a new sandbox in the pod's cgroup. Raises RuntimeFailure, OSError."""
         services = self._services
-        await services.pod_cgroups.ensure(session.pod)
+        pinned = services.is_pinned(session.pod)
+        await services.pod_cgroups.ensure(session.pod, with_quota=not pinned)
         config = sandbox.sandbox_config(session.pod, attempt, services.resolver, services.cgroup_root)
         identity.log_directory(session.pod).mkdir(parents=True, exist_ok=True, mode=0o755)
         return await services.runtime.run_sandbox(config)
@@ -211,6 +216,7 @@ class ContainerStarter:
                 termination_file=_termination_file(pod, name, attempt),
                 node_memory_bytes=services.node_memory_bytes,
                 default_environment=services.default_environment,
+                cpus=services.cpus(pod, name),
                 target=_target(container, observed),
             )
             (identity.log_directory(pod) / name).mkdir(parents=True, exist_ok=True, mode=0o755)

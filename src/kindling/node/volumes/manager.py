@@ -15,6 +15,7 @@ from kindling.node.images.manager import ImageProblem
 from kindling.node.pods import identity
 from kindling.node.pods.container import volume_mount
 from kindling.node.pods.environment import expand
+from kindling.node.pods.resources import HUGE_PAGES
 from kindling.node.threads import in_thread
 from kindling.node.volumes import content, host_path, loop_devices, mounts, ownership, subpath
 from kindling.node.volumes.atomic_writer import write_payload
@@ -261,7 +262,8 @@ class VolumeManager:
 async def _empty_dir(pod: JsonObject, uid: str, volume: JsonObject) -> Path:
     target = identity.volume_directory(uid, "empty-dir", get_str(volume, "name"))
     medium = get_str(volume, "emptyDir", "medium")
-    if medium not in ("", "Memory"):
+    huge = huge_page_size(pod, volume) if medium.startswith("HugePages") else 0
+    if medium not in ("", "Memory") and not huge:
         raise ContentProblem(f'emptyDir medium "{medium}" is not supported by this node')
     if not target.exists():
         target.mkdir(parents=True)
@@ -270,8 +272,37 @@ async def _empty_dir(pod: JsonObject, uid: str, volume: JsonObject) -> Path:
         limit = get_object(volume, "emptyDir").get("sizeLimit")
         size = f",size={Quantity.parse(limit).value}" if limit is not None else ""
         mounts.mount("tmpfs", target, "tmpfs", 0, f"mode=777{size}")
+    if huge and not mounts.is_mounted(target):
+        # Use counts in the cgroup of the process that touches a page.
+        mounts.mount("nodev", target, "hugetlbfs", 0, f"mode=777,pagesize={huge}")
     await ownership.apply(pod, target)
     return target
+
+
+def huge_page_size(pod: JsonObject, volume: JsonObject) -> int:
+    """The size in bytes of the huge pages that a volume is made of. Raises ContentProblem."""
+    name = get_str(volume, "name")
+    _, dash, size = get_str(volume, "emptyDir", "medium").partition("-")
+    requested = {
+        Quantity.parse(resource.removeprefix(HUGE_PAGES)).value
+        for container in get_list(pod, "spec", "containers") + get_list(pod, "spec", "initContainers")
+        for resource in get_object(container, "resources", "requests")
+        if resource.startswith(HUGE_PAGES)
+    }
+    if dash:
+        try:
+            wanted = Quantity.parse(size).value
+        except ValueError as error:
+            raise ContentProblem(f"volume {name} has a medium of unknown size: {error}") from error
+        if wanted not in requested:
+            raise ContentProblem(f"medium of volume {name} is not among the huge pages that the pod requests")
+        return wanted
+    if len(requested) != 1:
+        raise ContentProblem(
+            f"medium HugePages of volume {name} needs containers that request huge pages of one size, "
+            f"and they request {len(requested)}"
+        )
+    return requested.pop()
 
 
 def _device_links(uid: str) -> list[Path]:

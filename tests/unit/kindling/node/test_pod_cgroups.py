@@ -67,7 +67,7 @@ def test_the_overhead_of_a_runtime_class_comes_on_top() -> None:
 
 def test_huge_pages_are_limited_by_size() -> None:
     found = pod_limits(pod("Burstable", both(**{"hugepages-2Mi": "64Mi", "memory": "64Mi"})))
-    assert found.huge_pages == {2 * MIB: 64 * MIB}
+    assert found.huge_pages == {"2MB": 64 * MIB}
 
 
 def test_burstable_pods_share_what_they_request() -> None:
@@ -96,7 +96,7 @@ def test_version_2_gets_its_own_files(tmp_path: Path) -> None:
             "hugetlb.2MB.max",
         ):
             (directory / name).touch()
-    CgroupTree(tmp_path).ensure("/kubepods/podu", CgroupLimits(1024, 50_000, 64 * MIB, 7, {2 * MIB: 4 * MIB}))
+    CgroupTree(tmp_path).ensure("/kubepods/podu", CgroupLimits(1024, 50_000, 64 * MIB, 7, {"2MB": 4 * MIB}))
     text = {path.name: path.read_text() for path in made.iterdir()}
     assert text == {
         "cgroup.subtree_control": "+cpu +memory +pids +hugetlb",

@@ -78,6 +78,7 @@ class Node:
             release=AsyncMock(),
             admitted=lambda: list(beside),
             pressure=lambda: (),
+            reserve=lambda _pod: None,
             resizer=Mock(
                 view=lambda pod: pod,
                 actuate=AsyncMock(return_value=frozenset()),
