@@ -65,19 +65,29 @@ class EvictionManager:
         return self._pressure.conditions(asyncio.get_running_loop().time())
 
     async def run(self) -> None:
-        """Look until cancelled; a failure is logged and the work is tried again."""
+        """Look until cancelled; a failure is logged and the work is tried again.
+
+        Measuring disks may take long, and must not keep the node from being relieved.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._repeat(self.relieve), name="pressure")
+            group.create_task(self._repeat(self.enforce_limits), name="disk-limits")
+
+    async def _repeat(self, look: Callable[[], Awaitable[list[str]]]) -> None:
         while True:
             try:
-                evicted = await self.synchronize()
+                evicted = await look()
                 if evicted:
                     await self._until_gone(evicted)
                     continue
             except (RuntimeFailure, OSError) as error:
-                _log.warning("looking for pressure failed, trying again in %g s: %s", PERIOD_SECONDS, error)
+                _log.warning(
+                    "looking for pods to evict failed, trying again in %g s: %s", PERIOD_SECONDS, error
+                )
             await asyncio.sleep(PERIOD_SECONDS)
 
-    async def synchronize(self) -> list[str]:
-        """Look once; returns the uids of the pods that were evicted."""
+    async def relieve(self) -> list[str]:
+        """Look for pressure once, and do something about it; returns the uid of a pod that was evicted."""
         observations = observe(await self._services.statistics.machine())
         crossed = met(self._thresholds, observations)
         now = asyncio.get_running_loop().time()
@@ -86,12 +96,10 @@ class EvictionManager:
         if conditions != self._told:
             self._told = conditions
             self._services.changed()
-        evicted = await self._beyond_limits()
-        if evicted or not crossed:
-            return evicted
-        return await self._relieve(crossed, observations)
+        return await self._reclaim(crossed, observations) if crossed else []
 
-    async def _beyond_limits(self) -> list[str]:
+    async def enforce_limits(self) -> list[str]:
+        """Evict the pods that use more disk than they may; returns their uids."""
         pods = {
             get_str(pod, "metadata", "uid"): pod for pod in self._services.pods() if limits.is_limited(pod)
         }
@@ -108,7 +116,7 @@ class EvictionManager:
                 evicted.append(each.uid)
         return evicted
 
-    async def _relieve(
+    async def _reclaim(
         self, crossed: Sequence[Threshold], observations: Mapping[str, Observation]
     ) -> list[str]:
         """Free what runs out: images and containers that nobody uses, or else a pod."""

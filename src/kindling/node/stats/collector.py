@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,6 +29,8 @@ _SHORTEST_SECONDS = 1.0
 """A rate over less than this says nothing."""
 _DISK_SECONDS = 60.0
 """How long a measured volume is not measured again: du(1) reads all of it."""
+_MEASURED_TOGETHER = 4
+"""Pods whose volumes are measured at a time."""
 _RENDERED = {
     "configMap": "configmap",
     "secret": "secret",
@@ -100,41 +102,45 @@ class Statistics:
 
         Volumes measured less than `disk_seconds` ago are not measured again.
         """
+        found = {get_str(pod, "metadata", "uid"): pod for pod in self._sources.pods()}
+        measured = {uid for uid, pod in found.items() if with_disk and (disk_of is None or disk_of(pod))}
         async with self._lock:
-            return await self._collect(with_disk, disk_seconds, disk_of or (lambda _: True))
+            usage = await self._read_all(found, measured)
+        if not with_disk:
+            return usage
+        # Several at a time, and nobody waits for them who wants no disks: du may take long.
+        limit = asyncio.Semaphore(_MEASURED_TOGETHER)
+
+        async def with_volumes(pod: PodUsage) -> PodUsage:
+            if pod.uid not in measured:
+                return pod
+            async with limit:
+                return replace(pod, volumes=await self._volumes(found[pod.uid], disk_seconds))
+
+        pods = await asyncio.gather(*(with_volumes(pod) for pod in usage.pods))
+        return await self._with_file_systems(replace(usage, pods=pods))
 
     async def machine(self) -> NodeUsage:
         """The node alone, with the file systems: what decides on evictions, at little cost."""
         usage = machine.machine_usage()
         return await self._with_file_systems(NodeUsage(self._sources.node, time.time(), usage, None))
 
-    async def _collect(
-        self, with_disk: bool, disk_seconds: float, disk_of: Callable[[JsonObject], bool]
-    ) -> NodeUsage:
-        sources = self._sources
-        layers = await self._layers() if with_disk else {}
+    async def _read_all(self, found: Mapping[str, JsonObject], measured: Collection[str]) -> NodeUsage:
+        """The usage of the node and its pods, with sizes of the writable layers of those `measured`."""
+        layers = await self._layers() if measured else {}
         usage = machine.machine_usage()
-        found = {get_str(pod, "metadata", "uid"): pod for pod in sources.pods()}
         seen = {"node"}
-        measured = layers if with_disk else None
 
         def read() -> list[PodUsage]:
-            every = (self._pod(pod, measured if disk_of(pod) else None, seen) for pod in found.values())
+            every = (self._pod(pod, layers if uid in measured else None, seen) for uid, pod in found.items())
             return [each for each in every if each is not None]
 
         # Hundreds of small files.
         pods = await asyncio.to_thread(read)
         self._rates.retain(seen)
         self._measured = {uid: kept for uid, kept in self._measured.items() if uid in found}
-        if with_disk:
-            pods = [
-                replace(each, volumes=await self._volumes(found[each.uid], disk_seconds))
-                if disk_of(found[each.uid])
-                else each
-                for each in pods
-            ]
-        result = NodeUsage(
-            node=sources.node,
+        return NodeUsage(
+            node=self._sources.node,
             moment=time.time(),
             machine=usage,
             nanocores=self._rates.update("node", usage.cpu_nanoseconds),
@@ -142,7 +148,6 @@ class Statistics:
             interfaces=machine.interfaces(),
             default_interface=machine.default_interface(),
         )
-        return await self._with_file_systems(result) if with_disk else result
 
     def _pod(
         self, pod: JsonObject, layers: Mapping[str, DiskUsage] | None, seen: set[str]

@@ -272,38 +272,57 @@ async def test_an_idle_node_is_looked_at_without_its_pods() -> None:
 async def test_for_memory_one_pod_is_evicted_at_a_time() -> None:
     seen = Node(node(50 * MIB, pods=(used("a", MIB), used("b", 9 * MIB))), [pod("a"), pod("b")])
     manager = seen.manager()
-    assert await manager.synchronize() == ["b"]
+    assert await manager.relieve() == ["b"]
     assert manager.conditions() == ["MemoryPressure"] and seen.changes == 1
     uid, how = seen.evicted[0]
     assert (uid, how.reason, how.grace_seconds) == ("b", "Evicted", 1)
     assert how.disruption == how.message and how.message.startswith("The node was low on resource: memory. ")
     assert seen.events == ["EvictionThresholdMet: Attempting to reclaim memory", "Evicted"]
     seen.usage = node()
-    assert await manager.synchronize() == []
+    assert await manager.relieve() == []
     assert manager.conditions() == ["MemoryPressure"]
     await asyncio.sleep(300)
-    await manager.synchronize()
+    await manager.relieve()
     assert manager.conditions() == [] and seen.changes == 2
 
 
 async def test_a_full_disk_is_first_relieved_of_what_nobody_uses() -> None:
     full = node(disk=system(available=5), pods=(used("a", disk=MIB),))
     relieved = Node(full, [pod("a")], after_reclaim=node())
-    assert await relieved.manager().synchronize() == []
+    assert await relieved.manager().relieve() == []
     assert relieved.events == ["EvictionThresholdMet: Attempting to reclaim ephemeral-storage", "reclaim"]
     stuck = Node(full, [pod("a")])
-    assert await stuck.manager().synchronize() == ["a"]
+    assert await stuck.manager().relieve() == ["a"]
 
 
 async def test_critical_pods_are_never_evicted() -> None:
     seen = Node(node(1, pods=(used("a", MIB),)), [pod("a", priority=2_000_001_000)])
-    assert await seen.manager().synchronize() == []
+    assert await seen.manager().relieve() == []
 
 
 async def test_all_pods_beyond_their_own_limits_are_evicted_without_pressure() -> None:
     filled = replace(used("p"), volumes=[VolumeUsage("x", DiskUsage(2 * MIB, 1), is_local=True)])
     seen = Node(node(pods=(filled, used("a"))), [scratch("1Mi"), pod("a")])
     manager = seen.manager(parse(["eviction-hard="]))
-    assert await manager.synchronize() == ["p"]
+    assert await manager.enforce_limits() == ["p"]
+    assert await manager.relieve() == []
     assert seen.evicted[0][1].disruption == "", "the node is not at fault"
     assert manager.conditions() == []
+
+
+@pytest.mark.looptime
+async def test_measuring_disks_does_not_keep_the_node_from_being_relieved() -> None:
+    seen = Node(node(50 * MIB, pods=(used("a", MIB),)), [pod("a"), scratch("1Mi")])
+    stuck = asyncio.Event()
+
+    async def collect(*, with_disk: bool, disk_of: Any = None) -> NodeUsage:
+        if with_disk:
+            await stuck.wait()
+        return seen.usage
+
+    seen.collect = collect  # type: ignore[method-assign]
+    running = asyncio.create_task(seen.manager().run())
+    await asyncio.sleep(1)
+    assert [uid for uid, _ in seen.evicted] == ["p", "a"], "first that of which nothing is known"
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -8,17 +8,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from kindling.node.pods import identity
+from kindling.node.pods.runtime_status import PodRuntimeStatus
+from kindling.node.runtime.interface import Container, ContainerState, Sandbox
 from kindling.node.stats import disk, machine
 from kindling.node.stats.cgroups import CgroupReader, CgroupUsage
-from kindling.node.stats.collector import Rates
+from kindling.node.stats.collector import Rates, Statistics, StatisticsSources
 from kindling.node.stats.disk import DiskUsage, FileSystem
 from kindling.node.stats.machine import Interface, MachineUsage
 from kindling.node.stats.prometheus import cadvisor_metrics, resource_metrics
 from kindling.node.stats.summary import summary
 from kindling.node.stats.usage import ContainerUsage, NodeUsage, PodUsage, Reading, VolumeUsage
+from kubecore.json import JsonObject
 
 MIB = 1 << 20
 READING = Reading(CgroupUsage(5_000_000_000, 60 * MIB, 40 * MIB, 30 * MIB, 7, 1, 100 * MIB), 250_000_000)
@@ -219,3 +225,55 @@ async def test_directories_are_measured_without_following_links(tmp_path: Path) 
     assert 100_000 <= found[first].used < 130_000 and found[first].inodes == 2
     assert found[second].used < 20_000 and found[second].inodes == 2
     assert await disk.measure([]) == {}
+
+
+async def test_pods_are_measured_as_far_as_it_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "ROOT", tmp_path / "kubelet")
+    monkeypatch.setattr(identity, "LOGS", tmp_path / "logs")
+    tree = tmp_path / "cgroups"
+    tree.mkdir()
+    (tree / "cgroup.controllers").touch()
+    counters = {"cpu.stat": "usage_usec 7", "memory.current": "9", "memory.max": "max", "cgroup.procs": ""}
+    counters["memory.stat"] = "anon 1\ninactive_file 2\npgfault 3\npgmajfault 4\n"
+    for name in ("", "/c1", "/s1"):
+        folder = tree / f"k/kubepods/besteffort/podu{name}"
+        folder.mkdir(parents=True)
+        for file, text in counters.items():
+            (folder / file).write_text(text)
+    volume = identity.volume_directory("u", "empty-dir", "scratch")
+    volume.mkdir(parents=True)
+    (volume / "file").write_bytes(b"x" * 50_000)
+    pod = {
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
+        "spec": {"volumes": [{"name": "scratch", "emptyDir": {}}]},
+        "status": {"qosClass": "BestEffort"},
+    }
+    seen = PodRuntimeStatus(
+        (Sandbox("s1", "p", "ns", "u", 0, True, 1),),
+        {"c": (Container("c1", "s1", "c", 0, ContainerState.RUNNING, 1),)},
+    )
+
+    async def container_stats() -> list[JsonObject]:
+        return [{"attributes": {"id": "c1"}, "writable_layer": {"used_bytes": {"value": 11}}}]
+
+    async def image_file_system() -> tuple[Path, int, int]:
+        return tmp_path, 5, 6
+
+    runtime: Any = Mock(container_stats=container_stats, image_file_system=image_file_system)
+    gone = {"metadata": {"uid": "gone"}}
+    sources = StatisticsSources(
+        "n", runtime, lambda: [pod, gone], lambda uid: seen if uid == "u" else PodRuntimeStatus(), "/k"
+    )
+    statistics = Statistics(sources, CgroupReader(tree))
+    (found,) = (await statistics.collect(with_disk=False)).pods
+    assert found.reading is not None and found.reading.usage.working_set == 7
+    assert found.containers[0].rootfs is None and found.volumes == ()
+    whole = await statistics.collect(with_disk=True)
+    (found,) = whole.pods
+    assert found.containers[0].rootfs == DiskUsage(11, 0)
+    assert [each.name for each in found.volumes] == ["scratch"] and found.local_storage.used > 50_000
+    assert whole.images == DiskUsage(5, 6) and whole.node_disk is not None
+    (skipped,) = (await statistics.collect(with_disk=True, disk_of=lambda _: False)).pods
+    assert skipped.volumes == () and skipped.containers[0].rootfs is None

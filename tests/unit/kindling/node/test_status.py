@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from kindling.node.pods.conditions import StatusInputs
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.runtime_status import LocalState, PodRuntimeStatus, ProbeResult, ProbeResults, Waiting
-from kindling.node.pods.status import StatusInputs, pod_status
+from kindling.node.pods.status import pod_status
 from kindling.node.pods.status_manager import status_patch
 from kindling.node.runtime.interface import Container, ContainerState, Sandbox
 
