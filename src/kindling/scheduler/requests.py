@@ -55,6 +55,51 @@ def of_pod(pod: JsonObject) -> Amounts:
     return add(_effective(pod, "requests"), parse_amounts(get_object(pod, "spec", "overhead")))
 
 
+def of_placed_pod(pod: JsonObject) -> Amounts:
+    """What a pod takes of its node.
+
+    While it is resized, that is the larger of what it has and what it wants; once its node has called the
+    resize infeasible, it is what it has.
+    """
+    actual = _actual(pod)
+    if not actual:
+        return of_pod(pod)
+    conditions = get_list(pod, "status", "conditions")
+    infeasible = any(
+        each.get("type") == "PodResizePending" and each.get("reason") == "Infeasible" for each in conditions
+    )
+    spec = dict(get_object(pod, "spec"))
+    for kind in ("containers", "initContainers"):
+        if kind in spec:
+            spec[kind] = [
+                _with_requests(item, actual.get(str(item.get("name"))), infeasible=infeasible)
+                for item in get_list(spec, kind)
+            ]
+    return of_pod({**pod, "spec": spec})
+
+
+def _actual(pod: JsonObject) -> dict[str, JsonObject]:
+    """The requests with which containers run, by container."""
+    statuses = get_list(pod, "status", "containerStatuses") + get_list(pod, "status", "initContainerStatuses")
+    return {
+        str(status.get("name")): found
+        for status in statuses
+        if (found := get_object(status, "resources", "requests") or get_object(status, "allocatedResources"))
+    }
+
+
+def _with_requests(container: JsonObject, actual: JsonObject | None, *, infeasible: bool) -> JsonObject:
+    wanted = get_object(container, "resources", "requests")
+    if actual is None or actual == wanted:
+        return container
+    amounts = dict(actual) if infeasible else {**actual, **wanted}
+    if not infeasible:
+        for name, amount in actual.items():
+            if name in wanted and Quantity.parse(amount) > Quantity.parse(wanted[name]):
+                amounts[name] = amount
+    return {**container, "resources": {"requests": amounts}}
+
+
 def limits_of_pod(pod: JsonObject) -> Amounts:
     """The effective limits of a pod, summed up like its requests. A container without a limit adds none, and
     the overhead comes on top of what is limited.
