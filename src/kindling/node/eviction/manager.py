@@ -16,6 +16,7 @@ from kindling.node.eviction.thresholds import (
     Threshold,
     met,
     observe,
+    with_allocatable,
 )
 from kindling.node.options import NodeOptions
 from kindling.node.pods.ending import EVICTED, Ending
@@ -55,7 +56,7 @@ class EvictionManager:
     """Evicts pods of one node, one at a time for pressure, all that exceed their own limits."""
 
     def __init__(self, options: NodeOptions, services: EvictionServices) -> None:
-        self._thresholds = options.eviction_hard
+        self._thresholds = with_allocatable(options.eviction_hard)
         self._services = services
         self._pressure = Pressure(options.pressure_transition_seconds)
         self._told: Sequence[str] = []

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from kindling.node.stats.usage import NodeUsage
 from kubecore.objects.quantity import BINARY_SI, DECIMAL_SI, Quantity
 
 MEMORY_AVAILABLE = "memory.available"
+ALLOCATABLE_MEMORY_AVAILABLE = "allocatableMemory.available"
+"""Memory that is left of what all pods together may use, where something is reserved."""
 NODEFS_AVAILABLE = "nodefs.available"
 NODEFS_INODES_FREE = "nodefs.inodesFree"
 IMAGEFS_AVAILABLE = "imagefs.available"
@@ -27,6 +29,7 @@ class Signal:
 
 SIGNALS: Mapping[str, Signal] = {
     MEMORY_AVAILABLE: Signal("memory", "MemoryPressure"),
+    ALLOCATABLE_MEMORY_AVAILABLE: Signal("memory", "MemoryPressure"),
     NODEFS_AVAILABLE: Signal("ephemeral-storage", "DiskPressure"),
     NODEFS_INODES_FREE: Signal("inodes", "DiskPressure"),
     IMAGEFS_AVAILABLE: Signal("ephemeral-storage", "DiskPressure"),
@@ -89,6 +92,10 @@ def observe(usage: NodeUsage) -> dict[str, Observation]:
         MEMORY_AVAILABLE: _bytes(machine.memory_available, machine.memory_capacity),
         PID_AVAILABLE: _count(machine.max_processes - machine.processes, machine.max_processes),
     }
+    pods = usage.every_pod
+    if pods is not None and pods.memory_limit is not None:
+        left = max(0, pods.memory_limit - pods.working_set)
+        found[ALLOCATABLE_MEMORY_AVAILABLE] = _bytes(left, pods.memory_limit)
     for system, available, inodes in (
         (usage.node_disk, NODEFS_AVAILABLE, NODEFS_INODES_FREE),
         (usage.image_disk, IMAGEFS_AVAILABLE, IMAGEFS_INODES_FREE),
@@ -116,7 +123,15 @@ def met(thresholds: Mapping[str, Threshold], observations: Mapping[str, Observat
         for signal, threshold in thresholds.items()
         if (seen := observations.get(signal)) is not None and seen.available < threshold.amount(seen.capacity)
     ]
-    return sorted(crossed, key=lambda threshold: threshold.signal != MEMORY_AVAILABLE)
+    return sorted(crossed, key=lambda threshold: SIGNALS[threshold.signal].resource != "memory")
+
+
+def with_allocatable(thresholds: Mapping[str, Threshold]) -> Mapping[str, Threshold]:
+    """The thresholds, of which that of memory holds for what pods may use as well."""
+    memory = thresholds.get(MEMORY_AVAILABLE)
+    if memory is None or ALLOCATABLE_MEMORY_AVAILABLE in thresholds:
+        return thresholds
+    return {**thresholds, ALLOCATABLE_MEMORY_AVAILABLE: replace(memory, signal=ALLOCATABLE_MEMORY_AVAILABLE)}
 
 
 @dataclass

@@ -123,7 +123,10 @@ class Statistics:
     async def machine(self) -> NodeUsage:
         """The node alone, with the file systems: what decides on evictions, at little cost."""
         usage = machine.machine_usage()
-        return await self._with_file_systems(NodeUsage(self._sources.node, time.time(), usage, None))
+        every_pod = self._reader.usage(f"{self._sources.cgroup_root}/kubepods")
+        return await self._with_file_systems(
+            NodeUsage(self._sources.node, time.time(), usage, None, every_pod=every_pod)
+        )
 
     async def _read_all(self, found: Mapping[str, JsonObject], measured: Collection[str]) -> NodeUsage:
         """The usage of the node and its pods, with sizes of the writable layers of those `measured`."""

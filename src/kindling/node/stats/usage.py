@@ -79,3 +79,5 @@ class NodeUsage:
     node_disk_used: DiskUsage = field(default_factory=DiskUsage)
     image_disk: FileSystem | None = None
     images: DiskUsage = field(default_factory=DiskUsage)
+    every_pod: CgroupUsage | None = None
+    """Of all pods together, where it was read."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from kindling.node import files
 from kindling.node.images.manager import ImageProblem
 from kindling.node.pods import identity
+from kindling.node.pods.cgroup_limits import pod_limits
 from kindling.node.pods.container import volume_mount
 from kindling.node.pods.environment import expand
 from kindling.node.pods.resources import HUGE_PAGES
@@ -269,14 +270,21 @@ async def _empty_dir(pod: JsonObject, uid: str, volume: JsonObject) -> Path:
         target.mkdir(parents=True)
         target.chmod(0o777)
     if medium == "Memory" and not mounts.is_mounted(target):
-        limit = get_object(volume, "emptyDir").get("sizeLimit")
-        size = f",size={Quantity.parse(limit).value}" if limit is not None else ""
-        mounts.mount("tmpfs", target, "tmpfs", 0, f"mode=777{size}")
+        size = memory_size(pod, volume)
+        options = "mode=777" if size is None else f"mode=777,size={size}"
+        mounts.mount("tmpfs", target, "tmpfs", 0, options)
     if huge and not mounts.is_mounted(target):
         # Use counts in the cgroup of the process that touches a page.
         mounts.mount("nodev", target, "hugetlbfs", 0, f"mode=777,pagesize={huge}")
     await ownership.apply(pod, target)
     return target
+
+
+def memory_size(pod: JsonObject, volume: JsonObject) -> int | None:
+    """The most bytes of a volume in memory: its own limit, and no more than the pod may use; None for any."""
+    limit = get_object(volume, "emptyDir").get("sizeLimit")
+    sizes = [Quantity.parse(limit).value if limit is not None else 0, pod_limits(pod).memory or 0]
+    return min((size for size in sizes if size > 0), default=None)
 
 
 def huge_page_size(pod: JsonObject, volume: JsonObject) -> int:

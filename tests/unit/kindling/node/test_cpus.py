@@ -15,7 +15,7 @@ from kindling.node.options import NodeOptions, OptionProblem, parse, parse_cpus
 from kindling.node.pods.resources import linux_resources
 from kindling.node.runtime.interface import Container, ContainerState, RuntimeFailure
 from kindling.node.volumes.content import ContentProblem
-from kindling.node.volumes.manager import huge_page_size
+from kindling.node.volumes.manager import huge_page_size, memory_size
 from kubecore.json import JsonObject
 
 # Two sockets of two cores of two threads; the threads of a core are 4 apart.
@@ -184,3 +184,15 @@ def test_containers_have_their_limits_of_huge_pages() -> None:
         {"page_size": "1GB", "limit": 2 << 30},
         {"page_size": "2MB", "limit": 64 << 20},
     ]
+
+
+def test_a_volume_in_memory_holds_no_more_than_its_limit_and_the_pods() -> None:
+    def size(limit: str | None, memory: str | None) -> int | None:
+        limits = {"memory": memory} if memory else {}
+        containers = [{"name": "c", "resources": {"limits": limits}}]
+        made = {"spec": {"containers": containers}, "status": {"qosClass": "Burstable"}}
+        source = {"medium": "Memory"} | ({"sizeLimit": limit} if limit else {})
+        return memory_size(made, {"name": "v", "emptyDir": source})
+
+    assert [size("1Mi", "1Gi"), size("1Gi", "1Mi"), size(None, "1Mi"), size("1Mi", None)] == [1 << 20] * 4
+    assert size(None, None) is None and size("0", None) is None

@@ -11,7 +11,15 @@ import pytest
 from kindling.node.eviction import limits, ranking
 from kindling.node.eviction import manager as eviction
 from kindling.node.eviction.manager import EvictionManager, EvictionServices
-from kindling.node.eviction.thresholds import HARD_DEFAULTS, Observation, Pressure, Threshold, met, observe
+from kindling.node.eviction.thresholds import (
+    HARD_DEFAULTS,
+    Observation,
+    Pressure,
+    Threshold,
+    met,
+    observe,
+    with_allocatable,
+)
 from kindling.node.options import NodeOptions, parse
 from kindling.node.pods import ending
 from kindling.node.pods.admission import refusal
@@ -140,6 +148,19 @@ def test_thresholds_are_amounts_or_shares_of_the_capacity() -> None:
     pids = {"pid.available": Threshold.parse("pid.available", "10%")}
     assert met(pids, observe(replace(node(), machine=machine(processes=901))))
     assert not met(pids, observe(replace(node(), machine=machine(processes=900))))
+
+
+def test_pods_are_evicted_before_they_use_up_what_is_theirs() -> None:
+    """Where something is reserved, the limit of all pods is below the machine's memory."""
+    thresholds = with_allocatable(HARD_DEFAULTS)
+    pods = CgroupUsage(0, 0, 350 * MIB, 0, 0, 0, 400 * MIB)
+    crossed = met(thresholds, observe(replace(node(), every_pod=pods)))
+    assert [each.signal for each in crossed] == ["allocatableMemory.available"]
+    text = ranking.message("memory", pod("p"), None, crossed, observe(replace(node(), every_pod=pods)))
+    assert text == "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. "
+    unlimited = replace(pods, memory_limit=None)
+    assert met(thresholds, observe(replace(node(), every_pod=unlimited))) == []
+    assert with_allocatable({}) == {}
 
 
 def test_a_condition_outlasts_its_cause_by_the_transition_period() -> None:
