@@ -36,7 +36,9 @@ from kindling.cluster import (
 )
 from kindling.cluster.errors import ExitCode, SetupError
 from kindling.cluster.instance import Instance, NodeLayout
-from kindling.cluster.readiness import missing_parts, refusal
+from kindling.cluster.readiness import missing_parts, refusal, request
+from kindling.metrics import manifests as metrics
+from kubecore.json import get_str
 
 Progress = Callable[[str], None]
 """Told what is being done or waited for."""
@@ -59,6 +61,7 @@ class UpOptions:
     image_accounts: tuple[str, ...] = ()
     storage: int | None = None
     """Bytes of the storage pool; None leaves it as it is, and for a new cluster chooses."""
+    node_options: tuple[str, ...] = ()
 
 
 def up(options: UpOptions, progress: Progress) -> Instance:
@@ -91,6 +94,8 @@ def up(options: UpOptions, progress: Progress) -> Instance:
     if not _reload_supervisor(instance):
         _launch_supervisor(instance)
     nodeimages.import_built_in(instance, archives, progress)
+    wait_ready(instance, progress, logged)
+    _offer_metrics(instance)
     wait_ready(instance, progress, logged)
     return instance
 
@@ -173,6 +178,7 @@ def _load_or_create(options: UpOptions) -> Instance:
                 api_flags=options.api_flags or existing.api_flags,
                 external_ranges=options.external_ranges or existing.external_ranges,
                 image_accounts=options.image_accounts or existing.image_accounts,
+                node_options=options.node_options or existing.node_options,
             )
             changed.save()
             return changed
@@ -192,6 +198,7 @@ def _load_or_create(options: UpOptions) -> Instance:
             api_flags=options.api_flags,
             external_ranges=options.external_ranges,
             image_accounts=options.image_accounts,
+            node_options=options.node_options,
         )
         made.save()
     return made
@@ -274,6 +281,17 @@ def _clean_environment() -> dict[str, str]:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
+
+
+def _offer_metrics(instance: Instance) -> None:
+    """Create what is missing of the metrics API's objects; another server's stay. Raises SetupError."""
+    for resource, document in metrics.objects((instance.pki / "ca.crt").read_bytes()):
+        metadata = document["metadata"]
+        namespace = get_str(metadata, "namespace") or None
+        status, answer = request(instance, "POST", resource.path(namespace), document)
+        if status not in (201, 409):
+            what = f"the metrics API's {resource.kind} {metadata['name']}"
+            raise SetupError(what, f"the API server answered {status}: {answer}")
 
 
 def wait_ready(instance: Instance, progress: Progress, logged: int) -> None:

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kindling.cluster.instance import Instance, write_atomically
+from kindling.metrics import manifests as metrics
 
 _CA_YEARS = 10
 _LEAF_DAYS = 365
@@ -61,6 +62,8 @@ def leaves(instance: Instance) -> list[Leaf]:
         Leaf("controllers", "system:kube-controller-manager"),
         Leaf("scheduler", "system:kube-scheduler"),
         Leaf("service-proxy", "system:kube-proxy"),
+        Leaf("metrics", metrics.USER),
+        Leaf("metrics-server", metrics.SERVICE, hosts=(metrics.SERVER_NAME,)),
         Leaf("front-proxy-client", "front-proxy-client", authority="front-proxy-ca"),
     ]
     for node in instance.nodes():

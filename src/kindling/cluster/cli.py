@@ -100,6 +100,19 @@ def _bytes(_context: click.Context, parameter: click.Parameter, value: str | Non
         raise click.BadParameter(str(error), param=parameter) from error
 
 
+def _node_options(
+    _context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Check options of nodes from the command line."""
+    from kindling.node import options
+
+    try:
+        options.parse(values)
+    except options.OptionProblem as error:
+        raise click.BadParameter(str(error), param=parameter) from error
+    return values
+
+
 @click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """A Kubernetes of real parts on one machine."""
@@ -145,6 +158,15 @@ def _command(name: str | None = None, **settings: Any) -> Callable[[Callable[...
     callback=_bytes,
     help="Size of the storage pool, such as 200Gi; it takes space as it is written, and may grow later. "
     "0: none. Default: as before; most of the free space at first.",
+)
+@click.option(
+    "--node-option",
+    "node_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_node_options,
+    help="An option of all nodes, named as a kubelet's flag, for example system-reserved=memory=1Gi; may be "
+    "repeated.",
 )
 @_quiet_option
 @click.argument("api_flags", nargs=-1, type=click.UNPROCESSED)

@@ -33,13 +33,14 @@ def run_node(instance: Instance, name: str) -> None:
     # The namespaces can be entered only while the process has one thread, so modules that start threads are
     # imported afterwards.
     from kindling.node.agent import AgentSettings, NodeAgent  # noqa: PLC0415
+    from kindling.node.options import parse  # noqa: PLC0415
     from kindling.node.pods.sandbox import ResolverSettings  # noqa: PLC0415
     from kindling.node.registration import NodeSettings  # noqa: PLC0415
 
     set_up_logging(f"node-{name}")
     servers, searches, options = upstream_resolver(Path("/etc/resolv.conf").read_text())
     settings = AgentSettings(
-        node=NodeSettings(name, node.address, node.pod_cidr, KUBELET_PORT),
+        node=NodeSettings(name, node.address, node.pod_cidr, KUBELET_PORT, parse(instance.node_options)),
         api=kubeconfigs.client_config(instance, f"node-{name}", internal=True),
         network_api=kubeconfigs.client_config(instance, "service-proxy", internal=True),
         runtime_socket=processes.runtime_socket(),
@@ -59,14 +60,15 @@ def run_node(instance: Instance, name: str) -> None:
 
 
 def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
-    """Run the controllers, the scheduler, the service proxy and the resolver for `nodes` (default: all) until
-    stopped.
+    """Run the controllers, the scheduler, the metrics API, and the service proxy and resolver for `nodes`
+    (default: all) until stopped.
     """
     # Imported here: the process of a node imports this module, too, and does not need them.
     import uvloop  # noqa: PLC0415
 
     from kindling.controllers import main as controllers  # noqa: PLC0415
     from kindling.controllers import token_secrets  # noqa: PLC0415
+    from kindling.metrics import component  # noqa: PLC0415
     from kindling.network.external import ExternalRanges  # noqa: PLC0415
     from kindling.network.proxy import ProxyPlace, ServiceNetwork  # noqa: PLC0415
 
@@ -101,6 +103,17 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
         upstream_servers=servers,
     )
 
+    measuring = component.ComponentSettings(
+        api=kubeconfigs.client_config(instance, "metrics"),
+        address=instance.gateway,
+        tls_cert=instance.pki / "metrics-server.crt",
+        tls_key=instance.pki / "metrics-server.key",
+        proxy_ca=instance.pki / "front-proxy-ca.crt",
+        node_ca=instance.pki / "ca.crt",
+        client_cert=instance.pki / "metrics.crt",
+        client_key=instance.pki / "metrics.key",
+    )
+
     async def run() -> None:
         async with asyncio.TaskGroup() as group:
             work = controllers.run(
@@ -112,6 +125,7 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
             )
             group.create_task(work, name="controllers")
             group.create_task(network.run(), name="services")
+            group.create_task(component.run(measuring), name="metrics")
 
     # The streams of uvloop use a tenth of the memory of asyncio's: the process has one watch for each kind.
     uvloop.run(until_signalled(run))

@@ -54,11 +54,12 @@ def specs(instance: Instance) -> list[ProcessSpec]:
         configured = {fingerprints.VARIABLE: fingerprints.of(files=[config])}
         wanted.append(ProcessSpec(f"containerd-{node.name}", command, limits | configured))
     layout = {NODES_VARIABLE: ",".join(instance.node_names)}
-    layout |= settings(*instance.external_ranges, certificates=("controllers", "scheduler", "service-proxy"))
+    used = ("controllers", "scheduler", "service-proxy", "metrics", "metrics-server")
+    layout |= settings(*instance.external_ranges, certificates=used)
     wanted.append(ProcessSpec("controllers", [*_KINDLING, "controllers", *state], layout))
     for node in instance.nodes():
         name = f"node-{node.name}"
-        own = settings(certificates=(name, f"{name}-server", "service-proxy"))
+        own = settings(*instance.node_options, certificates=(name, f"{name}-server", "service-proxy"))
         wanted.append(ProcessSpec(name, [*_KINDLING, "node", node.name, *state], own))
     return wanted
 

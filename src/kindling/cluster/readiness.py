@@ -12,26 +12,37 @@ import orjson
 from kindling.apiserver.storage.journal import STORAGE_REFUSED
 from kindling.cluster import processes, supervisor
 from kindling.cluster.instance import Instance, NodeLayout
-from kubecore.json import get_list, get_str
+from kindling.metrics import manifests as metrics
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.resources import API_SERVICES
 
 
 def get(instance: Instance, path: str) -> tuple[int, Any]:
     """Status and body of a GET as administrator; status 0 if the server cannot be reached."""
+    return request(instance, "GET", path)
+
+
+def request(
+    instance: Instance, method: str, path: str, document: JsonObject | None = None
+) -> tuple[int, Any]:
+    """Status and body of a request as administrator; status 0 if the server cannot be reached."""
     context = ssl.create_default_context(cafile=str(instance.pki / "ca.crt"))
     context.load_cert_chain(instance.pki / "admin.crt", instance.pki / "admin.key")
     connection = http.client.HTTPSConnection("127.0.0.1", instance.api_port, timeout=5, context=context)
     try:
-        connection.request("GET", path)
+        body = orjson.dumps(document) if document is not None else None
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        connection.request(method, path, body, headers)
         answer = connection.getresponse()
-        body = answer.read()
+        content = answer.read()
     except (OSError, http.client.HTTPException):
         return 0, None
     finally:
         connection.close()
     try:
-        return answer.status, orjson.loads(body)
+        return answer.status, orjson.loads(content)
     except orjson.JSONDecodeError:
-        return answer.status, body.decode("utf-8", "replace")
+        return answer.status, content.decode("utf-8", "replace")
 
 
 def missing_parts(instance: Instance) -> str:
@@ -49,6 +60,10 @@ def missing_parts(instance: Instance) -> str:
     status, _ = get(instance, "/api/v1/namespaces/default/serviceaccounts/default")
     if status != 200:
         return "the controllers"
+    status, api_service = get(instance, API_SERVICES.path(name=metrics.API_SERVICE))
+    own = metrics.OWN_LABEL.items() <= get_object(api_service, "metadata", "labels").items()
+    if status == 200 and own and not is_true(api_service, "Available"):
+        return "the metrics API"
     return ""
 
 
@@ -78,5 +93,10 @@ def _has_agent(node: NodeLayout) -> bool:
 
 def is_ready(obj: dict[str, Any]) -> bool:
     """Whether an object's Ready condition is true."""
+    return is_true(obj, "Ready")
+
+
+def is_true(obj: dict[str, Any], condition: str) -> bool:
+    """Whether an object's condition is true."""
     conditions = get_list(obj, "status", "conditions")
-    return any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
+    return any(item.get("type") == condition and item.get("status") == "True" for item in conditions)

@@ -5,39 +5,47 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kindling.network.policy_enforcer import PolicyEnforcer
-from kindling.node import registration
 from kindling.node.backend import ApiBackend
+from kindling.node.cpus import topology
+from kindling.node.cpus.manager import CpuManager
 from kindling.node.devices.manager import DeviceManager
+from kindling.node.eviction.manager import EvictionManager, EvictionServices
 from kindling.node.housekeeping import Housekeeping
+from kindling.node.images.collector import ImageCollector
 from kindling.node.images.host_image import HostFiles
 from kindling.node.images.manager import ImageManager
 from kindling.node.pods import identity
+from kindling.node.pods.allocations import Allocations
 from kindling.node.pods.cgroups import remove_pod_cgroups
 from kindling.node.pods.confinement import Confinement
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.pleg import Pleg
+from kindling.node.pods.pod_cgroups import NodeShare, PodCgroups
 from kindling.node.pods.pod_services import PodServices
 from kindling.node.pods.pod_worker import PodWorker
 from kindling.node.pods.pod_workers import PodWorkers
+from kindling.node.pods.resizing import Resizer, ResizeServices
 from kindling.node.pods.sandbox import ResolverSettings
 from kindling.node.pods.starter import ContainerStarter, StarterServices
 from kindling.node.pods.status_manager import StatusManager
 from kindling.node.pods.stopper import PodStopper
 from kindling.node.probes.manager import ProbeManager
-from kindling.node.registration import NodeRegistration, NodeSettings
+from kindling.node.registration import NodeRegistration, NodeSettings, memory_bytes
 from kindling.node.runtime.containerd import Containerd
 from kindling.node.runtime.shims import LostShims
-from kindling.node.server import http, stats, volume_stats
+from kindling.node.server import http
 from kindling.node.server.access import Access
 from kindling.node.server.routes import Routes, RouteServices
+from kindling.node.stats.collector import Statistics, StatisticsSources
 from kindling.node.volumes.csi_agent import CsiAgent, CsiHost
 from kindling.node.volumes.manager import VolumeManager
+from kindling.scheduler import requests
 from kubecore.client import Client, ClientConfig
 from kubecore.json import JsonObject
 from kubecore.resources import PODS, SERVICES
@@ -63,8 +71,6 @@ class AgentSettings:
     tls_key: Path
     client_ca: Path
     default_environment: Mapping[str, str] = field(default_factory=dict)
-    max_pod_processes: int = 4096
-    """The most processes and threads of one pod: stops a fork bomb, and leaves enough for a large guest."""
     registered: Callable[[], object] = lambda: None
     """Called once the node's status has been reported."""
 
@@ -89,6 +95,11 @@ class _Connections:
         """Record an event about any object, which has kind and apiVersion."""
         self.recorder.event(obj, "Warning" if kind == "Warning" else "Normal", reason, message)
 
+    def node_event(self, node: str) -> Callable[[str, str], None]:
+        """What records a Warning about the node."""
+        subject = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "uid": node}}
+        return lambda reason, message: self.recorder.event(subject, "Warning", reason, message)
+
 
 @dataclass(frozen=True)
 class _Parts:
@@ -102,6 +113,19 @@ class _Parts:
     csi: CsiAgent
     confinement: Confinement
     policies: PolicyEnforcer
+    statistics: Statistics
+    pod_cgroups: PodCgroups
+    allocations: Allocations
+    cpus: CpuManager
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """What holds pods within what is theirs."""
+
+    confinement: Confinement
+    pod_cgroups: PodCgroups
+    cpus: CpuManager
 
 
 class NodeAgent:
@@ -110,10 +134,14 @@ class NodeAgent:
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
         self._registration: NodeRegistration | None = None
+        self._evictions: EvictionManager | None = None
 
     def _facts(self) -> NodeFacts:
         allocatable: Mapping[str, str] = self._registration.allocatable if self._registration else {}
         return NodeFacts(self._settings.node.name, (self._settings.node.address,), allocatable)
+
+    def _pressure(self) -> Sequence[str]:
+        return self._evictions.conditions() if self._evictions is not None else ()
 
     async def run(self) -> None:
         """Connect, adopt what runs, and work."""
@@ -157,10 +185,31 @@ class NodeAgent:
         volumes = VolumeManager(backend, {"csi": csi.volumes})
         network_client = await stack.enter_async_context(Client(settings.network_api))
         policies = PolicyEnforcer(network_client, (settings.resolver.cluster_server,))
-        confinement = Confinement(to.runtime, policies, settings.cgroup_root, settings.max_pod_processes)
-        starter = self._make_starter(to, backend, images, volumes, devices, host_files, confinement)
+        cpus = CpuManager(settings.node.options, topology.read(), identity.ROOT, to.runtime)
+        confinement = Confinement(to.runtime, policies)
+        pod_cgroups = self._pod_cgroups(pod_workers)
+        await asyncio.to_thread(pod_cgroups.start)
+        starter = self._make_starter(
+            to, backend, images, volumes, devices, host_files, _Bounds(confinement, pod_cgroups, cpus)
+        )
+
+        allocations = Allocations(identity.ROOT / "kindling_allocated_resources.json")
+        resizer = Resizer(
+            ResizeServices(
+                runtime=to.runtime,
+                allocations=allocations,
+                pod_cgroups=pod_cgroups,
+                admitted=pod_workers.admitted,
+                allocatable=lambda: self._facts().allocatable,
+                record_event=to.record_event,
+                node_memory_bytes=memory_bytes(),
+                is_pinned=cpus.is_pinned,
+            )
+        )
 
         async def release(uid: str) -> None:
+            resizer.forget(uid)
+            cpus.release(uid)
             devices.release(uid)
             backend.forget(uid)
             await asyncio.to_thread(remove_pod_cgroups, settings.cgroup_root, uid)
@@ -177,8 +226,25 @@ class NodeAgent:
             node=self._facts,
             release=release,
             admitted=pod_workers.admitted,
+            pressure=self._pressure,
+            resizer=resizer,
+            reserve=cpus.admit,
         )
-        return _Parts(registration, devices, pleg, pod_workers, volumes, csi, confinement, policies)
+        statistics = self._statistics(to, pleg)
+        return _Parts(
+            registration,
+            devices,
+            pleg,
+            pod_workers,
+            volumes,
+            csi,
+            confinement,
+            policies,
+            statistics,
+            pod_cgroups,
+            allocations,
+            cpus,
+        )
 
     async def _make_registration(
         self, stack: AsyncExitStack, to: _Connections
@@ -188,7 +254,9 @@ class NodeAgent:
         def extended() -> Mapping[str, tuple[int, int]]:
             return devices.capacity()
 
-        registration = NodeRegistration(to.client, to.runtime, settings.node, extended, settings.registered)
+        registration = NodeRegistration(
+            to.client, to.runtime, settings.node, extended, settings.registered, self._pressure
+        )
         self._registration = registration
         devices = DeviceManager(identity.ROOT / "device-plugins", registration.changed)
         await devices.start()
@@ -203,7 +271,7 @@ class NodeAgent:
         volumes: VolumeManager,
         devices: DeviceManager,
         host_files: HostFiles,
-        confinement: Confinement,
+        bounds: _Bounds,
     ) -> ContainerStarter:
         settings = self._settings
         return ContainerStarter(
@@ -218,10 +286,31 @@ class NodeAgent:
                 node=self._facts,
                 resolver=settings.resolver,
                 cgroup_root=settings.cgroup_root,
-                node_memory_bytes=registration.memory_bytes(),
+                node_memory_bytes=memory_bytes(),
                 host_files=host_files,
-                confinement=confinement,
+                confinement=bounds.confinement,
+                pod_cgroups=bounds.pod_cgroups,
+                cpus=bounds.cpus.cpus,
+                is_pinned=bounds.cpus.is_pinned,
                 default_environment=settings.default_environment,
+            )
+        )
+
+    def _pod_cgroups(self, pod_workers: PodWorkers) -> PodCgroups:
+        options = self._settings.node.options
+        cpu = int(requests.parse_amounts(self._facts().allocatable).get("cpu", 0))
+        reserved = options.reserved("memory").value
+        share = NodeShare(cpu, memory_bytes() - reserved if reserved else None)
+        return PodCgroups(self._settings.cgroup_root, options, share, pod_workers.admitted)
+
+    def _statistics(self, to: _Connections, pleg: Pleg) -> Statistics:
+        return Statistics(
+            StatisticsSources(
+                node=self._settings.node.name,
+                runtime=to.runtime,
+                pods=to.pods.list,
+                runtime_status=pleg.runtime_status,
+                cgroup_root=self._settings.cgroup_root,
             )
         )
 
@@ -233,8 +322,8 @@ class NodeAgent:
                 pods=to.pods.list,
                 runtime_status=parts.pleg.runtime_status,
                 is_healthy=lambda: True,
-                summary=lambda: self._summary(to.runtime, parts.csi),
-                metrics=lambda: self._metrics(to.runtime, parts.csi),
+                statistics=lambda with_disk: parts.statistics.collect(with_disk=with_disk),
+                volumes=parts.csi.stats.of_pods,
             )
         )
         node = self._settings.node
@@ -246,7 +335,36 @@ class NodeAgent:
     async def _work(self, to: _Connections, parts: _Parts) -> None:
         pleg, pod_workers = parts.pleg, parts.pod_workers
         lost_shims = LostShims(self._settings.runtime_socket)
-        housekeeping = Housekeeping(to.runtime, pleg, parts.confinement.sweep, lost_shims)
+        options, node_event = self._settings.node.options, to.node_event(self._settings.node.name)
+        images = ImageCollector(to.runtime, options, to.pods.list, node_event)
+
+        async def share_processors() -> None:
+            await parts.cpus.reconcile(
+                (pod, container)
+                for pod in pod_workers.admitted()
+                for container in pleg.runtime_status(str(pod["metadata"]["uid"])).all_containers()
+            )
+
+        chores = (parts.confinement.sweep, parts.pod_cgroups.refresh, share_processors)
+        housekeeping = Housekeeping(to.runtime, pleg, chores, lost_shims, images.collect)
+
+        async def reclaim() -> None:
+            await housekeeping.remove_dead_containers()
+            await images.remove_unused()
+
+        evictions = EvictionManager(
+            options,
+            EvictionServices(
+                statistics=parts.statistics,
+                pods=pod_workers.admitted,
+                evict=pod_workers.evict,
+                reclaim=reclaim,
+                record_event=to.record_event,
+                record_node_event=node_event,
+                changed=parts.registration.changed,
+            ),
+        )
+        self._evictions = evictions
         async with asyncio.TaskGroup() as group:
             group.create_task(parts.registration.run(), name="node-registration")
             group.create_task(to.services.run(), name="services")
@@ -260,8 +378,11 @@ class NodeAgent:
             group.create_task(pleg.run(), name="runtime-pleg")
             live = {str(pod["metadata"]["uid"]) for pod in to.pods.list()}
             parts.devices.retain(live)
+            parts.allocations.retain(live)
+            parts.cpus.retain(live)
             pod_workers.adopt_orphans((pleg.uids() | parts.volumes.uids()) - live, pleg)
             group.create_task(housekeeping.run(), name="housekeeping")
+            group.create_task(evictions.run(), name="eviction")
             group.create_task(parts.csi.run(), name="csi")
             group.create_task(pod_workers.run(to.pods), name="pod-workers")
 
@@ -270,15 +391,6 @@ class NodeAgent:
         context.load_cert_chain(self._settings.tls_cert, self._settings.tls_key)
         context.verify_mode = ssl.CERT_REQUIRED
         return context
-
-    async def _summary(self, runtime: Containerd, csi: CsiAgent) -> JsonObject:
-        summary = stats.summary(self._settings.node.name, await stats.container_usage(runtime))
-        volume_stats.add_volumes(summary, csi.stats.of_pods())
-        return summary
-
-    async def _metrics(self, runtime: Containerd, csi: CsiAgent) -> str:
-        of_volumes = volume_stats.metrics(csi.stats.of_pods())
-        return stats.metrics(await stats.container_usage(runtime)) + of_volumes
 
 
 async def _until_ready(runtime: Containerd) -> None:

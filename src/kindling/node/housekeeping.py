@@ -1,17 +1,15 @@
-"""Regular work of a node: rotating container logs, and image garbage collection when the disk fills."""
+"""Regular work of a node: rotating container logs, removing what nobody needs any more."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from kindling.node.images.references import normalize
 from kindling.node.pods.pleg import Pleg
 from kindling.node.runtime.containerd import Containerd
-from kindling.node.runtime.interface import Container, ContainerState, Image, RuntimeFailure
+from kindling.node.runtime.interface import Container, ContainerState, RuntimeFailure
 from kindling.node.runtime.shims import LostShims
 from kindling.node.server.logs import rotate
 
@@ -22,8 +20,6 @@ LOG_MAX_BYTES = 10 * 1024 * 1024
 LOG_MAX_FILES = 5
 SHIM_PERIOD_ROUNDS = 3
 IMAGE_PERIOD_ROUNDS = 30
-DISK_HIGH_PERCENT = 85
-"""Use of the disk above which unused images go."""
 
 
 class Housekeeping:
@@ -33,13 +29,15 @@ class Housekeeping:
         self,
         runtime: Containerd,
         pleg: Pleg,
-        sweep: Callable[[], Awaitable[None]],
+        chores: Sequence[Callable[[], Awaitable[None]]],
         lost_shims: LostShims,
+        collect_images: Callable[[], Awaitable[None]],
     ) -> None:
         self._runtime = runtime
         self._pleg = pleg
-        self._sweep = sweep
+        self._chores = chores
         self._lost_shims = lost_shims
+        self._collect_images = collect_images
 
     async def run(self) -> None:
         """Run until cancelled; a failure is logged and the work is tried again."""
@@ -49,10 +47,12 @@ class Housekeeping:
             rounds += 1
             try:
                 await self._rotate_logs()
-                await self._sweep()
+                for chore in self._chores:
+                    await chore()
                 if rounds % SHIM_PERIOD_ROUNDS == 0:
                     await self._end_lost_shims()
                 if rounds % IMAGE_PERIOD_ROUNDS == 0:
+                    await self.remove_dead_containers()
                     await self._collect_images()
             except (RuntimeFailure, OSError) as error:
                 _log.warning("housekeeping failed, trying again in %g s: %s", PERIOD_SECONDS, error)
@@ -80,27 +80,15 @@ class Housekeeping:
         known = {item.id for item in sandboxes} | {item.id for item in containers}
         await asyncio.to_thread(self._lost_shims.end, shims, known)
 
-    async def _collect_images(self) -> None:
-        usage = shutil.disk_usage("/var/lib/kubelet")
-        if usage.used * 100 < usage.total * DISK_HIGH_PERCENT:
-            return
-        used = {
-            reference
-            for uid in self._pleg.uids()
-            for container in self._pleg.runtime_status(uid).all_containers()
-            for reference in (container.image_ref, normalize(container.image))
-        }
-        for image in unused_images(await self._runtime.list_images(), used):
-            _log.info("removing unused image %s", image.tags or image.id)
-            await self._runtime.remove_image(image.id)
+    async def remove_dead_containers(self) -> None:
+        """Remove ended containers that others have replaced; the newest tells how the pod fares.
 
-
-def unused_images(images: list[Image], used: set[str]) -> list[Image]:
-    """Images that no container refers to, largest first; built-in and pinned ones stay."""
-
-    def is_used(image: Image) -> bool:
-        names = {image.id, *image.tags, *image.digests}
-        built_in = any(tag.startswith("kindling.local/") for tag in image.tags)
-        return image.pinned or built_in or bool(names & used)
-
-    return sorted((image for image in images if not is_used(image)), key=lambda image: -image.size)
+        Raises RuntimeFailure.
+        """
+        for uid in self._pleg.uids():
+            for group in self._pleg.runtime_status(uid).containers.values():
+                for old in group[1:]:
+                    if old.state is ContainerState.EXITED:
+                        await self._runtime.remove_container(old.id)
+                        if old.log_path:
+                            Path(old.log_path).unlink(missing_ok=True)

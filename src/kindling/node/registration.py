@@ -7,17 +7,21 @@ import logging
 import os
 import platform
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kindling.node.eviction.thresholds import MEMORY_AVAILABLE, NODEFS_AVAILABLE
+from kindling.node.options import NodeOptions
+from kindling.node.pods.pod_cgroups import huge_pages
 from kindling.node.runtime.containerd import Containerd
 from kindling.node.runtime.interface import RuntimeFailure
 from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import times
+from kubecore.objects.quantity import BINARY_SI, Quantity
 from kubecore.resources import LEASES, NODES
 
 _log = logging.getLogger(__name__)
@@ -32,7 +36,6 @@ STATUS_SECONDS = 300.0
 """How often an unchanged status is reported."""
 CHECK_SECONDS = 5.0
 """How often the node looks whether something in its status has changed."""
-MAX_PODS = 110
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class NodeSettings:
     address: str
     pod_cidr: str
     port: int
+    options: NodeOptions = field(default_factory=NodeOptions)
 
 
 def memory_bytes() -> int:
@@ -59,35 +63,78 @@ def advertised(node: JsonObject, extended: Mapping[str, tuple[int, int]]) -> Jso
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the machine has: processors, and bytes of memory, of disk and of huge pages (by size)."""
+
+    cpus: int
+    memory: int
+    disk: int
+    huge_pages: Mapping[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def here(cls, root: Path) -> Machine:
+        """This machine, with the disk that `root` is on."""
+        return cls(os.cpu_count() or 1, memory_bytes(), shutil.disk_usage(root).total, huge_pages())
+
+
 def machine_resources(
-    root: Path, extended: Mapping[str, tuple[int, int]], others: JsonObject
+    machine: Machine, options: NodeOptions, extended: Mapping[str, tuple[int, int]], others: JsonObject
 ) -> tuple[JsonObject, JsonObject]:
-    """Capacity and allocatable; all of `others` can be allocated."""
-    disk = shutil.disk_usage(root).total
-    capacity: JsonObject = {
-        "cpu": str(os.cpu_count() or 1),
-        "memory": f"{memory_bytes() // 1024}Ki",
-        "ephemeral-storage": f"{disk // 1024}Ki",
-        "hugepages-2Mi": "0",
-        "hugepages-1Gi": "0",
-        "pods": str(MAX_PODS),
+    """Capacity and allocatable; all of `others` can be allocated.
+
+    What is reserved, and what has to be free lest pods are evicted, cannot be allocated.
+    """
+    amounts = {
+        "cpu": Quantity.of(machine.cpus),
+        "memory": Quantity.of(machine.memory, BINARY_SI),
+        "ephemeral-storage": Quantity.of(machine.disk, BINARY_SI),
+        "hugepages-2Mi": Quantity.of(0),
+        "hugepages-1Gi": Quantity.of(0),
+        "pods": Quantity.of(options.max_pods),
     }
-    capacity |= others
-    allocatable = dict(capacity)
+    for size, total in machine.huge_pages.items():
+        amounts[f"hugepages-{Quantity.of(size, BINARY_SI)}"] = Quantity.of(total, BINARY_SI)
+    free = dict(amounts)
+    for name, signal in (("memory", MEMORY_AVAILABLE), ("ephemeral-storage", NODEFS_AVAILABLE)):
+        threshold = options.eviction_hard.get(signal)
+        if threshold is not None:
+            free[name] = free[name] - threshold.amount(amounts[name])
+    free["memory"] = free["memory"] - Quantity.of(sum(machine.huge_pages.values()))
+    for name in ("cpu", "memory", "ephemeral-storage"):
+        left = free[name] - options.reserved(name)
+        free[name] = left if left > Quantity.of(0) else Quantity.of(0)
+    capacity: JsonObject = {name: str(amount) for name, amount in amounts.items()} | others
+    allocatable: JsonObject = {name: str(amount) for name, amount in free.items()} | others
     for resource, (total, healthy) in extended.items():
         capacity[resource] = str(total)
         allocatable[resource] = str(healthy)
     return capacity, allocatable
 
 
-def conditions(old: JsonObject, problems: list[str], now: str) -> list[JsonObject]:
-    """The node's conditions; `problems` keep it from being ready."""
-    pressure = (
-        ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-        ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-        ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-    )
-    wanted = [(kind, "False", reason, message) for kind, reason, message in pressure]
+_PRESSURES = {
+    "MemoryPressure": (
+        ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+        ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ),
+    "DiskPressure": (
+        ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+        ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ),
+    "PIDPressure": (
+        ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+        ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ),
+}
+"""Conditions of pressure: reason and message where they are true, and where not."""
+
+
+def conditions(old: JsonObject, problems: list[str], pressure: Sequence[str], now: str) -> list[JsonObject]:
+    """The node's conditions; `problems` keep it from being ready, `pressure` are those that are true."""
+    wanted = [
+        (kind, "True", *yes) if kind in pressure else (kind, "False", *no)
+        for kind, (yes, no) in _PRESSURES.items()
+    ]
     if problems:
         wanted.append(("Ready", "False", "KubeletNotReady", "; ".join(problems)))
     else:
@@ -120,15 +167,21 @@ class NodeRegistration:
         settings: NodeSettings,
         extended: Callable[[], Mapping[str, tuple[int, int]]],
         registered: Callable[[], object],
+        pressure: Callable[[], Sequence[str]],
     ) -> None:
         self._client = client
         self._runtime = runtime
         self._settings = settings
         self._extended = extended
         self._registered = registered
+        self._pressure = pressure
         self._wake = asyncio.Event()
         self._images: list[JsonObject] = []
-        self.allocatable: JsonObject = machine_resources(Path("/var/lib/kubelet"), {}, {})[1]
+        self.allocatable: JsonObject = machine_resources(self._machine(), settings.options, {}, {})[1]
+
+    @staticmethod
+    def _machine() -> Machine:
+        return Machine.here(Path("/var/lib/kubelet"))
 
     def changed(self) -> None:
         """Have the status reported now: something in it has changed."""
@@ -216,7 +269,7 @@ class NodeRegistration:
         node = await self._client.get(NODES, self._settings.name)
         extended = self._extended()
         others = advertised(node, extended)
-        capacity, allocatable = machine_resources(Path("/var/lib/kubelet"), extended, others)
+        capacity, allocatable = machine_resources(self._machine(), self._settings.options, extended, others)
         self.allocatable = allocatable
         name, version = await self._runtime.version()
         images: list[JsonObject] = [
@@ -227,7 +280,7 @@ class NodeRegistration:
         status: JsonObject = {
             "capacity": capacity,
             "allocatable": allocatable,
-            "conditions": conditions(node, await self._problems(), times.now_rfc3339()),
+            "conditions": conditions(node, await self._problems(), self._pressure(), times.now_rfc3339()),
             "addresses": [
                 {"type": "InternalIP", "address": self._settings.address},
                 {"type": "Hostname", "address": self._settings.name},
@@ -238,9 +291,9 @@ class NodeRegistration:
             "images": sorted(images, key=lambda item: -item["sizeBytes"])[:50],
         }
         # A merge patch keeps what is not in it: null removes the resources of plugins that are gone.
-        for field in ("capacity", "allocatable"):
-            stale = set(get_object(node, "status", field)) - set(status[field])
-            status[field] = dict(status[field]) | dict.fromkeys(stale)
+        for amounts in ("capacity", "allocatable"):
+            stale = set(get_object(node, "status", amounts)) - set(status[amounts])
+            status[amounts] = dict(status[amounts]) | dict.fromkeys(stale)
         await self._client.patch(
             NODES, self._settings.name, {"status": status}, type="strategic", subresource="status"
         )

@@ -52,26 +52,84 @@ def of_pod(pod: JsonObject) -> Amounts:
     restartable ones that started before it. Requests of the pod itself replace the sum, and the
     overhead of its runtime class comes on top.
     """
+    return add(_effective(pod, "requests"), parse_amounts(get_object(pod, "spec", "overhead")))
+
+
+def of_placed_pod(pod: JsonObject) -> Amounts:
+    """What a pod takes of its node.
+
+    While it is resized, that is the larger of what it has and what it wants; once its node has called the
+    resize infeasible, it is what it has.
+    """
+    actual = _actual(pod)
+    if not actual:
+        return of_pod(pod)
+    conditions = get_list(pod, "status", "conditions")
+    infeasible = any(
+        each.get("type") == "PodResizePending" and each.get("reason") == "Infeasible" for each in conditions
+    )
+    spec = dict(get_object(pod, "spec"))
+    for kind in ("containers", "initContainers"):
+        if kind in spec:
+            spec[kind] = [
+                _with_requests(item, actual.get(str(item.get("name"))), infeasible=infeasible)
+                for item in get_list(spec, kind)
+            ]
+    return of_pod({**pod, "spec": spec})
+
+
+def _actual(pod: JsonObject) -> dict[str, JsonObject]:
+    """The requests with which containers run, by container."""
+    statuses = get_list(pod, "status", "containerStatuses") + get_list(pod, "status", "initContainerStatuses")
+    return {
+        str(status.get("name")): found
+        for status in statuses
+        if (found := get_object(status, "resources", "requests") or get_object(status, "allocatedResources"))
+    }
+
+
+def _with_requests(container: JsonObject, actual: JsonObject | None, *, infeasible: bool) -> JsonObject:
+    wanted = get_object(container, "resources", "requests")
+    if actual is None or actual == wanted:
+        return container
+    amounts = dict(actual) if infeasible else {**actual, **wanted}
+    if not infeasible:
+        for name, amount in actual.items():
+            if name in wanted and Quantity.parse(amount) > Quantity.parse(wanted[name]):
+                amounts[name] = amount
+    return {**container, "resources": {"requests": amounts}}
+
+
+def limits_of_pod(pod: JsonObject) -> Amounts:
+    """The effective limits of a pod, summed up like its requests. A container without a limit adds none, and
+    the overhead comes on top of what is limited.
+    """
+    limits = _effective(pod, "limits")
+    overhead = parse_amounts(get_object(pod, "spec", "overhead"))
+    return {name: amount + overhead.get(name, 0) for name, amount in limits.items()}
+
+
+def _effective(pod: JsonObject, kind: str) -> Amounts:
     spec = get_object(pod, "spec")
     running: Amounts = {}
     for container in get_list(spec, "containers"):
-        running = add(running, _of_container(container))
+        running = add(running, _of_container(container, kind))
     sidecars: Amounts = {}
     starting: Amounts = {}
     for container in get_list(spec, "initContainers"):
-        needs = _of_container(container)
+        needs = _of_container(container, kind)
         if container.get("restartPolicy") == "Always":
             sidecars = add(sidecars, needs)
             starting = largest(starting, sidecars)
         else:
             starting = largest(starting, add(sidecars, needs))
     total = largest(add(running, sidecars), starting)
-    total.update(parse_amounts(get_object(spec, "resources", "requests")))
-    return add(total, parse_amounts(get_object(spec, "overhead")))
+    total.update(parse_amounts(get_object(spec, "resources", kind)))
+    return total
 
 
-def _of_container(container: JsonObject) -> Amounts:
-    return parse_amounts(get_object(container, "resources", "requests"))
+def _of_container(container: JsonObject, kind: str) -> Amounts:
+    return parse_amounts(get_object(container, "resources", kind))
 
 
 HostPort: TypeAlias = tuple[str, str, int]

@@ -45,7 +45,7 @@ class NodeInfo:
     def add(self, pod: JsonObject) -> None:
         """Count a pod that runs or will run on the node."""
         self.pods.append(pod)
-        needs = requests.of_pod(pod)
+        needs = requests.of_placed_pod(pod)
         self.requested = requests.add(self.requested, needs)
         self.in_use = requests.add(self.in_use, requests.at_least_defaults(needs))
         self.ports += requests.host_ports(pod)

@@ -1,4 +1,4 @@
-"""Cgroups of pods: limiting their processes, and removing the cgroups, which CRI leaves to the kubelet."""
+"""Removing the cgroups of pods, which CRI leaves to the kubelet."""
 
 from __future__ import annotations
 
@@ -16,15 +16,6 @@ def hierarchies() -> list[Path]:
     if (_ROOT / "cgroup.controllers").exists():
         return [_ROOT]
     return [path for path in _ROOT.iterdir() if path.is_dir() and not path.is_symlink()]
-
-
-def limit_processes(path: str, most: int) -> None:
-    """Let at most `most` processes and threads run in the cgroup at `path` and below it.
-
-    The cgroup must be there. Raises OSError, also where the kernel counts no processes.
-    """
-    root = next((each for each in hierarchies() if each.name == "pids"), None) or _ROOT
-    (root / path.lstrip("/") / "pids.max").write_text(str(most))
 
 
 def remove_pod_cgroups(root: str, uid: str) -> None:

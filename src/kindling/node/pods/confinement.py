@@ -1,14 +1,13 @@
-"""Restrictions of a pod's sandbox: what its link lets through, and a limit of its processes.
+"""Restrictions of a pod's sandbox: what its link lets through.
 
 The link is filtered (`pod_filter`), its port of the bridge is isolated (`bridge_ports`), and the rules of
 network policies are loaded (`policy_enforcer`).
 
-Both are set up after the sandbox is created and before any container is started in it.
+It is set up after the sandbox is created and before any container is started in it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ from kindling.network import bridge_ports, nftables, pod_filter
 from kindling.network.bridge_ports import PortRefused
 from kindling.network.pod_filter import PodLink
 from kindling.network.policy_enforcer import NotProtected, PolicyEnforcer
-from kindling.node.pods import cgroups, identity, resources
+from kindling.node.pods import identity
 from kindling.node.runtime.containerd import Containerd
 from kindling.node.runtime.interface import RuntimeFailure, Sandbox
 from kubecore.json import JsonObject, get_bool, get_str
@@ -26,15 +25,11 @@ _log = logging.getLogger(__name__)
 
 
 class Confinement:
-    """Restricts the sandboxes of one node; each pod has `max_processes` processes, threads included."""
+    """Restricts the sandboxes of one node."""
 
-    def __init__(
-        self, runtime: Containerd, policies: PolicyEnforcer, cgroup_root: str, max_processes: int
-    ) -> None:
+    def __init__(self, runtime: Containerd, policies: PolicyEnforcer) -> None:
         self._runtime = runtime
         self._policies = policies
-        self._cgroup_root = cgroup_root
-        self._max_processes = max_processes
         self._confined: dict[str, str] = {}
 
     async def secure(self, pod: JsonObject, sandbox_id: str) -> None:
@@ -44,8 +39,6 @@ class Confinement:
         uid = get_str(pod, "metadata", "uid")
         if self._confined.get(uid) == sandbox_id:
             return
-        parent = resources.cgroup_parent(self._cgroup_root, pod)
-        await asyncio.to_thread(cgroups.limit_processes, parent, self._max_processes)
         link = await self._filter(sandbox_id)
         name = identity.display_name(pod)
         if link is None and not get_bool(pod, "spec", "hostNetwork"):

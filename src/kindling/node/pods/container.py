@@ -37,6 +37,10 @@ class ContainerInputs:
     termination_file: Path
     node_memory_bytes: int
     default_environment: Mapping[str, str] = field(default_factory=dict)
+    cpus: tuple[str, bool] = ("", False)
+    """The processors that it runs on (empty: all), and whether they are its own."""
+    target: str = ""
+    """Id of the container whose processes an ephemeral container sees."""
 
 
 def container_config(pod: JsonObject, container: JsonObject, inputs: ContainerInputs) -> dict[str, Any]:
@@ -78,8 +82,10 @@ def container_config(pod: JsonObject, container: JsonObject, inputs: ContainerIn
         "stdin_once": get_bool(container, "stdinOnce"),
         "tty": get_bool(container, "tty"),
         "linux": {
-            "resources": resources.linux_resources(pod, container, inputs.node_memory_bytes),
-            "security_context": security.container_security(pod, container, inputs.image),
+            "resources": resources.linux_resources(
+                pod, container, inputs.node_memory_bytes, inputs.cpus[0], owns_cpus=inputs.cpus[1]
+            ),
+            "security_context": security.container_security(pod, container, inputs.image, inputs.target),
         },
     }
 

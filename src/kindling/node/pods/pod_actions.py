@@ -1,7 +1,8 @@
 """The next actions for a pod that should run: a pure function of its runtime status.
 
-Init containers run one after the other; sidecars among them only have to start; containers follow once all
-are done. A lost sandbox is replaced, unless the pod has run and its restart policy is Never.
+Ephemeral containers start at once. Init containers run one after the other; sidecars among them only have to
+start; containers follow once all are done. A lost sandbox is replaced, unless the pod has run and its restart
+policy is Never.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kindling.node.pods.container import is_restartable
+from kindling.node.pods import identity
+from kindling.node.pods.container import find_container, is_restartable
 from kindling.node.pods.runtime_status import LocalState, PodRuntimeStatus, ProbeResult
 from kindling.node.runtime.interface import Container, ContainerState
 from kubecore.json import JsonObject, get_list, get_str
@@ -49,16 +51,22 @@ def compute_pod_actions(pod: JsonObject, observed: PodRuntimeStatus, local: Loca
     if observed.sandbox is None or not observed.sandbox.ready:
         return _without_sandbox(pod, observed, policy)
     kills: list[Kill] = []
-    starts: list[str] = []
+    starts = _debugging(pod, observed)
     initialized = _initialize(pod, observed, local, policy, kills, starts)
     if initialized is None:
         return PodActions(SandboxAction.KILL)
     if initialized:
         mains = [get_str(container, "name") for container in get_list(pod, "spec", "containers")]
-        finished = [_consider(name, observed, local, policy, kills, starts) for name in mains]
+        finished = [_consider(name, pod, observed, local, policy, kills, starts) for name in mains]
         if mains and all(finished):
             return PodActions(SandboxAction.KILL)
     return PodActions(kill=tuple(kills), start=tuple(starts))
+
+
+def _debugging(pod: JsonObject, observed: PodRuntimeStatus) -> list[str]:
+    """Ephemeral containers that have not been started: each runs once, whatever the others do."""
+    names = (get_str(container, "name") for container in get_list(pod, "spec", "ephemeralContainers"))
+    return [name for name in names if observed.newest(name) is None]
 
 
 def should_restart(policy: str, exit_code: int) -> bool:
@@ -95,7 +103,7 @@ def _initialize(
         name = get_str(container, "name")
         found = observed.current(name)
         if is_restartable(container):
-            _consider(name, observed, local, "Always", kills, starts)
+            _consider(name, pod, observed, local, "Always", kills, starts)
             running = found is not None and found.state is ContainerState.RUNNING
             started = running and found is not None and local.probe_results_of(found).has_started
             started = started and found is not None and found.id not in local.starting
@@ -119,6 +127,7 @@ def _initialize(
 
 def _consider(
     name: str,
+    pod: JsonObject,
     observed: PodRuntimeStatus,
     local: LocalState,
     policy: str,
@@ -135,6 +144,15 @@ def _consider(
         starts.append(name)
         return False
     if found.state is ContainerState.RUNNING:
+        if _is_changed(pod, found):
+            # Whatever the restart policy says.
+            kills.append(Kill(found, f"Container {name} definition changed, will be restarted"))
+            starts.append(name)
+            return False
+        if name in local.resized:
+            kills.append(Kill(found, f"Container {name} resize requires restart"))
+            starts.append(name)
+            return False
         results = local.probe_results_of(found)
         for kind, result in (("startup", results.startup), ("liveness", results.liveness)):
             if result is ProbeResult.FAILURE:
@@ -146,3 +164,10 @@ def _consider(
         return True
     starts.append(name)
     return False
+
+
+def _is_changed(pod: JsonObject, container: Container) -> bool:
+    """Whether the container was made from another definition (of another image)."""
+    made_from = container.annotations.get(identity.ANNOTATION_HASH)
+    definition = find_container(pod, container.name)
+    return made_from is not None and bool(definition) and made_from != identity.container_hash(definition)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from kindling.node.pods.admission import Refusal
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.pleg import Pleg
+from kindling.node.pods.resizing import Resizer
 from kindling.node.pods.starter import ContainerStarter
 from kindling.node.pods.status_manager import StatusManager
 from kindling.node.pods.stopper import PodStopper
@@ -34,3 +36,8 @@ class PodServices:
     """Frees a pod's devices, cgroups and cached tokens, by uid."""
     admitted: Callable[[], list[JsonObject]]
     """The pods that were admitted to this node and have not ended."""
+    pressure: Callable[[], Sequence[str]]
+    """The node's conditions of pressure that are true."""
+    resizer: Resizer
+    reserve: Callable[[JsonObject], Refusal | None]
+    """Sets aside processors for a pod that is otherwise admitted; why that is not possible."""

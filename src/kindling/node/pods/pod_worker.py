@@ -13,20 +13,22 @@ import logging
 import time
 from collections.abc import AsyncIterator
 
-from kindling.node.pods import identity, status
+from kindling.node.pods import ending, identity, status
 from kindling.node.pods.admission import refusal
-from kindling.node.pods.api_status import containers_with_probes, reported_status, reports_running
+from kindling.node.pods.api_status import reports_running
+from kindling.node.pods.conditions import StatusInputs
+from kindling.node.pods.ending import Ending
 from kindling.node.pods.pod_actions import PodActions, SandboxAction, compute_pod_actions
 from kindling.node.pods.pod_services import PodServices
+from kindling.node.pods.probing import PodProbing
 from kindling.node.pods.runtime_status import LocalState, PodRuntimeStatus, Waiting
 from kindling.node.pods.starter import PodSession, StartFailure
-from kindling.node.probes.handlers import Target
 from kindling.node.probes.manager import Listener
 from kindling.node.runtime.interface import ContainerState, RuntimeFailure
 from kindling.node.volumes.manager import VolumeProblem
 from kubecore.client import ConnectionFailed
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject, get_int, get_object, get_str
+from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects import times
 
 _log = logging.getLogger(__name__)
@@ -54,20 +56,28 @@ class PodWorker:
         self._mount_failures = 0
         self._gone = False
         self._ended = False
-        self._eviction = ("", "")
+        self._ending = ending.begun(pod)
         self._was_admitted = False
         self._refreshed = time.monotonic()
+        self._resized: frozenset[str] = frozenset()
+        listener = Listener(self.wake, lambda name, text: self._event("Warning", "Unhealthy", text, name))
+        self._probing = PodProbing(services.probes, services.node, listener)
+
+    @property
+    def granted_pod(self) -> JsonObject:
+        """The pod with the resources that the node has granted it."""
+        return self._services.resizer.view(self.pod)
 
     def update(self, pod: JsonObject) -> None:
         """Take over a changed API object."""
-        ending = self._is_ending()
+        was_ending = self._is_ending()
         grace = self._grace()
         self.pod = pod
-        self._session.pod = pod
-        if self._is_ending() and not ending:
+        self._session.pod = self.granted_pod
+        if self._is_ending() and not was_ending:
             # Interrupt waits (for an image, a hook): the new object may not need them any more.
             self._interrupt()
-        elif ending and self._grace() < grace:
+        elif was_ending and self._grace() < grace:
             self._interrupt()
         self._wake.set()
 
@@ -82,11 +92,14 @@ class PodWorker:
             self._interrupt()
             self._wake.set()
 
-    def evict(self, reason: str, message: str) -> None:
-        """Terminate the pod with phase Failed."""
-        self._eviction = (reason, message)
+    def evict(self, wanted: Ending) -> bool:
+        """Terminate the pod with phase Failed, unless it is ending anyway."""
+        if self._is_ending():
+            return False
+        self._ending = wanted
         self._interrupt()
         self._wake.set()
+        return True
 
     @property
     def is_admitted(self) -> bool:
@@ -100,10 +113,16 @@ class PodWorker:
         """Admit the pod beside those that run, or fail it."""
         self._was_admitted = self.is_admitted
         if not self._was_admitted:
-            found = refusal(self.pod, self._services.admitted(), self._services.node().allocatable)
+            found = refusal(
+                self.pod,
+                self._services.admitted(),
+                self._services.node().allocatable,
+                self._services.pressure(),
+            )
+            found = found or self._services.reserve(self.pod)
             if found is not None:
                 self._event("Warning", found.reason, found.message)
-                self._eviction = (found.reason, found.status_message)
+                self._ending = Ending(found.reason, found.status_message)
             self._was_admitted = found is None
         return self._was_admitted
 
@@ -164,25 +183,14 @@ class PodWorker:
         return await self._sync()
 
     def _is_ending(self) -> bool:
+        if self._ending is None:
+            self._ending = ending.overdue(self.pod)
         deleted = bool(get_object(self.pod, "metadata").get("deletionTimestamp"))
         final = get_str(self.pod, "status", "phase") in _FINAL
-        return deleted or final or bool(self._eviction[0]) or self._is_overdue()
-
-    def _is_overdue(self) -> bool:
-        deadline = get_object(self.pod, "spec").get("activeDeadlineSeconds")
-        started = get_str(self.pod, "status", "startTime")
-        if not isinstance(deadline, int) or not started:
-            return False
-        if times.seconds_between(started, times.now_rfc3339()) < deadline:
-            return False
-        self._eviction = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
-        return True
+        return deleted or final or self._ending is not None
 
     def _grace(self) -> int:
-        metadata = get_object(self.pod, "metadata")
-        if "deletionGracePeriodSeconds" in metadata:
-            return get_int(metadata, "deletionGracePeriodSeconds")
-        return get_int(self.pod, "spec", "terminationGracePeriodSeconds", default=30)
+        return ending.grace_seconds(self.pod, self._ending)
 
     @property
     def _observed(self) -> PodRuntimeStatus:
@@ -193,7 +201,10 @@ class PodWorker:
         if not self._admit():
             return 0
         observed = self._observed
-        self._watch_probes(observed)
+        self._probing.watch(self.pod, observed, self._session.starting)
+        self._services.resizer.decide(self.pod)
+        self._resized = await self._services.resizer.actuate(self.pod, observed)
+        self._session.pod = self.granted_pod
         actions = compute_pod_actions(self.pod, observed, self._local_state(observed))
         async with self._publishing_meanwhile():
             return await self._apply(actions, observed)
@@ -205,7 +216,7 @@ class PodWorker:
             self._ended = True
             await self._publish()
             # The published final phase makes the next sync terminate the pod.
-            return 0 if self._eviction[0] else 1.0
+            return 0 if self._ending is not None else 1.0
         if actions.sandbox is SandboxAction.CREATE:
             return await self._create_sandbox(actions, observed)
         acted, delay = await self._act(actions, observed)
@@ -262,6 +273,7 @@ class PodWorker:
             return acted, 5.0
         for name in actions.start:
             try:
+                self._services.resizer.starting(self.pod, name)
                 await self._services.starter.start(self._session, observed, name)
                 acted = True
             except StartFailure as failure:
@@ -278,29 +290,6 @@ class PodWorker:
             await self._services.volumes.refresh(self.pod)
         return _REFRESH_SECONDS - (now - self._refreshed)
 
-    def _watch_probes(self, observed: PodRuntimeStatus) -> None:
-        for container in containers_with_probes(self.pod):
-            name = get_str(container, "name")
-            found = observed.current(name)
-            if (
-                found is None
-                or found.state is not ContainerState.RUNNING
-                or found.id in self._session.starting
-            ):
-                continue
-            known = reported_status(self.pod, found)
-            address = (observed.ips or self._services.node().ips or ("",))[0]
-            listener = Listener(self.wake, lambda n, text: self._event("Warning", "Unhealthy", text, n))
-            self._services.probes.watch(
-                Target(found.id, container, address),
-                listener,
-                was_started=known.get("started") is True,
-                was_ready=known.get("ready") is True,
-            )
-        for found in observed.all_containers():
-            if found.state is ContainerState.EXITED:
-                self._services.probes.forget(found.id)
-
     def _local_state(self, observed: PodRuntimeStatus) -> LocalState:
         for name in list(self._session.waiting):
             current = observed.current(name)
@@ -309,7 +298,14 @@ class PodWorker:
         probe_results = {
             item.id: self._services.probes.probe_results(item.id) for item in observed.all_containers()
         }
-        return LocalState(dict(self._session.waiting), probe_results, frozenset(self._session.starting))
+        return LocalState(
+            dict(self._session.waiting),
+            probe_results,
+            frozenset(self._session.starting),
+            self._resized,
+            self._services.resizer.actuated(self.uid),
+            self._services.resizer.conditions(self.uid),
+        )
 
     @contextlib.asynccontextmanager
     async def _publishing_meanwhile(self) -> AsyncIterator[None]:
@@ -328,8 +324,8 @@ class PodWorker:
             raise
         await telling
 
-    async def _publish(self, *, ending: bool = False) -> None:
-        await self._publish_numbered(self._status(ending=ending), next(self._numbers))
+    async def _publish(self, *, stopped: bool = False) -> None:
+        await self._publish_numbered(self._status(stopped=stopped), next(self._numbers))
 
     async def _publish_numbered(self, seen: JsonObject, number: int) -> None:
         """Publish the status that was made as the `number`-th, unless a later one was published."""
@@ -338,18 +334,19 @@ class PodWorker:
                 self._published = number
                 await self._services.status_manager.publish(self.pod, seen)
 
-    def _status(self, *, ending: bool = False) -> JsonObject:
+    def _status(self, *, stopped: bool = False) -> JsonObject:
         observed = self._observed
-        inputs = status.StatusInputs(
+        inputs = StatusInputs(
             observed,
             self._local_state(observed),
             self._services.node(),
             times.now_rfc3339(),
-            ending=ending,
-            reason=self._eviction[0],
-            message=self._eviction[1],
+            ending=stopped,
+            reason=self._ending.reason if self._ending is not None else "",
+            message=self._ending.message if self._ending is not None else "",
+            disruption=self._ending.disruption if self._ending is not None else "",
         )
-        return status.pod_status(self.pod, inputs)
+        return status.pod_status(self.granted_pod, inputs)
 
     async def _terminate(self) -> float | None:
         """Stop the pod for good; confirm its deletion when it is being deleted."""
@@ -365,7 +362,7 @@ class PodWorker:
             self._services.probes.forget(item.id)
         final = get_str(self.pod, "status", "phase") in _FINAL
         if not final or (not self._ended and reports_running(self.pod)):
-            await self._publish(ending=True)
+            await self._publish(stopped=True)
         self._ended = True
         await self._services.volumes.clean_up(self.uid)
         await self._services.release(self.uid)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from kindling.node.pods import identity
+from kindling.node.pods.ending import Ending
 from kindling.node.pods.pleg import Pleg
 from kindling.node.pods.pod_worker import PodWorker
 from kubecore.json import JsonObject, get_str
@@ -34,8 +35,13 @@ class PodWorkers:
             found.wake()
 
     def admitted(self) -> list[JsonObject]:
-        """The pods that were admitted and have not ended."""
-        return [each.pod for each in self._workers.values() if each.is_admitted]
+        """The pods that were admitted and have not ended, with the resources that they have been granted."""
+        return [each.granted_pod for each in self._workers.values() if each.is_admitted]
+
+    def evict(self, uid: str, ending: Ending) -> bool:
+        """Fail a pod, unless it is gone or ending anyway."""
+        found = self._workers.get(uid)
+        return found is not None and found.evict(ending)
 
     def adopt_orphans(self, uids: set[str], pleg: Pleg) -> None:
         """Let `run` clean up pods that are no longer in the API but have left sandboxes, containers or

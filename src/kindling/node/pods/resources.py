@@ -11,7 +11,9 @@ from kubecore.objects.quantity import Quantity
 
 _MIN_SHARES = 2
 _MAX_SHARES = 262144
-_PERIOD = 100_000
+HUGE_PAGES = "hugepages-"
+CPU_PERIOD = 100_000
+"""Microseconds in which a quota may be used."""
 _MIN_QUOTA = 1000
 
 
@@ -20,20 +22,50 @@ def qos_class(pod: JsonObject) -> str:
     return get_str(pod, "status", "qosClass") or qos.qos_class(get_object(pod, "spec"))
 
 
-def linux_resources(pod: JsonObject, container: JsonObject, node_memory_bytes: int) -> dict[str, Any]:
-    """CRI's LinuxContainerResources of a container."""
+def page_size(resource: str) -> str:
+    """The size of the huge pages of a resource, as cgroups write it: ``2MB``, ``1GB``."""
+    size = Quantity.parse(resource.removeprefix(HUGE_PAGES)).value
+    for unit, amount in (("GB", 1 << 30), ("MB", 1 << 20)):
+        if size % amount == 0:
+            return f"{size // amount}{unit}"
+    return f"{size // 1024}KB"
+
+
+def cpu_shares(milli: int) -> int:
+    """The cpu.shares of a request in thousandths of a processor."""
+    return max(_MIN_SHARES, min(_MAX_SHARES, milli * 1024 // 1000))
+
+
+def cpu_quota(milli: int) -> int:
+    """The microseconds of a `CPU_PERIOD` for a limit in thousandths of a processor."""
+    return max(_MIN_QUOTA, milli * CPU_PERIOD // 1000)
+
+
+def linux_resources(
+    pod: JsonObject, container: JsonObject, node_memory_bytes: int, cpus: str = "", *, owns_cpus: bool = False
+) -> dict[str, Any]:
+    """CRI's LinuxContainerResources of a container that runs on the processors `cpus` (default: all). One
+    that owns them is not held back by a quota.
+    """
     requests = get_object(container, "resources", "requests")
     limits = get_object(container, "resources", "limits")
     cpu_limit = _milli(limits.get("cpu"))
     cpu_request = _milli(requests.get("cpu")) if "cpu" in requests else cpu_limit
     resources: dict[str, Any] = {
-        "cpu_shares": max(_MIN_SHARES, min(_MAX_SHARES, cpu_request * 1024 // 1000)),
+        "cpu_shares": cpu_shares(cpu_request),
         "oom_score_adj": oom_score(pod, container, node_memory_bytes),
     }
-    if cpu_limit:
-        resources |= {"cpu_period": _PERIOD, "cpu_quota": max(_MIN_QUOTA, cpu_limit * _PERIOD // 1000)}
+    if cpus:
+        resources["cpuset_cpus"] = cpus
+    if cpu_limit and not owns_cpus:
+        resources |= {"cpu_period": CPU_PERIOD, "cpu_quota": cpu_quota(cpu_limit)}
     if "memory" in limits:
         resources["memory_limit_in_bytes"] = Quantity.parse(limits["memory"]).value
+    huge = {name: Quantity.parse(limits[name]).value for name in limits if name.startswith(HUGE_PAGES)}
+    if huge:
+        resources["hugepage_limits"] = [
+            {"page_size": page_size(name), "limit": amount} for name, amount in sorted(huge.items())
+        ]
     return resources
 
 

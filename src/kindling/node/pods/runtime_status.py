@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from kindling.node.runtime.interface import Container, ContainerState, Sandbox
+from kubecore.json import JsonObject
 
 
 class ProbeResult(Enum):
@@ -95,6 +96,11 @@ class LocalState:
     """By container id."""
     starting: frozenset[str] = frozenset()
     """Ids of containers whose postStart hook has not returned."""
+    resized: frozenset[str] = frozenset()
+    """Names of containers that are restarted because their resources change."""
+    actuated: Mapping[str, JsonObject] = field(default_factory=dict)
+    """The resources that containers run with, by name, where they are known."""
+    resize_conditions: Sequence[JsonObject] = ()
 
     def probe_results_of(self, container: Container) -> ProbeResults:
         """The probes' results of `container`."""

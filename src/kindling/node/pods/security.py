@@ -7,7 +7,7 @@ from typing import Any
 from kindling.node.runtime.interface import Image
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 
-_POD, _CONTAINER, _NODE = 0, 1, 2
+_POD, _CONTAINER, _NODE, _TARGET = 0, 1, 2, 3
 _PROFILES = {"RuntimeDefault": 0, "Unconfined": 1, "Localhost": 2}
 _MASKED_PATHS = (
     "/proc/asound",
@@ -67,15 +67,22 @@ def sandbox_security(pod: JsonObject) -> dict[str, Any]:
     return document
 
 
-def container_security(pod: JsonObject, container: JsonObject, image: Image | None) -> dict[str, Any]:
-    """CRI's LinuxContainerSecurityContext. Raises SecurityProblem when runAsNonRoot forbids the user."""
+def container_security(
+    pod: JsonObject, container: JsonObject, image: Image | None, target: str = ""
+) -> dict[str, Any]:
+    """CRI's LinuxContainerSecurityContext. `target` is the id of the container whose processes an ephemeral
+    container sees. Raises SecurityProblem when runAsNonRoot forbids the user.
+    """
     of_pod = get_object(pod, "spec", "securityContext")
     own = get_object(container, "securityContext")
     merged = {**of_pod, **own}
     _check_non_root(pod, container, merged, image)
     privileged = get_bool(own, "privileged")
+    namespaces: dict[str, Any] = namespace_options(pod)
+    if target:
+        namespaces |= {"pid": _TARGET, "target_id": target}
     document: dict[str, Any] = {
-        "namespace_options": namespace_options(pod),
+        "namespace_options": namespaces,
         "privileged": privileged,
         "readonly_rootfs": get_bool(own, "readOnlyRootFilesystem"),
         "supplemental_groups": _groups(of_pod),

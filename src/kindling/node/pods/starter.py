@@ -17,6 +17,7 @@ from kindling.node.pods.confinement import Confinement
 from kindling.node.pods.container import ContainerInputs, DeviceGrant, container_config, find_container
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.environment import ConfigProblem, EnvironmentContext, Sources
+from kindling.node.pods.pod_cgroups import PodCgroups
 from kindling.node.pods.runtime_status import PodRuntimeStatus, Waiting
 from kindling.node.pods.security import SecurityProblem
 from kindling.node.probes.handlers import Target, handler_of, perform
@@ -91,6 +92,11 @@ class StarterServices:
     node_memory_bytes: int
     host_files: host_image.HostFiles
     confinement: Confinement
+    pod_cgroups: PodCgroups
+    cpus: Callable[[JsonObject, str], tuple[str, bool]]
+    """The processors of a container (empty: all), and whether they are its own."""
+    is_pinned: Callable[[JsonObject], bool]
+    """Whether a pod has processors of its own."""
     default_environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -108,8 +114,10 @@ class ContainerStarter:
         self._services.images.forget(uid)
 
     async def create_sandbox(self, session: PodSession, attempt: int) -> str:
-        """Run a new sandbox. Raises RuntimeFailure."""
+        """Run a new sandbox in the pod's cgroup. Raises RuntimeFailure, OSError."""
         services = self._services
+        pinned = services.is_pinned(session.pod)
+        await services.pod_cgroups.ensure(session.pod, with_quota=not pinned)
         config = sandbox.sandbox_config(session.pod, attempt, services.resolver, services.cgroup_root)
         identity.log_directory(session.pod).mkdir(parents=True, exist_ok=True, mode=0o755)
         return await services.runtime.run_sandbox(config)
@@ -124,7 +132,7 @@ class ContainerStarter:
         self._check_backoff(pod, name, previous)
         await self._services.confinement.secure(pod, current.id)
         image = await self._image(pod, container)
-        values = await self._configure(session, container, image, current.ips, previous)
+        values = await self._configure(session, container, image, observed)
         sandbox_config = sandbox.sandbox_config(
             pod, current.attempt, self._services.resolver, self._services.cgroup_root
         )
@@ -141,7 +149,9 @@ class ContainerStarter:
     def _check_backoff(self, pod: JsonObject, name: str, previous: Container | None) -> None:
         if previous is None or previous.state is not ContainerState.EXITED:
             return
-        key, now = f"{get_str(pod, 'metadata', 'uid')}/{name}", time.time()
+        # Another definition, for example of an image that exists, starts without delay.
+        definition = identity.container_hash(find_container(pod, name))
+        key, now = f"{get_str(pod, 'metadata', 'uid')}/{name}/{definition}", time.time()
         left = self._backoff.remaining(key, now, previous.finished_at / 1e9)
         if left > 0:
             shown = identity.display_name(pod)
@@ -177,10 +187,10 @@ class ContainerStarter:
         session: PodSession,
         container: JsonObject,
         image: Image,
-        ips: tuple[str, ...],
-        previous: Container | None,
+        observed: PodRuntimeStatus,
     ) -> dict[str, Any]:
         pod, services, name = session.pod, self._services, get_str(container, "name")
+        ips, previous = observed.ips, observed.newest(name)
         attempt = 0
         if previous is not None:
             attempt = int(previous.annotations.get(identity.ANNOTATION_RESTARTS, previous.attempt)) + 1
@@ -206,6 +216,8 @@ class ContainerStarter:
                 termination_file=_termination_file(pod, name, attempt),
                 node_memory_bytes=services.node_memory_bytes,
                 default_environment=services.default_environment,
+                cpus=services.cpus(pod, name),
+                target=_target(container, observed),
             )
             (identity.log_directory(pod) / name).mkdir(parents=True, exist_ok=True, mode=0o755)
             return container_config(pod, container, inputs)
@@ -267,6 +279,15 @@ class ContainerStarter:
                 raise StartFailure("PostStartHookError", outcome.output, _RETRY_SECONDS, created=True)
         finally:
             session.starting.discard(container_id)
+
+
+def _target(container: JsonObject, observed: PodRuntimeStatus) -> str:
+    """The id of the running container that an ephemeral container targets. Raises ConfigProblem."""
+    name = get_str(container, "targetContainerName")
+    found = observed.current(name) if name else None
+    if name and (found is None or found.state is not ContainerState.RUNNING):
+        raise ConfigProblem(f"unable to find target container {name}")
+    return found.id if found is not None else ""
 
 
 def _termination_file(pod: JsonObject, name: str, attempt: int) -> Path:

@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from kindling.node.pods import identity
+from kindling.node.pods.conditions import StatusInputs, conditions, has_begun
 from kindling.node.pods.container import is_restartable
-from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.pod_actions import should_restart
 from kindling.node.pods.resources import qos_class
-from kindling.node.pods.runtime_status import LocalState, PodRuntimeStatus, Waiting
+from kindling.node.pods.runtime_status import Waiting
 from kindling.node.runtime.interface import Container, ContainerState
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects.times import format_time
 
-OWNED_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 _FINAL = ("Succeeded", "Failed")
 _MAX_MESSAGES = 12 * 1024
 """Bytes of the termination messages of all containers of one pod: each has an equal share."""
-
-
-@dataclass(frozen=True, slots=True)
-class StatusInputs:
-    """What a status is made from. `now` is an RFC 3339 time, `ending` says that the pod has been stopped
-    for good, `reason` and `message` explain an end that did not come from the containers."""
-
-    observed: PodRuntimeStatus
-    local: LocalState
-    node: NodeFacts
-    now: str
-    ending: bool = False
-    reason: str = ""
-    message: str = ""
 
 
 def pod_status(pod: JsonObject, inputs: StatusInputs) -> JsonObject:
@@ -55,7 +37,7 @@ def pod_status(pod: JsonObject, inputs: StatusInputs) -> JsonObject:
     status: JsonObject = {
         "observedGeneration": get_int(pod, "metadata", "generation", default=1),
         "phase": shown,
-        "conditions": _conditions(pod, phase, init, main, inputs),
+        "conditions": conditions(pod, phase, init, main, inputs),
         "startTime": get_str(old, "startTime") or inputs.now,
         "qosClass": qos_class(pod),
     }
@@ -70,6 +52,11 @@ def pod_status(pod: JsonObject, inputs: StatusInputs) -> JsonObject:
         status["initContainerStatuses"] = init
     if main:
         status["containerStatuses"] = main
+    debugging = [
+        _ephemeral_status(pod, each, inputs) for each in get_list(pod, "spec", "ephemeralContainers")
+    ]
+    if debugging:
+        status["ephemeralContainerStatuses"] = debugging
     reason = inputs.reason or get_str(old, "reason")
     if reason:
         status |= {"reason": reason, "message": inputs.message or get_str(old, "message")}
@@ -130,10 +117,9 @@ def _container_status(
     }
     if found is not None:
         status["containerID"] = f"containerd://{found.id}"
+        actual = inputs.local.actuated.get(name) or get_object(container, "resources")
         status["resources"] = {
-            kind: values
-            for kind in ("limits", "requests")
-            if (values := get_object(container, "resources", kind))
+            kind: values for kind in ("limits", "requests") if (values := get_object(actual, kind))
         }
         if running and get_object(container, "resources", "requests"):
             status["allocatedResources"] = get_object(container, "resources", "requests")
@@ -141,6 +127,18 @@ def _container_status(
     if mounts:
         status["volumeMounts"] = mounts
     return status
+
+
+def _ephemeral_status(pod: JsonObject, container: JsonObject, inputs: StatusInputs) -> JsonObject:
+    """An ephemeral container is never ready, and whether it has started nobody asks."""
+    status = _container_status(pod, container, inputs, init=False)
+    state = status["state"]
+    history = inputs.observed.containers.get(get_str(container, "name"), ())
+    if history and history[0].state is ContainerState.EXITED:
+        state = _terminated(history[0], _message_limit(pod))
+    del status["started"]
+    status.pop("allocatedResources", None)
+    return status | {"ready": False, "state": state, "lastState": {}}
 
 
 def _mount_status(mount: JsonObject) -> JsonObject:
@@ -240,7 +238,7 @@ def _phase(pod: JsonObject, init: list[JsonObject], main: list[JsonObject], inpu
         for container, status in zip(get_list(pod, "spec", "initContainers"), init, strict=True):
             ended = get_object(status, "state", "terminated")
             if is_restartable(container):
-                if not status["started"] and not _has_begun(main):
+                if not status["started"] and not has_begun(main):
                     return "Pending"
                 continue
             if ended and ended["exitCode"] == 0:
@@ -266,102 +264,3 @@ def _phase(pod: JsonObject, init: list[JsonObject], main: list[JsonObject], inpu
     if succeeded:
         return "Succeeded"
     return "Failed" if policy == "Never" else "Running"
-
-
-def _conditions(
-    pod: JsonObject, phase: str, init: list[JsonObject], main: list[JsonObject], inputs: StatusInputs
-) -> list[JsonObject]:
-    observed = inputs.observed
-    network = observed.sandbox is not None and observed.sandbox.ready
-    network = network and (bool(observed.ips) or get_bool(pod, "spec", "hostNetwork"))
-    sidecars = [
-        status
-        for container, status in zip(get_list(pod, "spec", "initContainers"), init, strict=True)
-        if is_restartable(container)
-    ]
-    own = {
-        "PodReadyToStartContainers": _condition(network),
-        "Initialized": _initialized(pod, phase, init, main),
-        "ContainersReady": _containers_ready(phase, sidecars + main),
-        "PodScheduled": _condition(True),
-    }
-    own["Ready"] = _ready(pod, own["ContainersReady"])
-    old = {get_str(item, "type"): item for item in get_list(pod, "status", "conditions")}
-    result = []
-    for kind in OWNED_CONDITIONS:
-        previous = old.get(kind)
-        unchanged = previous is not None and previous.get("status") == own[kind]["status"]
-        result.append(
-            {
-                "type": kind,
-                "observedGeneration": get_int(pod, "metadata", "generation", default=1),
-                **own[kind],
-                "lastProbeTime": None,
-                "lastTransitionTime": previous["lastTransitionTime"]
-                if unchanged and previous is not None and previous.get("lastTransitionTime")
-                else inputs.now,
-            }
-        )
-    return result + [item for kind, item in old.items() if kind not in OWNED_CONDITIONS]
-
-
-def _condition(value: bool, reason: str = "", message: str = "") -> JsonObject:
-    condition: JsonObject = {"status": "True" if value else "False"}
-    if reason:
-        condition["reason"] = reason
-    if message:
-        condition["message"] = message
-    return condition
-
-
-def _initialized(pod: JsonObject, phase: str, init: list[JsonObject], main: list[JsonObject]) -> JsonObject:
-    if phase == "Succeeded":
-        return _condition(True, "PodCompleted")
-    begun = _has_begun(main)
-    incomplete = []
-    for container, status in zip(get_list(pod, "spec", "initContainers"), init, strict=True):
-        done = status["started"] if is_restartable(container) else status["ready"]
-        if not done and not (is_restartable(container) and begun):
-            incomplete.append(status["name"])
-    if incomplete:
-        message = f"containers with incomplete status: {_names(incomplete)}"
-        return _condition(False, "ContainersNotInitialized", message)
-    return _condition(True)
-
-
-def _has_begun(main: list[JsonObject]) -> bool:
-    """Whether any container other than an init container has run."""
-    return any("waiting" not in item["state"] or item["lastState"] for item in main)
-
-
-def _containers_ready(phase: str, statuses: list[JsonObject]) -> JsonObject:
-    if phase == "Succeeded":
-        return _condition(False, "PodCompleted")
-    if phase == "Failed":
-        return _condition(False, "PodFailed")
-    unready = [status["name"] for status in statuses if not status["ready"]]
-    if unready:
-        return _condition(False, "ContainersNotReady", f"containers with unready status: {_names(unready)}")
-    return _condition(True)
-
-
-def _ready(pod: JsonObject, containers: Mapping[str, Any]) -> JsonObject:
-    if containers["status"] != "True":
-        return dict(containers)
-    messages = []
-    for gate in get_list(pod, "spec", "readinessGates"):
-        kind = get_str(gate, "conditionType")
-        found = next((i for i in get_list(pod, "status", "conditions") if i.get("type") == kind), None)
-        if found is None:
-            messages.append(f'corresponding condition of pod readiness gate "{kind}" does not exist.')
-        elif found.get("status") != "True":
-            messages.append(
-                f'the status of pod readiness gate "{kind}" is not "True", but {get_str(found, "status")}'
-            )
-    if messages:
-        return _condition(False, "ReadinessGatesNotReady", ", ".join(messages))
-    return _condition(True)
-
-
-def _names(names: Iterable[str]) -> str:
-    return "[" + " ".join(names) + "]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from kindling.node.pods.status import OWNED_CONDITIONS
+from kindling.node.pods.conditions import DISRUPTION, OWNED_CONDITIONS, RESIZE_CONDITIONS
 from kubecore.client import Client
 from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, get_list, get_object, get_str
@@ -71,10 +71,13 @@ def status_patch(old: JsonObject, new: JsonObject) -> JsonObject:
             changed = [
                 item
                 for item in get_list(new, "conditions")
-                if item["type"] in OWNED_CONDITIONS and not _same(known.get(item["type"]), item)
+                if item["type"] in _PATCHED and not _same(known.get(item["type"]), item)
             ]
-            if changed:
+            present = {item["type"] for item in get_list(new, "conditions")}
+            gone = [kind for kind in RESIZE_CONDITIONS if kind in known and kind not in present]
+            if changed or gone:
                 patch["conditions"] = [_complete(known.get(item["type"]), item) for item in changed]
+                patch["conditions"] += [{"$patch": "delete", "type": kind} for kind in gone]
         elif field in ("podIPs", "hostIPs"):
             if before != after:
                 patch[field] = [{"$patch": "replace"}, *(after or [])]
@@ -85,6 +88,7 @@ def status_patch(old: JsonObject, new: JsonObject) -> JsonObject:
     return patch
 
 
+_PATCHED = (*OWNED_CONDITIONS, DISRUPTION, *RESIZE_CONDITIONS)
 _WRITTEN = frozenset(
     (
         "observedGeneration",
@@ -97,6 +101,7 @@ _WRITTEN = frozenset(
         "podIP",
         "initContainerStatuses",
         "containerStatuses",
+        "ephemeralContainerStatuses",
         "resources",
     )
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import grpc
@@ -120,6 +121,10 @@ class Containerd:
         """Start a created container."""
         await self._call("StartContainer", {"container_id": container_id}, _LONG)
 
+    async def update_resources(self, container_id: str, resources: Mapping[str, Any]) -> None:
+        """Change the limits of a running container."""
+        await self._call("UpdateContainerResources", {"container_id": container_id, "linux": resources})
+
     async def stop_container(self, container_id: str, timeout_seconds: int) -> None:
         """Stop a container; a missing one counts as stopped."""
         request = {"container_id": container_id, "timeout": timeout_seconds}
@@ -197,6 +202,14 @@ class Containerd:
     async def container_stats(self) -> list[dict[str, Any]]:
         """CRI's statistics of all containers."""
         return [to_plain(item) for item in (await self._call("ListContainerStats")).stats]
+
+    async def image_file_system(self) -> tuple[Path, int, int]:
+        """Where images and containers are kept, and the bytes and inodes of images. Raises RuntimeFailure."""
+        systems = (await self._call("ImageFsInfo", images=True)).image_filesystems
+        if not systems:
+            raise RuntimeFailure("the runtime names no file system of images", "NOT_FOUND")
+        found = systems[0]
+        return Path(found.fs_id.mountpoint), found.used_bytes.value, found.inodes_used.value
 
     async def list_images(self) -> list[Image]:
         """All images."""

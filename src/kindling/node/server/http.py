@@ -8,7 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web_protocol import RequestHandler
@@ -71,9 +71,10 @@ class Connection(RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The handshake is done."""
         super().connection_made(transport)
-        assert isinstance(transport, asyncio.Transport)
-        self._address = transport.get_extra_info("peername")[0]
-        self._head_timer = asyncio.get_running_loop().call_later(_HEAD_SECONDS, transport.abort)
+        # The transports of uvloop have all its methods and are no asyncio.Transport.
+        connected = cast("asyncio.Transport", transport)
+        self._address = connected.get_extra_info("peername")[0]
+        self._head_timer = asyncio.get_running_loop().call_later(_HEAD_SECONDS, connected.abort)
 
     def head_arrived(self) -> None:
         """The request head is complete: cancel the timeout. The response may take as long as its stream

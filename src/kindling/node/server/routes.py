@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,12 +17,16 @@ from kindling.node.pods.container import find_container
 from kindling.node.pods.runtime_status import PodRuntimeStatus
 from kindling.node.runtime.containerd import Containerd
 from kindling.node.runtime.interface import Container, ContainerState, RuntimeFailure
-from kindling.node.server import logs, streams
+from kindling.node.server import logs, streams, volume_stats
 from kindling.node.server.http import HttpProblem, flag
+from kindling.node.stats.prometheus import cadvisor_metrics, resource_metrics
+from kindling.node.stats.summary import summary
+from kindling.node.stats.usage import NodeUsage
 from kubecore.json import JsonObject, get_bool, get_str
 from kubecore.objects import times
 
 _PORT = re.compile(r"[0-9]{1,5}")
+_METRICS = {"": resource_metrics, "resource": resource_metrics, "cadvisor": cadvisor_metrics}
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -34,8 +38,10 @@ class RouteServices:
     pods: Callable[[], list[JsonObject]]
     runtime_status: Callable[[str], PodRuntimeStatus]
     is_healthy: Callable[[], bool]
-    summary: Callable[[], Awaitable[JsonObject]]
-    metrics: Callable[[], Awaitable[str]]
+    statistics: Callable[[bool], Awaitable[NodeUsage]]
+    """The usage of the node and its pods, with that of disks if the argument says so."""
+    volumes: Callable[[], Mapping[str, Sequence[JsonObject]]]
+    """Statistics of CSI volumes by pod uid, as their drivers told them last."""
 
 
 class Routes:
@@ -61,9 +67,14 @@ class Routes:
             items = self._services.pods()
             return _json({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
         if area == "stats" and rest == ["summary"]:
-            return _json(await self._services.summary())
-        if area == "metrics":
-            text = await self._services.metrics()
+            with_disk = not flag(request, "only_cpu_and_memory")
+            document = summary(await self._services.statistics(with_disk))
+            volume_stats.add_volumes(document, self._services.volumes())
+            return _json(document)
+        if area == "metrics" and (render := _METRICS.get("/".join(rest))) is not None:
+            text = render(await self._services.statistics(False))
+            if not rest:
+                text += volume_stats.metrics(self._services.volumes())
             return Response(body=text.encode(), headers={"Content-Type": _METRICS_TYPE})
         if area == "containerLogs" and len(rest) == 3:
             return await self._logs(rest[0], rest[1], rest[2], request)

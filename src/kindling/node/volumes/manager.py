@@ -13,8 +13,10 @@ from typing import Any, Protocol
 from kindling.node import files
 from kindling.node.images.manager import ImageProblem
 from kindling.node.pods import identity
+from kindling.node.pods.cgroup_limits import pod_limits
 from kindling.node.pods.container import volume_mount
 from kindling.node.pods.environment import expand
+from kindling.node.pods.resources import HUGE_PAGES
 from kindling.node.threads import in_thread
 from kindling.node.volumes import content, host_path, loop_devices, mounts, ownership, subpath
 from kindling.node.volumes.atomic_writer import write_payload
@@ -284,17 +286,54 @@ class VolumeManager:
 async def _empty_dir(pod: JsonObject, uid: str, volume: JsonObject) -> Path:
     target = identity.volume_directory(uid, "empty-dir", get_str(volume, "name"))
     medium = get_str(volume, "emptyDir", "medium")
-    if medium not in ("", "Memory"):
+    huge = huge_page_size(pod, volume) if medium.startswith("HugePages") else 0
+    if medium not in ("", "Memory") and not huge:
         raise ContentProblem(f'emptyDir medium "{medium}" is not supported by this node')
     if not target.exists():
         target.mkdir(parents=True)
         target.chmod(0o777)
     if medium == "Memory" and not mounts.is_mounted(target):
-        limit = get_object(volume, "emptyDir").get("sizeLimit")
-        size = f",size={Quantity.parse(limit).value}" if limit is not None else ""
-        mounts.mount("tmpfs", target, "tmpfs", 0, f"mode=777{size}")
+        size = memory_size(pod, volume)
+        options = "mode=777" if size is None else f"mode=777,size={size}"
+        mounts.mount("tmpfs", target, "tmpfs", 0, options)
+    if huge and not mounts.is_mounted(target):
+        # Use counts in the cgroup of the process that touches a page.
+        mounts.mount("nodev", target, "hugetlbfs", 0, f"mode=777,pagesize={huge}")
     await ownership.apply(pod, target)
     return target
+
+
+def memory_size(pod: JsonObject, volume: JsonObject) -> int | None:
+    """The most bytes of a volume in memory: its own limit, and no more than the pod may use; None for any."""
+    limit = get_object(volume, "emptyDir").get("sizeLimit")
+    sizes = [Quantity.parse(limit).value if limit is not None else 0, pod_limits(pod).memory or 0]
+    return min((size for size in sizes if size > 0), default=None)
+
+
+def huge_page_size(pod: JsonObject, volume: JsonObject) -> int:
+    """The size in bytes of the huge pages that a volume is made of. Raises ContentProblem."""
+    name = get_str(volume, "name")
+    _, dash, size = get_str(volume, "emptyDir", "medium").partition("-")
+    requested = {
+        Quantity.parse(resource.removeprefix(HUGE_PAGES)).value
+        for container in get_list(pod, "spec", "containers") + get_list(pod, "spec", "initContainers")
+        for resource in get_object(container, "resources", "requests")
+        if resource.startswith(HUGE_PAGES)
+    }
+    if dash:
+        try:
+            wanted = Quantity.parse(size).value
+        except ValueError as error:
+            raise ContentProblem(f"volume {name} has a medium of unknown size: {error}") from error
+        if wanted not in requested:
+            raise ContentProblem(f"medium of volume {name} is not among the huge pages that the pod requests")
+        return wanted
+    if len(requested) != 1:
+        raise ContentProblem(
+            f"medium HugePages of volume {name} needs containers that request huge pages of one size, "
+            f"and they request {len(requested)}"
+        )
+    return requested.pop()
 
 
 def _device_links(uid: str) -> list[Path]:

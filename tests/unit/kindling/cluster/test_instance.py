@@ -176,8 +176,8 @@ def test_only_the_administrator_is_above_all_roles(made: instances.Instance) -> 
         assert len(list(usage)) == 1
         (clients if ExtendedKeyUsageOID.CLIENT_AUTH in usage else servers).add(path.stem)
     assert masters == {"admin"}
-    assert servers == {"apiserver", "node-node01-server", "node-node02-server"}
-    assert clients >= {"apiserver-kubelet-client", "controllers", "scheduler", "service-proxy"}
+    assert servers == {"apiserver", "metrics-server", "node-node01-server", "node-node02-server"}
+    assert clients >= {"apiserver-kubelet-client", "controllers", "metrics", "scheduler", "service-proxy"}
 
 
 def test_certificates_of_an_older_version_are_made_anew(made: instances.Instance) -> None:

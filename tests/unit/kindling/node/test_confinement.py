@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +9,6 @@ import pytest
 from kindling.network import bridge_ports, nftables, pod_filter
 from kindling.network.pod_filter import PodLink
 from kindling.network.policy_enforcer import NotProtected
-from kindling.node.pods import cgroups
 from kindling.node.pods.confinement import Confinement
 from kindling.node.runtime.interface import RuntimeFailure, Sandbox
 
@@ -89,14 +84,6 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-@pytest.fixture
-def limited(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Cgroups whose processes were limited."""
-    found: list[tuple[str, int]] = []
-    monkeypatch.setattr(cgroups, "limit_processes", lambda path, most: found.append((path, most)))
-    return found
-
-
 def pod(**spec: Any) -> dict[str, Any]:
     metadata = {"name": "a", "namespace": "ns", "uid": "u1"}
     return {"metadata": metadata, "spec": spec, "status": {"qosClass": "BestEffort"}}
@@ -105,11 +92,11 @@ def pod(**spec: Any) -> dict[str, Any]:
 def confinement(networks: dict[str, Any], policies: Policies | None = None) -> tuple[Confinement, Runtime]:
     runtime: Any = Runtime(networks)
     enforcer: Any = policies or Policies()
-    return Confinement(runtime, enforcer, "/k/node", 100), runtime
+    return Confinement(runtime, enforcer), runtime
 
 
 async def test_a_pod_is_protected_before_its_containers(
-    policies: Policies, isolated: list[str], loaded: list[str], limited: list[tuple[str, int]]
+    policies: Policies, isolated: list[str], loaded: list[str]
 ) -> None:
     made, _ = confinement({"s1": NETWORK}, policies)
     policies.refusal = "not known yet"
@@ -123,7 +110,7 @@ async def test_a_pod_is_protected_before_its_containers(
 
 
 async def test_a_port_that_cannot_be_isolated_keeps_the_containers_from_starting(
-    loaded: list[str], limited: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+    loaded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(_link: PodLink) -> None:
         raise bridge_ports.PortRefused("no such bridge")
@@ -134,19 +121,16 @@ async def test_a_port_that_cannot_be_isolated_keeps_the_containers_from_starting
         await made.secure(pod(), "s1")
 
 
-async def test_a_sandbox_is_filtered_and_limited_once(
-    loaded: list[str], limited: list[tuple[str, int]]
-) -> None:
+async def test_a_sandbox_is_filtered_once(loaded: list[str]) -> None:
     made, runtime = confinement({"s1": NETWORK, "s2": NETWORK})
     await made.secure(pod(), "s1")
     await made.secure(pod(), "s1")
-    assert limited == [("/k/node/kubepods/besteffort/podu1", 100)]
     assert loaded == [pod_filter.ruleset(pod_filter.PodLink("veth1", "9a:00:00:00:00:02", ("10.64.1.2",)))]
     await made.secure(pod(), "s2")
     assert runtime.asked == ["s1", "s2"], "another sandbox of the pod is another link"
 
 
-@pytest.mark.usefixtures("loaded", "limited")
+@pytest.mark.usefixtures("loaded")
 async def test_nothing_starts_without_a_filter() -> None:
     made, _ = confinement({"s1": None})
     with pytest.raises(RuntimeFailure, match="shows no link"):
@@ -154,9 +138,7 @@ async def test_nothing_starts_without_a_filter() -> None:
     await made.secure(pod(hostNetwork=True), "s1")
 
 
-async def test_refused_rules_keep_the_containers_from_starting(
-    limited: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_refused_rules_keep_the_containers_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refuse(_ruleset: object) -> None:
         raise nftables.RulesRefused("no such device")
 
@@ -180,30 +162,3 @@ async def test_an_agent_filters_what_runs_already(loaded: list[str], policies: P
         pod_filter.removal(["veth-gone"]),
     ]
     assert policies.told == [("attach", "u", ("10.64.1.2",))]
-
-
-@pytest.fixture
-def cgroup() -> Iterator[tuple[str, Path]]:
-    """A cgroup of this test: its path inside the hierarchy, and the whole one."""
-    name = f"/virtplane-test-{os.getpid()}"
-    root = next((each for each in cgroups.hierarchies() if each.name == "pids"), Path("/sys/fs/cgroup"))
-    directory = root / name.lstrip("/")
-    directory.mkdir()
-    yield name, directory
-    directory.rmdir()
-
-
-@pytest.mark.host
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_a_fork_bomb_ends_at_the_limit(cgroup: tuple[str, Path]) -> None:
-    name, directory = cgroup
-    cgroups.limit_processes(name, 8)
-    script = 'echo $$ >"$0/cgroup.procs"; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 5 >/dev/null 2>&1 & done'
-    script += "; echo through"
-    done = subprocess.run(["sh", "-c", script, str(directory)], capture_output=True, text=True, check=False)
-    for pid in (directory / "cgroup.procs").read_text().split():
-        os.kill(int(pid), 9)
-    assert "through" not in done.stdout
-    assert "fork" in done.stderr
-    while (directory / "cgroup.procs").read_text():
-        os.sched_yield()

@@ -11,9 +11,9 @@ import pytest
 
 from kindling.node import housekeeping
 from kindling.node.backoff import Backoff
-from kindling.node.housekeeping import Housekeeping, unused_images
+from kindling.node.housekeeping import Housekeeping
 from kindling.node.pods.runtime_status import PodRuntimeStatus
-from kindling.node.runtime.interface import Container, ContainerState, Image, RuntimeFailure
+from kindling.node.runtime.interface import Container, ContainerState, RuntimeFailure
 
 
 def container(name: str, log: Path, state: ContainerState = ContainerState.RUNNING) -> Container:
@@ -46,7 +46,7 @@ async def test_large_logs_of_running_containers_are_rotated_also_after_a_failure
     runtime: Any = Mock(reopen_log=reopen)
     sweep = AsyncMock()
     pleg: Any = Mock(uids=lambda: {"u"}, runtime_status=lambda _uid: PodRuntimeStatus((), seen))
-    running = asyncio.create_task(Housekeeping(runtime, pleg, sweep, Mock()).run())
+    running = asyncio.create_task(Housekeeping(runtime, pleg, [sweep], Mock(), AsyncMock()).run())
     await asyncio.sleep(housekeeping.PERIOD_SECONDS + 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ended", "large.1", "small"]
     await asyncio.sleep(housekeeping.PERIOD_SECONDS)
@@ -57,18 +57,6 @@ async def test_large_logs_of_running_containers_are_rotated_also_after_a_failure
     assert sweep.await_count == 3
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-
-
-def test_images_that_nobody_uses_go_largest_first() -> None:
-    images = [
-        Image("1", ("a:1",), (), 10),
-        Image("2", ("b:1",), (), 30),
-        Image("3", ("c:1",), (), 20),
-        Image("4", ("kindling.local/host:1",), (), 99),
-        Image("5", ("d:1",), (), 99, pinned=True),
-        Image("6", ("e:1",), ("e@sha256:1",), 99),
-    ]
-    assert [image.id for image in unused_images(images, {"a:1", "e@sha256:1"})] == ["2", "3"]
 
 
 def test_delays_double_up_to_a_limit_and_are_forgotten_after_a_quiet_time() -> None:
@@ -98,7 +86,7 @@ async def test_shims_that_the_runtime_does_not_list_are_ended() -> None:
         list_sandboxes=AsyncMock(return_value=[sandbox]), list_containers=AsyncMock(return_value=[made])
     )
     pleg: Any = Mock(uids=set)
-    running = asyncio.create_task(Housekeeping(runtime, pleg, AsyncMock(), shims).run())
+    running = asyncio.create_task(Housekeeping(runtime, pleg, [AsyncMock()], shims, AsyncMock()).run())
     await ended.wait()
     shims.end.assert_called_once_with(["some"], {"sandbox", "made"})
     running.cancel()

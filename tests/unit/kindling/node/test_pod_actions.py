@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from kindling.node.pods import identity
 from kindling.node.pods.pod_actions import PodActions, SandboxAction, compute_pod_actions
 from kindling.node.pods.runtime_status import LocalState, PodRuntimeStatus, ProbeResult, ProbeResults
 from kindling.node.runtime.interface import Container, ContainerState, Sandbox
@@ -98,3 +102,31 @@ def test_a_container_whose_liveness_probe_fails_is_killed() -> None:
 def test_containers_of_an_earlier_sandbox_do_not_count_as_running() -> None:
     seen = observed(container("a", EXITED, 1, sandbox="s0"))
     assert actions(pod("a"), seen).start == ("a",)
+
+
+def made_from(name: str, image: str, state: ContainerState = RUNNING) -> Container:
+    annotations = {identity.ANNOTATION_HASH: identity.container_hash({"name": name, "image": image})}
+    return replace(container(name, state), annotations=annotations)
+
+
+@pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
+def test_a_container_of_another_image_is_replaced_whatever_the_policy(policy: str) -> None:
+    spec = pod("a", policy=policy)
+    spec["spec"]["containers"][0]["image"] = "new"
+    found = actions(spec, observed(made_from("a", "old")))
+    assert [each.message for each in found.kill] == ["Container a definition changed, will be restarted"]
+    assert found.start == ("a",)
+    assert actions(spec, observed(made_from("a", "new"))) == PodActions()
+    assert actions(spec, observed(container("a"))) == PodActions(), "of an older agent"
+
+
+def test_ephemeral_containers_run_once_and_hold_nothing_up() -> None:
+    spec = pod("a", init=("i",))
+    spec["spec"]["ephemeralContainers"] = [{"name": "debug"}]
+    assert actions(spec, observed()).start == ("debug", "i")
+    ended = observed(container("i", EXITED), container("debug", EXITED, 1), container("a"))
+    assert actions(spec, ended) == PodActions()
+    done = pod("a", policy="Never")
+    done["spec"]["ephemeralContainers"] = [{"name": "debug"}]
+    seen = observed(container("a", EXITED), container("debug"))
+    assert actions(done, seen).sandbox is SandboxAction.KILL, "a debugger keeps no pod alive"

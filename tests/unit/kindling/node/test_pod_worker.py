@@ -77,6 +77,14 @@ class Node:
             node=lambda: NodeFacts("node01", ("10.64.0.1",), {}),
             release=AsyncMock(),
             admitted=lambda: list(beside),
+            pressure=lambda: (),
+            reserve=lambda _pod: None,
+            resizer=Mock(
+                view=lambda pod: pod,
+                actuate=AsyncMock(return_value=frozenset()),
+                actuated=lambda _uid: {},
+                conditions=lambda _uid: [],
+            ),
         )
         return PodWorker(pod, services)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import pytest
 
-from kindling.node.registration import advertised, machine_resources
+from kindling.node.options import NodeOptions, OptionProblem, parse
+from kindling.node.registration import Machine, advertised, machine_resources
+from kubecore.objects.quantity import Quantity
 
 
 def test_resources_that_administrators_advertise_are_kept() -> None:
@@ -13,9 +15,63 @@ def test_resources_that_administrators_advertise_are_kept() -> None:
     assert advertised(node, {"example.com/thing": (2, 2)}) == {"example.com/dongle": "4"}
 
 
-def test_all_that_is_advertised_can_be_allocated_and_of_devices_the_healthy_ones(tmp_path: Path) -> None:
+MIB = 1 << 20
+MACHINE = Machine(cpus=4, memory=1000 * MIB, disk=10_000 * MIB)
+
+
+def test_all_that_is_advertised_can_be_allocated_and_of_devices_the_healthy_ones() -> None:
     capacity, allocatable = machine_resources(
-        tmp_path, {"example.com/thing": (2, 1)}, {"example.com/dongle": "4"}
+        MACHINE, NodeOptions(), {"example.com/thing": (2, 1)}, {"example.com/dongle": "4"}
     )
     assert (capacity["example.com/dongle"], allocatable["example.com/dongle"]) == ("4", "4")
     assert (capacity["example.com/thing"], allocatable["example.com/thing"]) == ("2", "1")
+
+
+def test_what_must_stay_free_lest_pods_are_evicted_cannot_be_allocated() -> None:
+    capacity, allocatable = machine_resources(MACHINE, NodeOptions(), {}, {})
+    assert (capacity["memory"], allocatable["memory"]) == ("1000Mi", "900Mi")
+    assert (capacity["ephemeral-storage"], allocatable["ephemeral-storage"]) == ("10000Mi", "9000Mi")
+    assert (capacity["cpu"], allocatable["cpu"], allocatable["pods"]) == ("4", "4", "110")
+
+
+def test_what_is_reserved_cannot_be_allocated() -> None:
+    options = parse(
+        ["system-reserved=cpu=500m,memory=100Mi", "kube-reserved=memory=1Gi", "eviction-hard=", "max-pods=5"]
+    )
+    _, allocatable = machine_resources(MACHINE, options, {}, {})
+    assert (allocatable["cpu"], allocatable["memory"], allocatable["pods"]) == ("3500m", "0", "5")
+
+
+def test_huge_pages_are_resources_and_no_memory() -> None:
+    machine = Machine(4, 1000 * MIB, 1000 * MIB, {2 * MIB: 200 * MIB, 1024 * MIB: 0})
+    capacity, allocatable = machine_resources(machine, NodeOptions(), {}, {})
+    assert (capacity["hugepages-2Mi"], allocatable["hugepages-2Mi"]) == ("200Mi", "200Mi")
+    assert capacity["hugepages-1Gi"] == "0"
+    assert (capacity["memory"], allocatable["memory"]) == ("1000Mi", "700Mi")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "max-pods",
+        "max-pods=0",
+        "no-such=1",
+        "system-reserved=gpu=1",
+        "system-reserved=cpu=x",
+        "eviction-hard=memory.available",
+        "eviction-hard=memory.free<1Gi",
+        "eviction-hard=nodefs.available<200%",
+        "image-gc-high-threshold=80",
+        "cpu-manager-policy=dynamic",
+        "reserved-cpus=3-1",
+    ],
+)
+def test_wrong_options_are_refused(option: str) -> None:
+    with pytest.raises(OptionProblem):
+        parse([option])
+
+
+def test_options_are_read() -> None:
+    options = parse(["eviction-hard=memory.available<1Gi,pid.available<10%", "reserved-cpus=0-1,3"])
+    assert set(options.eviction_hard) == {"memory.available", "pid.available"}
+    assert options.reserved_cpus == {0, 1, 3} and options.reserved("cpu") == Quantity.of(3)

@@ -171,3 +171,8 @@ def test_a_containers_system_calls_are_filtered_as_it_or_its_pod_asks(
     assert found["profile_type"] == expected
     if expected == _LOCALHOST:
         assert found["localhost_ref"] == "/var/lib/kubelet/seccomp/a/b.json"
+
+
+def test_an_ephemeral_container_sees_the_processes_of_its_target() -> None:
+    document = security.container_security(pod(), {"name": "debug"}, None, "id-of-a")
+    assert document["namespace_options"] == {"network": 0, "pid": 3, "ipc": 0, "target_id": "id-of-a"}

@@ -7,18 +7,24 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from tests.unit.kindling.node.conftest import Pki
+from tests.unit.kindling.node.test_statistics import usage
 
 from kindling.node.pods.runtime_status import PodRuntimeStatus
 from kindling.node.runtime.interface import Container, ContainerState, RuntimeFailure
 from kindling.node.server.routes import Routes, RouteServices
+from kindling.node.stats.prometheus import cadvisor_metrics, resource_metrics
+from kindling.node.stats.summary import summary
+from kindling.node.stats.usage import NodeUsage
 from kubecore.json import JsonObject
 
 POD = {
     "metadata": {"namespace": "ns", "name": "p", "uid": "u"},
     "spec": {"containers": [{"name": "c", "image": "i"}]},
 }
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LOG = b"2026-01-01T00:00:00.1Z stdout F one\n2026-01-01T00:00:01.2Z stdout F two\n"
 
 
@@ -27,15 +33,28 @@ class RefusingRuntime:
         raise RuntimeFailure(f"{container_id}: {command} {wanted}", "NOT_FOUND")
 
 
+_VOLUME = {"name": "v", "pvcRef": {"namespace": "n", "name": "data"}, "usedBytes": 7}
+
+
+_OF_VOLUMES = """\
+# TYPE kubelet_volume_stats_used_bytes gauge
+kubelet_volume_stats_used_bytes{namespace="n",persistentvolumeclaim="data"} 7
+"""
+
+
+def _with_volumes(document: dict[str, Any]) -> dict[str, Any]:
+    for pod in document["pods"]:
+        if pod["podRef"]["uid"] == "u":
+            pod["volume"] = [*pod.get("volume", ()), _VOLUME]
+    return document
+
+
 @asynccontextmanager
 async def routes(pki: Pki, log: Path, *, healthy: bool = True) -> AsyncIterator[int]:
     container = Container("id", "sandbox", "c", 0, ContainerState.RUNNING, 1, log_path=str(log))
 
-    async def summary() -> JsonObject:
-        return {"node": {"nodeName": "n"}}
-
-    async def metrics() -> str:
-        return "# TYPE x counter\n"
+    async def statistics(with_disk: bool) -> NodeUsage:
+        return usage(with_disk=with_disk)
 
     runtime: Any = RefusingRuntime()
     services = RouteServices(
@@ -43,8 +62,8 @@ async def routes(pki: Pki, log: Path, *, healthy: bool = True) -> AsyncIterator[
         pods=lambda: [POD],
         runtime_status=lambda uid: PodRuntimeStatus(containers={"c": (container,)} if uid == "u" else {}),
         is_healthy=lambda: healthy,
-        summary=summary,
-        metrics=metrics,
+        statistics=statistics,
+        volumes=lambda: {"u": [_VOLUME]},
     )
     async with pki.serving(Routes(services).handle) as port:
         yield port
@@ -62,8 +81,17 @@ async def get(pki: Pki, port: int, path: str, extra: str = "") -> tuple[bytes, b
     ("path", "status", "kind", "body"),
     [
         ("/healthz", 200, "text/plain", b"ok"),
-        ("/stats/summary", 200, "application/json", b'{"node":{"nodeName":"n"}}'),
-        ("/metrics", 200, "text/plain; version=0.0.4; charset=utf-8", b"# TYPE x counter\n"),
+        ("/stats/summary", 200, "application/json", orjson.dumps(_with_volumes(summary(usage())))),
+        (
+            "/stats/summary?only_cpu_and_memory=true",
+            200,
+            "application/json",
+            orjson.dumps(_with_volumes(summary(usage(with_disk=False)))),
+        ),
+        ("/metrics", 200, METRICS_TYPE, (resource_metrics(usage()) + _OF_VOLUMES).encode()),
+        ("/metrics/resource", 200, METRICS_TYPE, resource_metrics(usage()).encode()),
+        ("/metrics/cadvisor", 200, METRICS_TYPE, cadvisor_metrics(usage()).encode()),
+        ("/metrics/other", 404, "text/plain", b"404 page not found"),
         ("/stats", 404, "text/plain", b"404 page not found"),
         ("/", 404, "text/plain", b"404 page not found"),
         ("/containerLogs/ns/q/c", 404, "text/plain", b'pod "q_ns" not found'),

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from kindling.node.pods.conditions import StatusInputs
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.runtime_status import LocalState, PodRuntimeStatus, ProbeResult, ProbeResults, Waiting
-from kindling.node.pods.status import StatusInputs, pod_status
+from kindling.node.pods.status import pod_status
 from kindling.node.pods.status_manager import status_patch
 from kindling.node.runtime.interface import Container, ContainerState, Sandbox
 
@@ -172,6 +173,29 @@ def test_conditions_of_others_and_transition_times_are_carried_over() -> None:
 def test_an_evicted_pod_is_failed_with_the_reason() -> None:
     document = status(pod(), container(EXITED, 137), ending=True, reason="Evicted", message="low disk")
     assert (document["phase"], document["reason"], document["message"]) == ("Failed", "Evicted", "low disk")
+
+
+def test_an_evicted_pod_is_the_target_of_a_disruption() -> None:
+    document = status(
+        pod(), container(EXITED, 137), reason="Evicted", message="low", disruption="low", ending=True
+    )
+    assert conditions(document)["DisruptionTarget"] == ("True", "TerminationByKubelet")
+    target = next(each for each in document["conditions"] if each["type"] == "DisruptionTarget")
+    assert status_patch({}, document)["conditions"][-1] == target
+    assert "DisruptionTarget" not in conditions(status(pod(), container(EXITED, 137), ending=True))
+
+
+def test_ephemeral_containers_have_a_status_of_their_own() -> None:
+    spec = pod(ephemeralContainers=[{"name": "debug", "image": "tools"}])
+    waiting = status(spec, container(RUNNING))["ephemeralContainerStatuses"][0]
+    assert waiting["state"] == {"waiting": {"reason": "ContainerCreating"}}
+    running = status(spec, container(RUNNING), container(RUNNING, name="debug"))
+    debug = running["ephemeralContainerStatuses"][0]
+    assert "running" in debug["state"] and debug["ready"] is False and "started" not in debug
+    assert conditions(running)["Ready"][0] == "True"
+    ended = status(spec, container(RUNNING), container(EXITED, 3, name="debug"))
+    assert ended["ephemeralContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+    assert ended["phase"] == "Running"
 
 
 def test_the_patch_contains_only_what_changed() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kindling.scheduler import requests
 from kindling.scheduler.decision import Placement, Unschedulable, decide
 from kindling.scheduler.snapshot import Volumes, take
 from kubecore.json import JsonObject
@@ -410,3 +411,20 @@ def test_a_volume_is_made_where_its_driver_has_room_for_it() -> None:
     assert place(pod(**USING), node(), node("n2"), volumes=where) == "n2"
     where.csi_driver = lambda _: {"spec": {"storageCapacity": False}}
     assert place(pod(**USING), node(), volumes=where) == "n1"
+
+
+def test_a_pod_that_is_resized_takes_what_it_has_and_may_get() -> None:
+    def taken(wanted: str, actual: str, reason: str = "") -> int:
+        pod = {
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": wanted}}}]},
+            "status": {
+                "containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": actual}}}],
+                "conditions": [{"type": "PodResizePending", "reason": reason}] if reason else [],
+            },
+        }
+        return requests.of_placed_pod(pod)["cpu"]
+
+    assert [taken("1", "1"), taken("2", "1"), taken("1", "2")] == [1000, 2000, 2000]
+    assert taken("2", "1", "Deferred") == 2000
+    assert taken("1000", "1", "Infeasible") == 1000, "nobody may block a node by wanting too much of it"
+    assert requests.of_placed_pod({"spec": {"containers": [{"name": "c"}]}}) == {}
