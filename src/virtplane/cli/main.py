@@ -50,6 +50,9 @@ COMMANDS = {
     "image": Command("virtplane.cli.image", "Build the container image of the product"),
     "completion": Command("virtplane.cli.completion", "Print a shell's completion of these commands"),
     "test": Command("virtplane.cli.test", "Run the checks and tests of a checkout"),
+    "hostpath-driver": Command(
+        "virtplane.storage.hostpath.main", "Serve volumes in folders of a node through CSI"
+    ),
     "run": Command("virtplane.run", "Run components (what containers and units call)"),
     "virtctl": Command("virtplane.cli.virtctl.main", "Control virtual machines"),
 }

@@ -1,0 +1,259 @@
+"""A storage pool on disk: the records of volumes and snapshots, and where their content is.
+
+    POOL/ID/                             a directory volume's files, as the upstream driver has them
+    POOL/.virtplane/volumes/ID/          record.json; disk, where the volume is an image; users/NODE
+    POOL/.virtplane/work/RANDOM/         what is being made or removed; locked by whoever does it
+    SNAPSHOTS/ID/                        record.json, and disk or data/
+
+A record's folder is made in work/ and renamed to its place when all of it is on the disk: what is in place
+is whole. To remove it, it is renamed back to work/ first. Names are checked (`is_identifier`) before they get
+here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from virtplane.storage.hostpath import images, locks, trees
+from virtplane.storage.hostpath.configuration import STATE_DIRECTORY, PoolInfo
+
+Format = Literal["directory", "image"]
+DIRECTORY: Format = "directory"
+IMAGE: Format = "image"
+Mode = Literal["Filesystem", "Block"]
+BLOCK: Mode = "Block"
+FILE_SYSTEM: Mode = "Filesystem"
+
+_RECORD = "record.json"
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class Content(msgspec.Struct, frozen=True, kw_only=True):
+    """What volumes and snapshots hold. `size` is what was asked for, in bytes."""
+
+    format: Format
+    mode: Mode
+    fs_type: str
+    size: int
+
+
+class Volume(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of a volume. `origin` is ``snapshot/ID`` or ``volume/ID`` of what it was copied from."""
+
+    id: str
+    content: Content
+    created: int
+    origin: str = ""
+    is_fresh: bool = True
+    """Nobody has mounted its file system yet."""
+    is_ephemeral: bool = False
+    is_whole: bool = True
+    """False while the files of a directory volume are still being put in place."""
+    is_recorded: bool = True
+    """False for a directory that the upstream driver made: what is known of it is that it exists."""
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of a snapshot. `created` is in nanoseconds."""
+
+    id: str
+    source: str
+    content: Content
+    created: int
+
+
+_Record = TypeVar("_Record", Volume, Snapshot)
+
+
+def is_identifier(name: str) -> bool:
+    """Whether `name` can be the id of a volume or a snapshot: one component of a path, no hidden one."""
+    return _IDENTIFIER.fullmatch(name) is not None
+
+
+class Pool:
+    """One pool's folders."""
+
+    def __init__(self, info: PoolInfo) -> None:
+        self.info = info
+        self.name = info.name
+        self.folder = info.folder
+        self.snapshots = info.snapshots
+        self._state = self.folder / STATE_DIRECTORY
+        self.volumes = self._state / "volumes"
+        self.work = self._state / "work"
+
+    def prepare(self) -> None:
+        """Make the pool's folders. Raises OSError."""
+        self.folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        for folder in (self._state, self.volumes, self.work, *([self.snapshots] if self.snapshots else [])):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def space(self) -> os.statvfs_result:
+        """The state of the pool's file system. Raises OSError."""
+        return os.statvfs(self.folder)
+
+    # Places.
+
+    def record_folder(self, identifier: str) -> Path:
+        """Where a volume's record, image and users are; its lock is the volume's."""
+        return self.volumes / identifier
+
+    def image(self, identifier: str) -> Path:
+        """A volume's image."""
+        return self.record_folder(identifier) / "disk"
+
+    def directory(self, identifier: str) -> Path:
+        """A directory volume's files."""
+        return self.folder / identifier
+
+    # Records.
+
+    def volume(self, identifier: str) -> Volume | None:
+        """A volume's record; None if there is no such volume. Raises OSError, msgspec.DecodeError."""
+        record = _read(self.record_folder(identifier), Volume)
+        if record is not None:
+            return record
+        return self._unrecorded(identifier)
+
+    def list_volumes(self) -> Iterator[Volume]:
+        """All volumes, in no order."""
+        names = {entry.name for entry in self.volumes.iterdir()}
+        names |= {entry.name for entry in self.folder.iterdir() if is_identifier(entry.name)}
+        for name in names:
+            record = self.volume(name)
+            if record is not None:
+                yield record
+
+    def write_volume(self, volume: Volume) -> None:
+        """Replace a volume's record. Raises OSError."""
+        write_record(self.record_folder(volume.id), volume)
+
+    def snapshot(self, identifier: str) -> Snapshot | None:
+        """A snapshot's record; None if there is no such snapshot. Raises OSError, msgspec.DecodeError."""
+        return _read(self.snapshots / identifier, Snapshot) if self.snapshots is not None else None
+
+    def list_snapshots(self) -> Iterator[Snapshot]:
+        """All snapshots, in no order."""
+        for entry in self.snapshots.iterdir() if self.snapshots is not None else ():
+            record = _read(entry, Snapshot)
+            if record is not None:
+                yield record
+
+    def _unrecorded(self, identifier: str) -> Volume | None:
+        folder = self.directory(identifier)
+        if folder == self.snapshots or not folder.is_dir() or folder.is_symlink():
+            return None
+        content = Content(format=DIRECTORY, mode=FILE_SYSTEM, fs_type="", size=0)
+        return Volume(id=identifier, content=content, created=folder.lstat().st_ino, is_recorded=False)
+
+    # Work.
+
+    @contextmanager
+    def workplace(self, beside: Path | None = None) -> Iterator[Path]:
+        """A folder to make or remove things in, which is removed afterwards; after a crash at the next start.
+
+        It is in the file system of `beside`, by default of the pool.
+        """
+        parent = self.work if beside is None else beside
+        folder = parent / f".{secrets.token_hex(8)}"
+        folder.mkdir(mode=0o700)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            locks.try_lock(descriptor)
+            yield folder
+        finally:
+            try:
+                remove_folder(folder)
+            finally:
+                os.close(descriptor)
+
+    def discard(self, folder: Path) -> None:
+        """Remove a folder with all that is in it: at once for all who look for it. Raises OSError."""
+        parent = folder.parent if folder.parent == self.snapshots else None
+        with self.workplace(parent) as place:
+            try:
+                folder.rename(place / "gone")
+            except FileNotFoundError:
+                return
+            sync_folder(folder.parent)
+
+
+def put(folder: Path, place: Path) -> bool:
+    """Rename a finished folder to its place; gives False if the place is taken. Raises OSError."""
+    sync_folder(folder)
+    try:
+        folder.rename(place)
+    except OSError:
+        if place.is_dir():
+            return False
+        raise
+    sync_folder(place.parent)
+    return True
+
+
+def write_record(folder: Path, record: Volume | Snapshot) -> None:
+    """Write the record in `folder`: whole or not at all, and on the disk. Raises OSError."""
+    temporary = folder / f".{_RECORD}"
+    descriptor = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
+    try:
+        os.write(descriptor, msgspec.json.encode(record))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    temporary.rename(folder / _RECORD)
+    sync_folder(folder)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder of ours; empty ones, which are the most, without a program. Raises OSError."""
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        return
+    except OSError:
+        trees.remove(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def now() -> int:
+    """The moment, in nanoseconds."""
+    return time.time_ns()
+
+
+def copy_image(source: Path, target: Path, *, in_use: bool) -> None:
+    """Copy an image, by sharing its blocks; block by block only while nobody can write to it.
+
+    Raises OSError, images.CannotShare.
+    """
+    try:
+        images.clone(source, target)
+    except images.CannotShare:
+        if in_use:
+            raise
+        images.copy(source, target)
+
+
+def _read(folder: Path, kind: type[_Record]) -> _Record | None:
+    try:
+        return msgspec.json.decode((folder / _RECORD).read_bytes(), type=kind)
+    except (FileNotFoundError, NotADirectoryError):
+        return None

@@ -1,0 +1,67 @@
+"""What a driver does when it starts: finish or undo what one that was killed left."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from virtplane.storage.hostpath import locks, loops, usage
+from virtplane.storage.hostpath.failures import Code, CsiFailure
+from virtplane.storage.hostpath.pool import BLOCK, IMAGE, Pool, remove_folder
+
+_log = logging.getLogger(__name__)
+
+
+def recover(pools: Iterable[Pool], node: str) -> None:
+    """Remove half-made things, users from before the machine was restarted, and unused loop devices.
+
+    Raises OSError.
+    """
+    for pool in pools:
+        _remove_abandoned(pool.work)
+        if pool.snapshots is not None:
+            _remove_abandoned(pool.snapshots)
+        for volume in pool.list_volumes():
+            if volume.content.format == IMAGE:
+                _recover_image(pool, volume.id, node, is_block=volume.content.mode == BLOCK)
+    _detach_deleted()
+
+
+def _recover_image(pool: Pool, identifier: str, node: str, *, is_block: bool) -> None:
+    try:
+        with locks.locked(pool.record_folder(identifier), f"volume {identifier}"):
+            if usage.users(pool, identifier).get(node, usage.boot()) != usage.boot():
+                usage.remove_user(pool, identifier, node)
+            if is_block:
+                usage.detach_unused(pool, identifier)
+    except CsiFailure as failure:
+        # Another node's driver removes it or works on it, and will leave it tidy.
+        if failure.code not in (Code.NOT_FOUND, Code.ABORTED):
+            raise
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove workplaces whose maker has ended: the kernel has released their locks."""
+    for folder in [entry for entry in parent.iterdir() if entry.name.startswith(".")]:
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            if locks.try_lock(descriptor):
+                _log.info("removing %s, which a driver that was killed left", folder)
+                remove_folder(folder)
+        finally:
+            os.close(descriptor)
+
+
+def _detach_deleted() -> None:
+    """Detach loop devices of images that were removed; the kernel waits for whoever has them open."""
+    for number, path in loops.attached():
+        if "/.virtplane/" in path and path.endswith(f"/disk{loops.DELETED}"):
+            loop = loops.open_attached(number)
+            if loop is not None:
+                with loop:
+                    loop.detach()

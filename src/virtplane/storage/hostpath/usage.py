@@ -1,0 +1,92 @@
+"""Which nodes use a volume's image, and its loop device.
+
+A node writes its name into the volume's folder before it attaches the image and removes it when it is done.
+With the name is the boot of its kernel: a file system must not be mounted by two kernels, and what a node
+used before it was restarted it no longer uses.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from virtplane.storage.hostpath import images, loops, mounts
+from virtplane.storage.hostpath.failures import Code, CsiFailure
+from virtplane.storage.hostpath.pool import FILE_SYSTEM, Pool, Volume, sync_folder
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def tail(identifier: str) -> str:
+    """The end of an image's path, which all nodes see alike."""
+    return f"/volumes/{identifier}/disk"
+
+
+def boot() -> str:
+    """This boot of this kernel. Raises OSError."""
+    return _BOOT.read_text().strip()
+
+
+def users(pool: Pool, identifier: str) -> dict[str, str]:
+    """The nodes that use a volume, each with the boot of its kernel. Raises OSError."""
+    folder = pool.record_folder(identifier) / "users"
+    try:
+        return {entry.name: entry.read_text() for entry in folder.iterdir()}
+    except FileNotFoundError:
+        return {}
+
+
+def add_user(pool: Pool, volume: Volume, node: str) -> None:
+    """Write down that `node` uses a volume. Raises CsiFailure if another machine has it mounted; OSError."""
+    this = boot()
+    if volume.content.mode == FILE_SYSTEM:
+        for other, its_boot in users(pool, volume.id).items():
+            if other != node and its_boot != this:
+                raise CsiFailure(
+                    Code.FAILED_PRECONDITION,
+                    f"the file system of volume {volume.id} is mounted on {other}, which is another machine;"
+                    f" if that node is gone, remove users/{other} in the volume's folder",
+                )
+    folder = pool.record_folder(volume.id) / "users"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    (folder / node).write_text(this)
+    sync_folder(folder)
+
+
+def remove_user(pool: Pool, identifier: str, node: str) -> None:
+    """Write down that `node` no longer uses a volume. Raises OSError."""
+    (pool.record_folder(identifier) / "users" / node).unlink(missing_ok=True)
+
+
+def detach_unused(pool: Pool, identifier: str) -> None:
+    """Detach a volume's loop device if no node of this machine uses it. Raises OSError."""
+    this = boot()
+    if this in users(pool, identifier).values():
+        return
+    with pool.image(identifier).open("rb") as file:
+        loop = loops.find(file.fileno(), tail(identifier))
+        if loop is not None:
+            with loop:
+                loop.detach()
+
+
+def flush(pool: Pool, volume: Volume) -> bool:
+    """Write out what this machine has of an image in memory; gives whether the image is in use.
+
+    A file system that any node of this machine has mounted is mounted once more for it, which costs nothing:
+    it is the same one. Raises OSError.
+    """
+    with pool.image(volume.id).open("rb") as file:
+        loop = loops.find(file.fileno(), tail(volume.id))
+    if loop is None:
+        return bool(users(pool, volume.id))
+    with loop:
+        if volume.content.mode == FILE_SYSTEM and loop.is_mounted():
+            with pool.workplace() as place:
+                mounts.mount_device(
+                    loop.path, place, volume.content.fs_type, images.mount_options(volume.content.fs_type)
+                )
+                try:
+                    mounts.sync_file_system(place)
+                finally:
+                    mounts.unmount(place)
+    return True

@@ -1,0 +1,145 @@
+"""A storage pool on an XFS of its own, and drivers of nodes that use it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubecore import mountinfo
+from kubecore.wire import load_interface
+from virtplane.storage.hostpath import loops, mounts
+from virtplane.storage.hostpath.configuration import Configuration, PoolInfo
+from virtplane.storage.hostpath.controller import Controller
+from virtplane.storage.hostpath.node import Node
+from virtplane.storage.hostpath.pool import Pool
+from virtplane.storage.hostpath.recovery import recover
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+needs_pools = pytest.mark.skipif(os.geteuid() != 0, reason="mounts and loop devices need root")
+
+FILES: dict[str, Any] = {"mount": {}, "access_mode": {"mode": 1}}
+DEVICE: dict[str, Any] = {"block": {}, "access_mode": {"mode": 1}}
+
+
+class Driver:
+    """The services of one node's driver, called without a socket."""
+
+    def __init__(self, folder: Path, node: str, *, shared: bool = False, snapshots: bool = True) -> None:
+        info = PoolInfo(
+            name="p",
+            path=str(folder),
+            shared=shared,
+            snapshot_provider="reflink" if snapshots else None,
+        )
+        settings = Configuration("kubevirt.io.hostpath-provisioner", node, "unix:///none", "v1", (info,))
+        self.pool = Pool(info)
+        self.pool.prepare()
+        self.node_name = node
+        pools = {"p": self.pool}
+        self.controller = Controller(settings, pools)
+        self.node = Node(settings, pools)
+        self._interface = load_interface("csi-v1")
+
+    def recover(self) -> None:
+        """What the driver does when it starts."""
+        recover([self.pool], self.node_name)
+
+    def call(self, method: str, values: Mapping[str, Any] | None = None) -> Any:
+        """Call a method by its name in CSI; gives the response."""
+        name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in method).strip("_")
+        for service, owner in (("Controller", self.controller), ("Node", self.node)):
+            if method in self._interface.methods[service]:
+                entry = self._interface.methods[service][method]
+                return entry.response(**getattr(owner, name)(entry.request(**(values or {}))))
+        raise KeyError(method)
+
+    def create(
+        self,
+        name: str,
+        size: int = GIB,
+        capability: Mapping[str, Any] = FILES,
+        form: str = "image",
+        **more: Any,
+    ) -> Any:
+        """Make a volume."""
+        values = {
+            "name": name,
+            "capacity_range": {"required_bytes": size},
+            "volume_capabilities": [capability],
+            "parameters": {"storagePool": "p", "volumeFormat": form},
+            **more,
+        }
+        return self.call("CreateVolume", values).volume
+
+    def stage(self, name: str, place: Path, capability: Mapping[str, Any] = FILES) -> Path:
+        """Stage a volume at a new folder, which is given back."""
+        place.mkdir(exist_ok=True)
+        self.call(
+            "NodeStageVolume",
+            {"volume_id": name, "staging_target_path": str(place), "volume_capability": capability},
+        )
+        return place
+
+    def publish(
+        self, name: str, staging: Path, target: Path, capability: Mapping[str, Any] = FILES, **more: Any
+    ) -> Path:
+        """Publish a volume at a path, which is given back."""
+        values = {
+            "volume_id": name,
+            "staging_target_path": str(staging),
+            "target_path": str(target),
+            "volume_capability": capability,
+            **more,
+        }
+        self.call("NodePublishVolume", values)
+        return target
+
+    def unpublish(self, name: str, target: Path) -> None:
+        """Undo `publish`."""
+        self.call("NodeUnpublishVolume", {"volume_id": name, "target_path": str(target)})
+
+    def unstage(self, name: str, staging: Path) -> None:
+        """Undo `stage`."""
+        self.call("NodeUnstageVolume", {"volume_id": name, "staging_target_path": str(staging)})
+
+
+@contextmanager
+def xfs_pool(folder: Path, size: int = 8 * GIB) -> Iterator[Path]:
+    """A mounted XFS of `size` bytes. Everything mounted or attached below `folder` is undone at the end."""
+    image, pool = folder / "pool.img", folder / "pool"
+    with image.open("wb") as file:
+        file.truncate(size)
+    subprocess.run(["mkfs.xfs", "-q", str(image)], check=True, capture_output=True)
+    pool.mkdir()
+    subprocess.run(["mount", "-o", "loop", str(image), str(pool)], check=True, capture_output=True)
+    try:
+        yield pool
+    finally:
+        for point in mountinfo.mount_points_below(folder):
+            if point != pool:
+                mounts.unmount(point)
+        detach_all(pool)
+        mounts.unmount(pool)
+
+
+def attached(below: Path) -> list[str]:
+    """The files below a folder that have loop devices, one entry for each device."""
+    return sorted(path for _, path in loops.attached() if path.startswith(f"{below}/"))
+
+
+def detach_all(below: Path) -> None:
+    """Detach the loop devices of files below a folder."""
+    for number, path in loops.attached():
+        if path.startswith(f"{below}/"):
+            loop = loops.open_attached(number)
+            if loop is not None:
+                with loop:
+                    loop.detach()
