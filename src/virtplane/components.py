@@ -23,12 +23,18 @@ COMPONENTS: dict[str, ComponentEntry] = {
         "virtplane.compute.controller.component:VirtController", "kubevirt-controller"
     ),
     "virt-handler": ComponentEntry("virtplane.compute.handler.component:VirtHandler", "kubevirt-handler"),
+    "hostpath-provisioner": ComponentEntry(
+        "virtplane.storage.hostpath.legacy:LegacyProvisioner", "hostpath-provisioner-admin"
+    ),
+    "hostpath-provisioner-operator": ComponentEntry(
+        "virtplane.operators.hostpath.operator:HostPathOperator", "hostpath-provisioner-operator"
+    ),
     "virt-operator": ComponentEntry(
         "virtplane.operators.kubevirt.operator:VirtOperator", "kubevirt-operator"
     ),
 }
 
-COMPACT_CONTROL_PLANE = ("virt-operator", "virt-api", "virt-controller")
+COMPACT_CONTROL_PLANE = ("virt-operator", "virt-api", "virt-controller", "hostpath-provisioner-operator")
 """What the operator's own process runs in the compact layout."""
 
 

@@ -13,6 +13,7 @@ from virtplane.api import resources
 from virtplane.api.backup_v1alpha1 import backup
 from virtplane.api.clone_v1beta1 import clone
 from virtplane.api.export_v1 import export
+from virtplane.api.hostpathprovisioner_v1beta1 import hostpathprovisioner
 from virtplane.api.instancetype_v1beta1 import instancetype, preference
 from virtplane.api.kubevirt_v1 import kubevirt, migration, preset, replicaset, vm, vmi
 from virtplane.api.markers import ApiStruct
@@ -277,6 +278,15 @@ DEFINITIONS: tuple[Definition, ...] = (
 )
 """Every kind that an installation defines. `kubevirts` comes with the operator's own manifests."""
 
+HOSTPATH_PROVISIONER = Definition(
+    resources.HOSTPATH_PROVISIONERS,
+    hostpathprovisioner.HostPathProvisioner,
+    _ONLY_BETA,
+    categories=(),
+    status=False,
+)
+"""What the hostpath provisioner's operator reconciles. It comes with that operator's manifests."""
+
 
 def custom_resource_definitions() -> list[JsonObject]:
     """All definitions, ready to be applied."""
@@ -297,7 +307,8 @@ def custom_resource_definition(definition: Definition) -> JsonObject:
     if definition.categories:
         names["categories"] = list(definition.categories)
     schema = object_schema(definition.struct)
-    label = "operator.kubevirt.io" if resource is resources.KUBEVIRTS else "kubevirt.io"
+    own_operator = resource in (resources.KUBEVIRTS, resources.HOSTPATH_PROVISIONERS)
+    label = "operator.kubevirt.io" if own_operator else "kubevirt.io"
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

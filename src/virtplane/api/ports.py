@@ -5,6 +5,7 @@ from __future__ import annotations
 API = 8443
 """virt-api: webhooks and subresources."""
 OPERATOR_WEBHOOKS = 8444
+HOSTPATH_WEBHOOKS = 9443
 HEALTH = 8445
 """Health and metrics of the control plane's processes."""
 COMPONENT_HEALTH = 8443

@@ -70,6 +70,10 @@ DATA_SOURCES = _cdi("datasources", "DataSource")
 CDI_CONFIGS = _cdi("cdiconfigs", "CDIConfig", False)
 STORAGE_PROFILES = _cdi("storageprofiles", "StorageProfile", False)
 
+HOSTPATH_PROVISIONERS = ResourceType(
+    "hostpathprovisioner.kubevirt.io", "v1beta1", "hostpathprovisioners", "HostPathProvisioner", False
+)
+
 NETWORK_ATTACHMENT_DEFINITIONS = ResourceType(
     "k8s.cni.cncf.io", "v1", "network-attachment-definitions", "NetworkAttachmentDefinition"
 )

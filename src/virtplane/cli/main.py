@@ -53,6 +53,9 @@ COMMANDS = {
     "hostpath-driver": Command(
         "virtplane.storage.hostpath.main", "Serve volumes in folders of a node through CSI"
     ),
+    "hostpath-mounter": Command(
+        "virtplane.storage.hostpath.mounter", "Mount a storage pool's claim on its node"
+    ),
     "run": Command("virtplane.run", "Run components (what containers and units call)"),
     "virtctl": Command("virtplane.cli.virtctl.main", "Control virtual machines"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from virtplane.api.fields import operations
+from virtplane.api.fields.hostpath import HOSTPATH_PROVISIONER
 from virtplane.api.fields.installation import INSTALLATION
 from virtplane.api.fields.instance import INSTANCE
 from virtplane.api.fields.instancetypes import INSTANCETYPE, PREFERENCE
@@ -12,6 +13,7 @@ from virtplane.api.fields.machine import MACHINE, POOL, PRESET, REPLICA_SET
 from virtplane.api.fields.state import Table
 
 KINDS: Mapping[str, Table] = {
+    "HostPathProvisioner": HOSTPATH_PROVISIONER,
     "KubeVirt": INSTALLATION,
     "MigrationPolicy": operations.MIGRATION_POLICY,
     "Plugin": operations.PLUGIN,

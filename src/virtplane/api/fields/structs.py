@@ -9,14 +9,15 @@ from typing import Any
 
 import msgspec
 
-from virtplane.api.crds import DEFINITIONS
+from virtplane.api.crds import DEFINITIONS, HOSTPATH_PROVISIONER
 from virtplane.api.fields.state import Field, Table
 from virtplane.api.markers import ApiStruct
 
 
 def struct_of(kind: str) -> type[ApiStruct]:
     """The type of a kind's spec."""
-    (root,) = (each.struct for each in DEFINITIONS if each.resource.kind == kind)
+    known = (*DEFINITIONS, HOSTPATH_PROVISIONER)
+    (root,) = (each.struct for each in known if each.resource.kind == kind)
     spec, _ = _inside(typing.get_type_hints(root, include_extras=True)["spec"])
     assert spec is not None
     return spec

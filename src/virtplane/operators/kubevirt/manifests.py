@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kubecore.json import JsonObject
+from virtplane import __version__
 from virtplane.api import crds, resources
 from virtplane.api.paths import KUBELET_ROOT
+from virtplane.operators.hostpath import manifests as hostpath
+from virtplane.operators.hostpath.product import Settings as HostPathSettings
 from virtplane.operators.kubevirt.strategy.operator_roles import operator_objects
 from virtplane.operators.kubevirt.strategy.parameters import Layout
 from virtplane.operators.kubevirt.strategy.services import priority_class
@@ -57,6 +60,12 @@ def install_objects(options: InstallOptions) -> list[JsonObject]:
         crds.custom_resource_definition(definition),
         priority_class(),
         *operator_objects(namespace),
+        *hostpath.install_objects(
+            HostPathSettings(
+                namespace, options.image, options.layout, f"v{__version__}", kubelet_root=options.kubelet_root
+            ),
+            require_webhook_certificate=options.require_webhook_certificate,
+        ),
         operator_deployment(
             namespace,
             options.image,

@@ -24,7 +24,8 @@ from virtplane.operators.kubevirt.controller import Caches, KubeVirtController, 
 from virtplane.operators.kubevirt.product import KUBEVIRT
 from virtplane.operators.kubevirt.strategy.parameters import Layout
 from virtplane.operators.kubevirt.strategy.workloads import MIRRORED_CERTIFICATES
-from virtplane.operators.kubevirt.webhooks import OperatorWebhooks
+from virtplane.operators.kubevirt.webhooks import KubeVirtReviews
+from virtplane.operators.webhookserver import WebhookServer
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +53,9 @@ class VirtOperator:
         compact = context.settings.get("layout") == "compact"
         gate = context.settings.get("components_may_start")
         mirror = CertificateMirror(MIRRORED_CERTIFICATES if compact else {})
-        webhooks = OperatorWebhooks(
+        webhooks = WebhookServer(
             client,
+            KubeVirtReviews(client).review,
             port=int(context.settings.get("operator_webhook_port", ports.OPERATOR_WEBHOOKS)),
             requires_certificate=bool(context.settings.get(REQUIRE_WEBHOOK_CERTIFICATE)),
         )

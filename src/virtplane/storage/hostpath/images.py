@@ -87,6 +87,11 @@ def make(path: Path, length: int, kind: str | None) -> None:
         os.close(descriptor)
 
 
+def make_on_device(device: Path) -> None:
+    """Make an XFS on a device that holds nothing. Raises ProgramFailed, also if something is on it."""
+    _run("mkfs.xfs", "-q", "-m", "reflink=1", str(device))
+
+
 def clone(source: Path, target: Path) -> None:
     """Make `target` share all blocks of `source`, as it is at one moment. Raises OSError, CannotShare."""
     with source.open("rb") as origin:

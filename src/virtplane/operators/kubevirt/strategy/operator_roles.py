@@ -52,12 +52,18 @@ def operator_rules(namespace: str) -> list[JsonObject]:
         rule("authentication.k8s.io", "tokenreviews", ("create",)),
         rule("authorization.k8s.io", "subjectaccessreviews", ("create",)),
         metrics_rule(),
-        rule("core", "serviceaccounts", ("impersonate",), [component.account for component in INSTALLED]),
+        rule("core", "serviceaccounts", ("impersonate",), _impersonated()),
         # In the compact layout, impersonating requests state the node that the components run on.
         rule("authentication.k8s.io", "userextras/authentication.kubernetes.io/node-name", ("impersonate",)),
         *_without_duplicates(granted),
         *_user_rights(),
     ]
+
+
+def _impersonated() -> list[str]:
+    """The accounts of the components that a compact process runs."""
+    hostpath = COMPONENTS["hostpath-provisioner-operator"].service_account
+    return [*(component.account for component in INSTALLED), hostpath]
 
 
 def _user_rights() -> list[JsonObject]:

@@ -70,7 +70,7 @@ def operator_deployment(
     container["ports"] = _ports({"metrics": ports.HEALTH, "webhooks": ports.OPERATOR_WEBHOOKS})
     volumes: list[JsonObject] = []
     if layout == "compact":
-        container["ports"] += _ports({"api": ports.API})
+        container["ports"] += _ports({"api": ports.API, "hpp-webhooks": ports.HOSTPATH_WEBHOOKS})
         for directory in ("virt-api", "virt-handler", "virt-controller"):
             volumes.append({"name": f"{directory}-certs", "emptyDir": {"medium": "Memory"}})
             container.setdefault("volumeMounts", []).append(

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from kubecore.json import JsonObject
-from virtplane.api.crds import DEFINITIONS
+from virtplane.api.crds import DEFINITIONS, HOSTPATH_PROVISIONER
 from virtplane.api.fields.instance import INSTANCE
 from virtplane.api.fields.instancetypes import INSTANCETYPE
 from virtplane.api.fields.kinds import KINDS
@@ -24,7 +24,8 @@ _WRITTEN_BY_CONTROLLERS = {"VirtualMachineSnapshotContent"}
 
 
 def test_every_kind_that_users_write_has_entries() -> None:
-    assert {each.resource.kind for each in DEFINITIONS} == set(KINDS) | _WRITTEN_BY_CONTROLLERS
+    written = {each.resource.kind for each in (*DEFINITIONS, HOSTPATH_PROVISIONER)}
+    assert written == set(KINDS) | _WRITTEN_BY_CONTROLLERS
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -53,7 +54,9 @@ def test_the_page_is_made_of_the_table() -> None:
 
 def test_writers_of_every_kind_are_warned() -> None:
     assert set(WARNED) <= set(WEBHOOKS)
-    assert {*WARNED.values(), "KubeVirt"} == set(KINDS)
+    # Their own operators review these; all of a HostPathProvisioner acts.
+    assert {*WARNED.values(), "KubeVirt", "HostPathProvisioner"} == set(KINDS)
+    assert {entry.state for entry in KINDS["HostPathProvisioner"].values()} == {State.ACTS}
 
 
 def test_everything_that_has_no_effect_is_warned_of_and_nothing_else() -> None:

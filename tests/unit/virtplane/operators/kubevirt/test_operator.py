@@ -43,6 +43,7 @@ INSTALLED = (
     resources.CLUSTER_ROLE_BINDINGS,
     resources.ROLES,
     resources.ROLE_BINDINGS,
+    resources.SERVICES,
     resources.DEPLOYMENTS,
     api.KUBEVIRTS,
 )
@@ -91,7 +92,9 @@ async def test_the_installation_comes_about_from_one_object(server: RunningServe
 
             await eventually(handler)
             found = await client.list(resources.CUSTOM_RESOURCE_DEFINITIONS)
-            assert {meta.name(crd) for crd in found["items"]} == {entry.name for entry in crds.DEFINITIONS}
+            assert {meta.name(crd) for crd in found["items"]} == {
+                entry.name for entry in (*crds.DEFINITIONS, crds.HOSTPATH_PROVISIONER)
+            }
             kubevirt = await client.get(api.KUBEVIRTS, "kubevirt", NAMESPACE)
             assert meta.finalizers(kubevirt) == ["kubevirt.io/foregroundDeleteKubeVirt"]
             assert kubevirt["status"]["phase"] == "Deploying"

@@ -13,6 +13,9 @@ from kubecore.json import JsonObject
 from virtplane.api.config import ClusterConfig
 from virtplane.components import COMPONENTS
 from virtplane.compute.apiserver.webhooks import PATHS
+from virtplane.operators.hostpath import manifests as hostpath
+from virtplane.operators.hostpath.product import Settings as HostPathSettings
+from virtplane.operators.hostpath.rights import accounts
 from virtplane.operators.kit.installation import Installation
 from virtplane.operators.kubevirt import manifests
 from virtplane.operators.kubevirt.strategy.components import INSTALLED
@@ -55,7 +58,8 @@ def test_the_control_plane_is_the_operator_in_the_compact_layout() -> None:
     assert service["spec"]["selector"] == {"kubevirt.io": "virt-operator"}
     operator = manifests.install_objects(manifests.InstallOptions("kubevirt", "image", "compact"))[-1]
     command = operator["spec"]["template"]["spec"]["containers"][0]["command"]
-    assert command == ["virtplane", "run", "virt-operator,virt-api,virt-controller"]
+    names = "virt-operator,virt-api,virt-controller,hostpath-provisioner-operator"
+    assert command == ["virtplane", "run", names]
 
 
 def test_virt_handler_mounts_the_kubelet_s_root_where_it_looks_for_it() -> None:
@@ -197,11 +201,18 @@ def test_metrics_are_for_the_account_of_prometheus(
 def test_every_component_may_ask_who_reads_its_metrics() -> None:
     bindings = [
         document
-        for document in (*_accounts(), *operator_objects("kubevirt"))
+        for document in (*_accounts(), *operator_objects("kubevirt"), *_hostpath())
         if document["kind"] == "ClusterRoleBinding" and document["roleRef"]["name"] == "system:auth-delegator"
     ]
     asking = {subject["name"] for document in bindings for subject in document["subjects"]}
-    assert {entry.service_account for entry in COMPONENTS.values()} <= asking
+    # The legacy hostpath provisioner has no metrics, and upstream's rights.
+    serving = {entry.service_account for name, entry in COMPONENTS.items() if name != "hostpath-provisioner"}
+    assert serving <= asking
+
+
+def _hostpath() -> list[JsonObject]:
+    settings = HostPathSettings("kubevirt", "image", "compact", "v1")
+    return [*hostpath.install_objects(settings), *accounts(settings, legacy=True)]
 
 
 def test_tokens_for_metrics_travel_encrypted() -> None:
@@ -213,9 +224,9 @@ def test_tokens_for_metrics_travel_encrypted() -> None:
 
 
 def test_every_component_acts_under_an_account_that_is_installed() -> None:
-    objects = (*_accounts(), *operator_objects("kubevirt"))
-    accounts = {d["metadata"]["name"] for d in objects if d["kind"] == "ServiceAccount"}
-    assert {entry.service_account for entry in COMPONENTS.values()} <= accounts
+    objects = (*_accounts(), *operator_objects("kubevirt"), *_hostpath())
+    installed = {d["metadata"]["name"] for d in objects if d["kind"] == "ServiceAccount"}
+    assert {entry.service_account for entry in COMPONENTS.values()} <= installed
 
 
 @pytest.mark.feature("INS-49")

@@ -16,7 +16,8 @@ from kubecore import resources
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as api
 from virtplane.operators.kit.certificates import KeyPair
-from virtplane.operators.kubevirt.webhooks import OperatorWebhooks
+from virtplane.operators.kubevirt.webhooks import KubeVirtReviews
+from virtplane.operators.webhookserver import WebhookServer
 
 _REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "r"}}
 
@@ -38,7 +39,9 @@ async def _serving(proxy: trustme.CA, serving: trustme.CA) -> AsyncIterator[int]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     async with server.client() as client:
-        webhooks = OperatorWebhooks(client, port, "127.0.0.1", requires_certificate=True)
+        webhooks = WebhookServer(
+            client, KubeVirtReviews(client).review, port, "127.0.0.1", requires_certificate=True
+        )
         webhooks.use(_pair(serving.issue_cert("127.0.0.1")))
         task = asyncio.create_task(webhooks.run())
         try:
