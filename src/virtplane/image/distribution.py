@@ -27,6 +27,9 @@ PACKAGES = (
     "iproute2",
     "busybox-static",
     "util-linux",
+    # File systems of the hostpath provisioner's volumes.
+    "e2fsprogs",
+    "xfsprogs",
     "kmod",
     # Packages that every container of the distribution has.
     "base-files",
