@@ -19,6 +19,8 @@ from virtplane.storage.hostpath.controller import Controller
 from virtplane.storage.hostpath.node import Node
 from virtplane.storage.hostpath.pool import Pool
 from virtplane.storage.hostpath.recovery import recover
+from virtplane.storage.hostpath.reserve import replenish
+from virtplane.storage.hostpath.server import call
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -42,6 +44,7 @@ class Driver:
         settings = Configuration("kubevirt.io.hostpath-provisioner", node, "unix:///none", "v1", (info,))
         self.pool = Pool(info)
         self.pool.prepare()
+        replenish([self.pool])
         self.node_name = node
         pools = {"p": self.pool}
         self.controller = Controller(settings, pools)
@@ -49,7 +52,7 @@ class Driver:
         self._interface = load_interface("csi-v1")
 
     def recover(self) -> None:
-        """What the driver does when it starts."""
+        """Clean up, as the driver does when it starts."""
         recover([self.pool], self.node_name)
 
     def call(self, method: str, values: Mapping[str, Any] | None = None) -> Any:
@@ -58,7 +61,8 @@ class Driver:
         for service, owner in (("Controller", self.controller), ("Node", self.node)):
             if method in self._interface.methods[service]:
                 entry = self._interface.methods[service][method]
-                return entry.response(**getattr(owner, name)(entry.request(**(values or {}))))
+                request = entry.request(**(values or {}))
+                return entry.response(**call([self.pool], getattr(owner, name), method, request))
         raise KeyError(method)
 
     def create(

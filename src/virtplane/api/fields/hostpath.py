@@ -10,7 +10,10 @@ HOSTPATH_PROVISIONER: Table = {
     "pathConfig.path": acts("folder of the legacy provisioner and of the pool ``legacy``"),
     "pathConfig.useNamingPrefix": acts("whether folders of legacy volumes begin with the claim's name"),
     "storagePools[].name": acts("what StorageClasses name in ``storagePool``"),
-    "storagePools[].overlayClassName": acts("name of the StorageClass of a shared pool"),
+    "storagePools[].overlayClassName": acts(
+        "name of the StorageClass of a shared pool; without a template it says that the path is on a file"
+        " system that all nodes have"
+    ),
     "storagePools[].path": acts("folder on the nodes"),
     "storagePools[].pvcTemplate": copied("the claims that hold the pool"),
     "storagePools[].snapshotProvider": acts("whether volumes of the pool can have snapshots"),

@@ -45,8 +45,14 @@ _PROVISIONER = (
 
 
 def is_shared(pool: StoragePool) -> bool:
-    """Whether a pool is the same folder on every node: its claim can be written to from many."""
-    return pool.pvc_template is not None and "ReadWriteMany" in pool.pvc_template.access_modes
+    """Whether a pool is the same folder on every node.
+
+    As upstream's, those whose claim can be written to from many nodes. A pool without a claim is shared where
+    it names the class for shared pools, which upstream ignores: its path is on a file system of all nodes.
+    """
+    if pool.pvc_template is None:
+        return bool(pool.overlay_class_name)
+    return "ReadWriteMany" in pool.pvc_template.access_modes
 
 
 def pool_arguments(spec: HostPathProvisionerSpec) -> str:

@@ -48,7 +48,8 @@ class Pools:
             if pool.pvc_template is not None
         ]
         current = {meta.name(each): each for each in self._owned(hpp)}
-        if not backed and not current:
+        shared = [pool for pool in spec.storage_pools if is_shared(pool)]
+        if not backed and not current and not shared:
             return
         nodes = await self._nodes()
         for pool, template in backed:
@@ -58,8 +59,8 @@ class Pools:
                 )
                 await apply(pools.deployment(pool, node, hpp, self._settings))
                 current.pop(pools.deployment_name(pool, node), None)
-            if is_shared(pool) and nodes:
-                await self._create(resources.STORAGE_CLASSES, pools.overlay_class(pool))
+        for pool in shared if nodes else ():
+            await self._create(resources.STORAGE_CLASSES, pools.overlay_class(pool))
         for unused in current.values():
             await self._clean(unused, hpp)
 

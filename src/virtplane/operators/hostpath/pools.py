@@ -101,8 +101,12 @@ def cleanup_job(deployment_object: JsonObject, hpp: JsonObject, settings: Settin
 
 
 def overlay_class(pool: StoragePool) -> JsonObject:
-    """The StorageClass of a shared pool: volumes that every node reaches, with sizes that hold."""
-    return {
+    """The StorageClass of a shared pool, whose volumes every node reaches.
+
+    A claim's pool has upstream's directories, since its nodes may be several machines. Nodes that share a
+    path are one machine's: they can share images too, which have sizes that hold and can be Block volumes.
+    """
+    document: JsonObject = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
         "metadata": {"name": pool.overlay_class_name or _DEFAULT_OVERLAY},
@@ -111,6 +115,10 @@ def overlay_class(pool: StoragePool) -> JsonObject:
         "volumeBindingMode": "Immediate",
         "parameters": {"storagePool": pool.name, "overlayCSI": "true"},
     }
+    if pool.pvc_template is None:
+        document["allowVolumeExpansion"] = True
+        document["parameters"]["volumeFormat"] = "image"
+    return document
 
 
 def _mounter(source: str, path: str, hpp: JsonObject, settings: Settings, *more: str) -> JsonObject:

@@ -167,6 +167,7 @@ def grow_file_system(kind: str, device: Path, mounted: Path) -> None:
 
 
 def _run(*command: str) -> None:
+    """Run a program. Raises ProgramFailed; OSError where the pool is full."""
     try:
         done = subprocess.run(
             command,
@@ -181,4 +182,7 @@ def _run(*command: str) -> None:
     except subprocess.TimeoutExpired as error:
         raise ProgramFailed(f"{command[0]} took longer than {_SECONDS:g} s") from error
     if done.returncode != 0:
-        raise ProgramFailed(f"{command[0]}: {done.stderr.decode(errors='replace').strip()[:500]}")
+        problem = f"{command[0]}: {done.stderr.decode(errors='replace').strip()[:500]}"
+        if os.strerror(errno.ENOSPC) in problem:
+            raise OSError(errno.ENOSPC, problem)
+        raise ProgramFailed(problem)

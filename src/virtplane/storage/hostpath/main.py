@@ -18,6 +18,7 @@ from virtplane.storage.hostpath.configuration import BadConfiguration, Configura
 from virtplane.storage.hostpath.metrics import PoolMetrics
 from virtplane.storage.hostpath.pool import Pool
 from virtplane.storage.hostpath.recovery import recover
+from virtplane.storage.hostpath.reserve import replenish
 from virtplane.storage.hostpath.server import Server, socket_path
 
 _log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ async def run(settings: Configuration, metrics_port: int) -> None:
         pool.prepare()
         _log.info("name: %s, dataDir: %s, snapshotDir: %s", pool.name, pool.folder, pool.snapshots)
     recover(pools.values(), settings.node)
+    replenish(pools.values())
     server = Server(settings, pools)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()

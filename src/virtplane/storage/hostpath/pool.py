@@ -2,7 +2,8 @@
 
     POOL/ID/                             a directory volume's files, as the upstream driver has them
     POOL/.virtplane/volumes/ID/          record.json; disk, where the volume is an image; users/NODE
-    POOL/.virtplane/work/RANDOM/         what is being made or removed; locked by whoever does it
+    POOL/.virtplane/work/RANDOM/         what is being made or removed; locked by whoever makes it
+    POOL/.virtplane/reserve              space for the calls that must work in a full pool
     SNAPSHOTS/ID/                        record.json, and disk or data/
 
 A record's folder is made in work/ and renamed to its place when all of it is on the disk: what is in place
@@ -90,6 +91,7 @@ class Pool:
         self._state = self.folder / STATE_DIRECTORY
         self.volumes = self._state / "volumes"
         self.work = self._state / "work"
+        self.reserve = self._state / "reserve"
 
     def prepare(self) -> None:
         """Make the pool's folders. Raises OSError."""
@@ -177,14 +179,18 @@ class Pool:
                 os.close(descriptor)
 
     def discard(self, folder: Path) -> None:
-        """Remove a folder with all that is in it: at once for all who look for it. Raises OSError."""
-        parent = folder.parent if folder.parent == self.snapshots else None
-        with self.workplace(parent) as place:
-            try:
-                folder.rename(place / "gone")
-            except FileNotFoundError:
-                return
-            sync_folder(folder.parent)
+        """Remove a folder with all that is in it: at once for all who look for it. Raises OSError.
+
+        It is renamed as it is, which needs no space in a full pool.
+        """
+        parent = folder.parent if folder.parent == self.snapshots else self.work
+        gone = parent / f".{secrets.token_hex(8)}"
+        try:
+            folder.rename(gone)
+        except FileNotFoundError:
+            return
+        sync_folder(folder.parent)
+        remove_folder(gone)
 
 
 def put(folder: Path, place: Path) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from virtplane.storage.hostpath.identity import Identity
 from virtplane.storage.hostpath.images import CannotShare, ProgramFailed
 from virtplane.storage.hostpath.node import Node
 from virtplane.storage.hostpath.pool import Pool
+from virtplane.storage.hostpath.reserve import despite_full, replenish
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +31,9 @@ _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 _THREADS = 8
 """Calls that are worked on at the same time; they wait for disks and programs."""
 _STOP_SECONDS = 10.0
+_FREEING = frozenset({"DeleteVolume", "DeleteSnapshot"})
+_NEEDED = _FREEING | {"NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume"}
+"""Calls that must work in a full pool."""
 
 Method = Callable[[Message], dict[str, Any]]
 
@@ -50,6 +55,7 @@ class Server:
 
     def __init__(self, configuration: Configuration, pools: dict[str, Pool]) -> None:
         self._path = socket_path(configuration.endpoint)
+        self._pools = tuple(pools.values())
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="csi")
         self._server = grpc.aio.server()
         interface = load_interface("csi-v1")
@@ -89,7 +95,8 @@ class Server:
         async def answer(request: Message, context: Any) -> Message:
             loop = asyncio.get_running_loop()
             try:
-                return response(**await loop.run_in_executor(self._threads, _call, function, method, request))
+                work = partial(call, self._pools, function, method, request)
+                return response(**await loop.run_in_executor(self._threads, work))
             except CsiFailure as failure:
                 level = logging.ERROR if failure.code is Code.INTERNAL else logging.INFO
                 _log.log(level, "%s failed: %s", method, failure.message)
@@ -99,10 +106,15 @@ class Server:
         return answer
 
 
-def _call(function: Method, method: str, request: Message) -> dict[str, Any]:
+def call(pools: Iterable[Pool], function: Method, method: str, request: Message) -> dict[str, Any]:
     """Call a method; everything that can go wrong becomes a CsiFailure."""
     try:
-        return function(request)
+        if method not in _NEEDED:
+            return function(request)
+        answer = despite_full(pools, lambda: function(request))
+        if method in _FREEING:
+            replenish(pools)
+        return answer
     except OSError as error:
         raise of_os_error(error, method) from error
     except (ProgramFailed, msgspec.DecodeError) as error:

@@ -301,6 +301,21 @@ async def test_a_shared_pool_has_one_claim_and_a_class_of_its_own() -> None:
         assert pools == [{"name": "s", "path": "s-data-dir/csi", "shared": True}]
 
 
+async def test_a_path_that_all_nodes_have_is_shared_without_a_claim() -> None:
+    async with running() as operator:
+        operator.put({"storagePools": [{"name": "s", "path": "/pool", "overlayClassName": "virtplane"}]})
+        await operator.deploy()
+        found = await operator.appears(resources.STORAGE_CLASSES, "virtplane")
+        assert found["parameters"] == {"storagePool": "s", "overlayCSI": "true", "volumeFormat": "image"}
+        assert found["allowVolumeExpansion"] is True
+        live = operator.get(resources.DAEMON_SETS, "hostpath-provisioner-csi")
+        environment = live["spec"]["template"]["spec"]["containers"][0]["env"]
+        (pools,) = (json.loads(each["value"]) for each in environment if each["name"] == "PV_DIR")
+        assert pools == [{"name": "s", "path": "s-data-dir/csi", "shared": True}]
+        assert operator.server.list(resources.PERSISTENT_VOLUME_CLAIMS) == []
+        assert operator.server.list(resources.DEPLOYMENTS) == []
+
+
 async def test_deletion_unmounts_pools_and_keeps_their_claims() -> None:
     name = "hpp-pool-hpp-csi-pvc-block-node1"
     async with running(kinds=OPTIONAL) as operator:

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from tests.support.xfspool import DEVICE, FILES, GIB, MIB, Driver, attached, needs_pools
 
 from kubecore.wire import load_interface
+from virtplane.storage.hostpath import locks
 from virtplane.storage.hostpath.configuration import BadConfiguration, configuration
 from virtplane.storage.hostpath.failures import Code, CsiFailure
 from virtplane.storage.hostpath.locks import locked
@@ -141,7 +142,10 @@ def test_pages_of_a_list_lose_nothing_when_volumes_go(folder: Path) -> None:
 
 
 @needs_pools
-def test_calls_for_one_volume_wait_for_each_other_or_are_aborted(folder: Path, tmp_path: Path) -> None:
+def test_calls_for_one_volume_wait_for_each_other_or_are_aborted(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "_WAIT_SECONDS", 0.1)
     driver = Driver(folder, "node1")
     driver.create("v", 64 * MIB, DEVICE)
     with (

@@ -158,7 +158,7 @@ def test_trees_deeper_than_any_recursion_are_refused_and_removed(driver: Driver,
         os.close(descriptor)
         descriptor = below
     os.close(descriptor)
-    with pytest.raises(OSError, match="nested more than 512 deep"):
+    with pytest.raises(CsiFailure, match="nested more than 512 deep"):
         driver.call("CreateSnapshot", {"name": "snap", "source_volume_id": "v"})
     assert not list(driver.call("ListSnapshots").entries)
     driver.call("DeleteVolume", {"volume_id": "v"})

@@ -206,33 +206,68 @@ def test_a_volume_in_use_is_not_deleted(driver: Driver, folder: Path, tmp_path: 
     assert attached(folder) == []
 
 
-def test_a_full_pool_fails_its_writers_and_nothing_else(tmp_path: Path) -> None:
-    with xfs_pool(tmp_path, 512 * MIB) as disk:
+def fill(pool: Path) -> Path:
+    """Use up a pool's space; gives the file that has it."""
+    filler = pool / ".filler"
+    with filler.open("wb") as file:
+        step = 64 * MIB
+        while step >= 4096:
+            try:
+                os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, step)
+            except OSError:
+                step //= 2
+    return filler
+
+
+@pytest.mark.parametrize("capability", [DEVICE, FILES], ids=["device", "files"])
+def test_a_full_pool_fails_its_writers_and_nothing_else(tmp_path: Path, capability: dict[str, Any]) -> None:
+    with xfs_pool(tmp_path, 320 * MIB) as disk:
         driver = Driver(disk, "node1")
-        for name in ("full", "other"):
-            driver.create(name, 384 * MIB, DEVICE)
-            driver.publish(name, driver.stage(name, tmp_path / f"s-{name}", DEVICE), tmp_path / name, DEVICE)
-        with (tmp_path / "other").open("r+b", buffering=0) as file:
-            file.write(b"1" * MIB)
-            os.fsync(file.fileno())
-        block = b"x" * MIB
-        with (
-            (tmp_path / "full").open("r+b", buffering=0) as file,
-            pytest.raises(OSError, match=r"space|Input/output"),
-        ):
-            for _ in range(384):
-                file.write(block)
-                os.fsync(file.fileno())
-            with (tmp_path / "other").open("r+b", buffering=0) as second:
-                for _ in range(384):
-                    second.write(block)
-                    os.fsync(second.fileno())
-        with (tmp_path / "other").open("r+b", buffering=0) as file:
-            file.write(b"2" * MIB)  # its own blocks it has
-            os.fsync(file.fileno())
-        assert driver.pool.space().f_bavail * driver.pool.space().f_frsize < 64 * MIB
-        driver.unpublish("full", tmp_path / "full")
-        driver.unstage("full", tmp_path / "s-full")
-        driver.call("DeleteVolume", {"volume_id": "full"})
-        driver.create("next", 256 * MIB)
-        assert (driver.stage("next", tmp_path / "s-next")).is_mount()
+        file = {}
+        for name in ("one", "other"):
+            driver.create(name, 256 * MIB, capability)
+            staging = driver.stage(name, tmp_path / f"s-{name}", capability)
+            target = driver.publish(name, staging, tmp_path / name, capability)
+            file[name] = target if capability is DEVICE else target / "file"
+        mine = os.open(file["other"], os.O_RDWR | os.O_CREAT)
+        try:
+            os.pwrite(mine, b"1" * MIB, 0)
+            os.fsync(mine)
+            filler = fill(disk)
+            with file["one"].open("wb") as full, pytest.raises(OSError, match=r"space|Input/output"):
+                for _ in range(200):
+                    full.write(b"x" * MIB)
+                    os.fsync(full.fileno())
+            os.pwrite(mine, b"2" * MIB, 0)  # its own blocks it has
+            os.fsync(mine)
+        finally:
+            os.close(mine)
+        driver.unpublish("one", tmp_path / "one")
+        driver.unstage("one", tmp_path / "s-one")
+        driver.call("DeleteVolume", {"volume_id": "one"})
+        filler.unlink()
+        driver.unpublish("other", tmp_path / "other")
+        driver.unstage("other", tmp_path / "s-other")
+        driver.stage("other", tmp_path / "s-other", capability)
+        driver.publish("other", tmp_path / "s-other", tmp_path / "other", capability)
+        with file["other"].open("r+b") as kept:
+            assert kept.read(MIB) == b"2" * MIB
+            kept.write(b"3" * MIB)
+            os.fsync(kept.fileno())
+
+
+def test_pods_start_on_a_full_pool(tmp_path: Path) -> None:
+    with xfs_pool(tmp_path, 320 * MIB) as disk:
+        driver = Driver(disk, "node1")
+        for number in range(40):
+            driver.create(f"v{number}", 16 * MIB, DEVICE)
+        fill(disk)
+        with pytest.raises(CsiFailure) as failure:
+            driver.create("more", 256 * MIB)
+        assert failure.value.code is Code.RESOURCE_EXHAUSTED
+        for number in range(40):
+            driver.stage(f"v{number}", tmp_path / f"s{number}", DEVICE)
+        for number in range(40):
+            driver.unstage(f"v{number}", tmp_path / f"s{number}")
+            driver.call("DeleteVolume", {"volume_id": f"v{number}"})
+        assert list(driver.pool.list_volumes()) == []
