@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,8 +35,16 @@ DEVICE: dict[str, Any] = {"block": {}, "access_mode": {"mode": 1}}
 class Driver:
     """The services of one node's driver, called without a socket."""
 
-    def __init__(self, folder: Path, node: str, *, shared: bool = False, snapshots: bool = True) -> None:
-        info = PoolInfo(
+    def __init__(
+        self,
+        folder: Path,
+        node: str,
+        *,
+        shared: bool = False,
+        snapshots: bool = True,
+        info: PoolInfo | None = None,
+    ) -> None:
+        info = info or PoolInfo(
             name="p",
             path=str(folder),
             shared=shared,
@@ -137,6 +146,16 @@ def xfs_pool(folder: Path, size: int = 8 * GIB) -> Iterator[Path]:
 def attached(below: Path) -> list[str]:
     """The files below a folder that have loop devices, one entry for each device."""
     return sorted(path for _, path in loops.attached() if path.startswith(f"{below}/"))
+
+
+def are_detached(below: Path) -> bool:
+    """Whether no file below a folder has a loop device, once nobody looks at all devices of the machine."""
+    deadline = time.monotonic() + 10
+    while attached(below):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def detach_all(below: Path) -> None:

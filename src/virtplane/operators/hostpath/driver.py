@@ -65,6 +65,8 @@ def pool_arguments(spec: HostPathProvisionerSpec) -> str:
         entry: JsonObject = {"name": pool.name, "path": path}
         if pool.snapshot_provider is not None:
             entry |= {"snapshotPath": f"{path}/snapshots", "snapshotProvider": pool.snapshot_provider}
+        if pool.pvc_template is not None:
+            entry["claimed"] = True
         pools.append({**entry, "shared": is_shared(pool)})
     return orjson.dumps(pools).decode()
 

@@ -22,13 +22,18 @@ class BadConfiguration(Exception):
 
 
 class PoolInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """An entry of ``--datadir``. `shared` pools are the same folder on every node."""
+    """An entry of ``--datadir``. `shared` pools are the same folder on every node.
+
+    A `claimed` pool is on a claim, and is no pool as long as that is not mounted at its path: what was
+    written there would be on the system's disk, and hidden as soon as the claim is mounted.
+    """
 
     name: str
     path: str
     snapshot_path: str | None = None
     snapshot_provider: str | None = None
     shared: bool = False
+    claimed: bool = False
 
     @property
     def folder(self) -> Path:

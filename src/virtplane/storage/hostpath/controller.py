@@ -57,15 +57,10 @@ class Controller:
             self._check_topology(request)
         volume = volumes.create(self._pools, pool, wanted)
         answer = self._volume(pool, volume)
-        capacity = answer["capacity_bytes"]
-        if volume.content.format == DIRECTORY and not wanted.range.allows(capacity):
-            if capacity < wanted.range.required:
-                volumes.delete(pool, volume)
-                raise CsiFailure(
-                    Code.OUT_OF_RANGE,
-                    f"{wanted.range.required} bytes are more than storage pool {pool.name} has: {capacity}",
-                )
-            answer["capacity_bytes"] = 0  # unknown: the pool's, of which more than the limit may be used
+        if volume.content.format == DIRECTORY:
+            capacity = max(answer["capacity_bytes"], wanted.range.required)
+            # 0 is unknown: it is the pool's, of which more than the limit may be used.
+            answer["capacity_bytes"] = capacity if wanted.range.allows(capacity) else 0
         answer["volume_context"] = dict(request.parameters)
         if request.HasField("volume_content_source"):
             answer["content_source"] = request.volume_content_source
@@ -206,6 +201,10 @@ class Controller:
         pool = self._pools.get(name)
         if pool is None:
             raise invalid(f"unable to locate path for storage pool {name}")
+        if not pool.is_there():
+            raise CsiFailure(
+                Code.FAILED_PRECONDITION, f"the claim of storage pool {name} is not mounted on this node yet"
+            )
         return pool
 
     def _check_topology(self, request: Message) -> None:

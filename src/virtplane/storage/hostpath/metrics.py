@@ -41,7 +41,8 @@ class PoolMetrics:
         provisioned = GaugeMetricFamily(
             POOL_PROVISIONED, "Sum of the sizes of a pool's image volumes", labels=["storage_pool"]
         )
-        for pool in self._pools:
+        there = [pool for pool in self._pools if pool.is_there()]
+        for pool in there:
             space = pool.space()
             capacity.add_metric([pool.name], space.f_blocks * space.f_frsize)
             available.add_metric([pool.name], space.f_bavail * space.f_frsize)
@@ -52,6 +53,7 @@ class PoolMetrics:
     def is_shared_with_system(self) -> bool:
         """Whether a pool, or its snapshots, are on the system's disk."""
         system = self._system.stat().st_dev
-        folders = [pool.folder for pool in self._pools]
-        folders += [pool.snapshots for pool in self._pools if pool.snapshots is not None]
+        there = [pool for pool in self._pools if pool.is_there()]
+        folders = [pool.folder for pool in there]
+        folders += [pool.snapshots for pool in there if pool.snapshots is not None]
         return any(folder.stat().st_dev == system for folder in folders)

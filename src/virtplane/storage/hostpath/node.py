@@ -212,7 +212,8 @@ def _check_capability(request: Message) -> None:
 def _path(path: str) -> Path:
     if not path.startswith("/") or ".." in path.split("/"):
         raise invalid(f"{path!r} is not an absolute path")
-    return Path(path)
+    # As the list of mounts has it, where the kubelet's folder is a link.
+    return Path(path).parent.resolve() / Path(path).name
 
 
 def _attach(pool: Pool, volume: Volume) -> loops.Loop:

@@ -13,6 +13,7 @@ here.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import secrets
@@ -24,8 +25,11 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from kubecore.mountinfo import mount_points
 from virtplane.storage.hostpath import images, locks, trees
 from virtplane.storage.hostpath.configuration import STATE_DIRECTORY, PoolInfo
+
+_log = logging.getLogger(__name__)
 
 Format = Literal["directory", "image"]
 DIRECTORY: Format = "directory"
@@ -93,8 +97,17 @@ class Pool:
         self.work = self._state / "work"
         self.reserve = self._state / "reserve"
 
+    def is_there(self) -> bool:
+        """Whether the pool can be used: its claim is mounted, if it has one, and its folders are made."""
+        return self.work.is_dir() and self._is_mounted()
+
+    def _is_mounted(self) -> bool:
+        return not self.info.claimed or self.folder in mount_points()
+
     def prepare(self) -> None:
-        """Make the pool's folders. Raises OSError."""
+        """Make the pool's folders, if its claim is mounted. Raises OSError."""
+        if not self._is_mounted() or self.work.is_dir():
+            return
         self.folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         for folder in (self._state, self.volumes, self.work, *([self.snapshots] if self.snapshots else [])):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -127,11 +140,17 @@ class Pool:
         return self._unrecorded(identifier)
 
     def list_volumes(self) -> Iterator[Volume]:
-        """All volumes, in no order."""
+        """All volumes, in no order; those with damaged records are left out and logged."""
+        if not self.is_there():
+            return
         names = {entry.name for entry in self.volumes.iterdir()}
         names |= {entry.name for entry in self.folder.iterdir() if is_identifier(entry.name)}
         for name in names:
-            record = self.volume(name)
+            try:
+                record = self.volume(name)
+            except msgspec.DecodeError as error:
+                _log.error("the record of volume %s in pool %s cannot be read: %s", name, self.name, error)
+                continue
             if record is not None:
                 yield record
 
@@ -145,7 +164,7 @@ class Pool:
 
     def list_snapshots(self) -> Iterator[Snapshot]:
         """All snapshots, in no order."""
-        for entry in self.snapshots.iterdir() if self.snapshots is not None else ():
+        for entry in self.snapshots.iterdir() if self.snapshots is not None and self.is_there() else ():
             record = _read(entry, Snapshot)
             if record is not None:
                 yield record

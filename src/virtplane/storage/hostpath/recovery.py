@@ -20,6 +20,8 @@ def recover(pools: Iterable[Pool], node: str) -> None:
     Raises OSError.
     """
     for pool in pools:
+        if not pool.is_there():
+            continue  # its claim is mounted later
         _remove_abandoned(pool.work)
         if pool.snapshots is not None:
             _remove_abandoned(pool.snapshots)

@@ -27,6 +27,8 @@ _Result = TypeVar("_Result")
 def replenish(pools: Iterable[Pool]) -> None:
     """Have each pool's reserve complete where there is room."""
     for pool in pools:
+        if not pool.is_there():
+            continue
         space = pool.space()
         wanted = min(_PIECES * _PIECE, space.f_blocks * space.f_frsize // _SMALL)
         # A full pool has none; some file systems cannot allocate ahead.

@@ -109,6 +109,8 @@ class Server:
 def call(pools: Iterable[Pool], function: Method, method: str, request: Message) -> dict[str, Any]:
     """Call a method; everything that can go wrong becomes a CsiFailure."""
     try:
+        for pool in pools:
+            pool.prepare()  # the claim of one may have been mounted since
         if method not in _NEEDED:
             return function(request)
         answer = despite_full(pools, lambda: function(request))

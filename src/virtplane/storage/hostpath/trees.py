@@ -89,6 +89,8 @@ def remove(path: Path) -> None:
 
 _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_SWAPPED = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
+"""What opening says where an entry has become something else: as what it was, it is gone."""
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -114,7 +116,7 @@ def _copy_entry(level: _Level, name: str, path: str, made: _Copy) -> _Level | No
         if stat.S_ISREG(status.st_mode):
             _copy_file(level, name, path, made)
         elif stat.S_ISLNK(status.st_mode):
-            os.symlink(os.readlink(name, dir_fd=level.source), name, dir_fd=level.target)
+            os.symlink(_link_target(level.source, name), name, dir_fd=level.target)
             os.chown(name, status.st_uid, status.st_gid, dir_fd=level.target, follow_symlinks=False)
         elif stat.S_ISFIFO(status.st_mode):
             os.mkfifo(name, stat.S_IMODE(status.st_mode), dir_fd=level.target)
@@ -123,10 +125,19 @@ def _copy_entry(level: _Level, name: str, path: str, made: _Copy) -> _Level | No
     except FileNotFoundError:
         return None
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):  # swapped for something else: gone, as what it was
+        if error.errno in _SWAPPED:
             return None
         raise
     return None
+
+
+def _link_target(folder: int, name: str) -> str:
+    try:
+        return os.readlink(name, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # no longer a link
+            raise FileNotFoundError(errno.ENOENT, "the link has gone", name) from error
+        raise
 
 
 def _copy_file(level: _Level, name: str, path: str, made: _Copy) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +28,9 @@ from virtplane.storage.hostpath.pool import (
     write_record,
 )
 from virtplane.storage.hostpath.requests import NewVolume, Range, aligned
+
+_RELEASE_SECONDS = 2.0
+_STEP_SECONDS = 0.02
 
 
 def find(pools: Mapping[str, Pool], identifier: str) -> tuple[Pool, Volume] | None:
@@ -140,6 +144,7 @@ def _make_image(pool: Pool, wanted: NewVolume, source: _Source | None) -> None:
 
 def _begin_directory(pool: Pool, wanted: NewVolume, source: _Source | None) -> None:
     content = wanted.content if source is None else _checked_copy(source, wanted)
+    _check_size(pool, content.size)
     volume = Volume(id=wanted.id, content=content, created=now(), origin=wanted.origin, is_whole=False)
     _put_record(pool, volume)
 
@@ -253,19 +258,30 @@ def _check_size(pool: Pool, size: int) -> None:
 
 
 def _release(pool: Pool, volume: Volume) -> None:
-    """Detach an image's loop device, unless somebody has it open."""
-    image = pool.image(volume.id)
-    with image.open("rb") as file:
-        loop = loops.find(file.fileno(), usage.tail(volume.id))
-        if loop is None:
-            return
-        with loop:
-            loop.detach()
-        loop = loops.find(file.fileno(), usage.tail(volume.id))
-        if loop is None:
-            return
-        with loop:
-            if volume.content.mode == BLOCK:
-                loop.keep()
-        users = ", ".join(usage.users(pool, volume.id)) or "this node"
-        raise CsiFailure(Code.FAILED_PRECONDITION, f"volume {volume.id} is still in use on {users}")
+    """Detach an image's loop device, unless somebody has it open.
+
+    Programs that look at all devices (udev, losetup) have each open for a moment: they are waited for.
+    """
+    deadline = time.monotonic() + _RELEASE_SECONDS
+    with pool.image(volume.id).open("rb") as file:
+        while _detach(file.fileno(), volume):
+            if time.monotonic() >= deadline:
+                users = ", ".join(usage.users(pool, volume.id)) or "this node"
+                raise CsiFailure(Code.FAILED_PRECONDITION, f"volume {volume.id} is still in use on {users}")
+            time.sleep(_STEP_SECONDS)
+
+
+def _detach(image: int, volume: Volume) -> bool:
+    """Try to detach an image; gives whether it is still attached, as before."""
+    loop = loops.find(image, usage.tail(volume.id))
+    if loop is None:
+        return False
+    with loop:
+        loop.detach()
+    loop = loops.find(image, usage.tail(volume.id))
+    if loop is None:
+        return False
+    with loop:
+        if volume.content.mode == BLOCK:
+            loop.keep()
+    return True

@@ -298,7 +298,7 @@ async def test_a_shared_pool_has_one_claim_and_a_class_of_its_own() -> None:
         live = operator.get(resources.DAEMON_SETS, "hostpath-provisioner-csi")
         environment = live["spec"]["template"]["spec"]["containers"][0]["env"]
         (pools,) = (json.loads(each["value"]) for each in environment if each["name"] == "PV_DIR")
-        assert pools == [{"name": "s", "path": "s-data-dir/csi", "shared": True}]
+        assert pools == [{"name": "s", "path": "s-data-dir/csi", "claimed": True, "shared": True}]
 
 
 async def test_a_path_that_all_nodes_have_is_shared_without_a_claim() -> None:

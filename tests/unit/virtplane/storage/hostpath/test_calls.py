@@ -11,11 +11,11 @@ import grpc
 import grpc.aio
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.support.xfspool import DEVICE, FILES, GIB, MIB, Driver, attached, needs_pools
+from tests.support.xfspool import DEVICE, FILES, GIB, MIB, Driver, are_detached, attached, needs_pools
 
 from kubecore.wire import load_interface
-from virtplane.storage.hostpath import locks
-from virtplane.storage.hostpath.configuration import BadConfiguration, configuration
+from virtplane.storage.hostpath import locks, mounts
+from virtplane.storage.hostpath.configuration import BadConfiguration, PoolInfo, configuration
 from virtplane.storage.hostpath.failures import Code, CsiFailure
 from virtplane.storage.hostpath.locks import locked
 from virtplane.storage.hostpath.metrics import PoolMetrics
@@ -154,7 +154,7 @@ def test_calls_for_one_volume_wait_for_each_other_or_are_aborted(
     ):
         driver.stage("v", tmp_path / "s", DEVICE)
     assert failure.value.code is Code.ABORTED
-    assert attached(folder) == []
+    assert are_detached(folder)
 
 
 @needs_pools
@@ -172,9 +172,10 @@ def test_a_driver_that_starts_undoes_what_a_killed_one_left(folder: Path, tmp_pa
         assert busy.exists(), "another driver still works there"
     assert not abandoned.exists()
     assert not left.exists()
+    assert are_detached(driver.pool.record_folder("left"))
     assert [Path(path).parent.name for path in attached(folder)] == ["used"]
     driver.unstage("used", tmp_path / "used")
-    assert attached(folder) == []
+    assert are_detached(folder)
 
 
 @needs_pools
@@ -193,6 +194,39 @@ def test_a_directory_that_was_only_begun_is_finished_by_the_next_call(folder: Pa
         driver.publish("v", folder / "none", folder / "target")
     driver.create("v", form="directory", **more)
     assert sorted(entry.name for entry in (folder / "v").iterdir()) == (["file"] if source else [])
+
+
+@needs_pools
+@pytest.mark.feature("STO-65")
+def test_a_pool_is_used_only_while_its_claim_is_mounted(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pool"
+    path.mkdir()
+    info = PoolInfo(name="p", path=str(path), claimed=True)
+    driver = Driver(path, "node1", info=info)
+    with pytest.raises(CsiFailure, match="the claim of storage pool p is not mounted on this node yet"):
+        driver.create("v", form="directory")
+    assert list(driver.call("ListVolumes").entries) == []
+    assert list(path.iterdir()) == []
+    mounts.bind(folder, path)
+    try:
+        driver.create("v", form="directory")
+        assert (folder / "v").is_dir()
+    finally:
+        mounts.unmount(path)
+
+
+@needs_pools
+def test_a_damaged_record_hides_no_other_volume(folder: Path) -> None:
+    driver = Driver(folder, "node1")
+    for name in ("good", "bad"):
+        driver.create(name, 64 * MIB, DEVICE)
+    (driver.pool.record_folder("bad") / "record.json").write_text("{")
+    driver.recover()
+    assert [entry.volume.volume_id for entry in driver.call("ListVolumes").entries] == ["good"]
+    with pytest.raises(CsiFailure) as failure:
+        driver.call("DeleteVolume", {"volume_id": "bad"})
+    assert failure.value.code is Code.INTERNAL
+    assert driver.pool.image("bad").exists()
 
 
 @needs_pools

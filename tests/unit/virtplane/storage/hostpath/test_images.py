@@ -9,7 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.xfspool import DEVICE, FILES, GIB, MIB, Driver, attached, detach_all, needs_pools, xfs_pool
+from tests.support.xfspool import (
+    DEVICE,
+    FILES,
+    GIB,
+    MIB,
+    Driver,
+    are_detached,
+    attached,
+    detach_all,
+    needs_pools,
+    xfs_pool,
+)
 
 from kubecore import mountinfo
 from virtplane.storage.hostpath import mounts
@@ -147,7 +158,7 @@ def test_two_nodes_share_one_loop_device_and_the_last_detaches_it(
         assert reader.read(6) == b"shared"
     second.unpublish("v", other)
     second.unstage("v", tmp_path / "s2")
-    assert attached(folder) == []
+    assert are_detached(folder)
 
 
 def test_two_nodes_share_one_file_system(two: tuple[Driver, Driver], folder: Path, tmp_path: Path) -> None:
@@ -160,7 +171,7 @@ def test_two_nodes_share_one_file_system(two: tuple[Driver, Driver], folder: Pat
     first.unstage("v", one)
     assert (other / "file").read_text() == "shared"
     second.unstage("v", other)
-    assert attached(folder) == []
+    assert are_detached(folder)
 
 
 def test_another_machine_does_not_mount_a_file_system_a_second_time(
@@ -203,7 +214,7 @@ def test_a_volume_in_use_is_not_deleted(driver: Driver, folder: Path, tmp_path: 
     driver.unstage("dev", tmp_path / "d")
     for name in ("fs", "dev"):
         driver.call("DeleteVolume", {"volume_id": name})
-    assert attached(folder) == []
+    assert are_detached(folder)
 
 
 def fill(pool: Path) -> Path:

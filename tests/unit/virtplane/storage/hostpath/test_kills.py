@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
-from tests.support.xfspool import DEVICE, FILES, MIB, Driver, attached, detach_all, needs_pools
+from tests.support.xfspool import DEVICE, FILES, MIB, Driver, are_detached, detach_all, needs_pools
 
 from kubecore import mountinfo
 from kubecore.wire import load_interface
@@ -34,7 +34,7 @@ class Remote:
     async def call(self, service: str, method: str, **values: Any) -> Any:
         """Call a method. Raises AioRpcError."""
         request = self._interface.methods[service][method].request(**values)
-        return await self._interface.stub(self._channel, service)[method](request, timeout=30)
+        return await self._interface.stub(self._channel, service)[method](request, timeout=90)
 
 
 @asynccontextmanager
@@ -52,7 +52,7 @@ async def started(folder: Path, endpoint: Path) -> AsyncIterator[tuple[Remote, a
             remote = Remote(channel)
             interface = load_interface("csi-v1")
             probe = interface.methods["Identity"]["Probe"].request()
-            await interface.stub(channel, "Identity")["Probe"](probe, wait_for_ready=True, timeout=30)
+            await interface.stub(channel, "Identity")["Probe"](probe, wait_for_ready=True, timeout=90)
             yield remote, process
     finally:
         if process.returncode is None:
@@ -122,7 +122,7 @@ async def check_whole(remote: Remote, folder: Path, mounted: Path) -> None:
     # Also volumes that were only begun, which no list shows: their creator knows their names.
     for volume in list(pool.list_volumes()):
         await remote.call("Controller", "DeleteVolume", volume_id=volume.id)
-    assert attached(folder) == []
+    assert are_detached(folder)
     left = {path.relative_to(folder) for path in folder.rglob("*")}
     state = Path(".virtplane")
     assert left == {state, *(state / name for name in ("reserve", "snapshots", "volumes", "work"))}
