@@ -32,6 +32,8 @@ _SOCKET = "/csi/csi.sock"
 _SOCKET_FOLDER = "plugins/csi-hostpath"
 _ADDRESS = f"--csi-address={_SOCKET}"
 
+_ON_EACH_NODE, _BY_ONE_NODE = "--node-deployment=true", "--leader-election"
+
 _PROVISIONER = (
     "--feature-gates=Topology=true",
     "--enable-capacity=true",
@@ -39,7 +41,7 @@ _PROVISIONER = (
     "--extra-create-metadata=true",
     "--immediate-topology=false",
     "--strict-topology=true",
-    "--node-deployment=true",
+    _ON_EACH_NODE,
     "--default-fstype=xfs",
 )
 
@@ -186,31 +188,41 @@ def _sidecars(
     spec: HostPathProvisionerSpec, settings: Settings, pool_mounts: Sequence[JsonObject]
 ) -> list[JsonObject]:
     """The sidecars, each in a container, or all in one in the compact layout."""
+    compact = settings.layout == "compact"
     kubelet_socket = f"{settings.kubelet_root}/{_SOCKET_FOLDER}/csi.sock"
+    verbosity = f"--v={settings.verbosity}"
+    # Volumes of local pools are made, and their snapshots taken, on their own node; those of shared pools
+    # belong to none, so one node does it. Where all sidecars are one process, they have to agree on that.
+    is_everywhere = bool(spec.storage_pools) and all(map(is_shared, spec.storage_pools))
+    provisioner = [each for each in _PROVISIONER if not (compact and is_everywhere and each == _ON_EACH_NODE)]
     table: dict[str, tuple[str, Sequence[str], bool]] = {
         "registrar": (
             "node-driver-registrar",
-            (f"--v={settings.verbosity}", _ADDRESS, f"--kubelet-registration-path={kubelet_socket}"),
+            (verbosity, _ADDRESS, f"--kubelet-registration-path={kubelet_socket}"),
             True,
         ),
         "liveness": ("liveness-probe", (_ADDRESS, f"--health-port={HEALTH_PORT}"), False),
-        "provisioner": ("csi-provisioner", (f"--v={settings.verbosity}", _ADDRESS, *_PROVISIONER), True),
-        "resizer": ("csi-resizer", (f"--v={settings.verbosity}", _ADDRESS, "--leader-election"), True),
+        "provisioner": ("csi-provisioner", (verbosity, _ADDRESS, *provisioner), True),
+        "resizer": ("csi-resizer", (verbosity, _ADDRESS, _BY_ONE_NODE), True),
     }
     if SNAPSHOTTING in spec.feature_gates:
-        arguments = (f"--v={settings.verbosity}", _ADDRESS, "--leader-election")
-        table["snapshotter"] = ("csi-snapshotter", arguments, True)
-    if settings.layout == "compact":
+        where = _BY_ONE_NODE if is_everywhere else _ON_EACH_NODE
+        table["snapshotter"] = ("csi-snapshotter", (verbosity, _ADDRESS, where), True)
+    if compact:
         merged = list(dict.fromkeys(each for _, given, _ in table.values() for each in given))
+        if not is_everywhere:
+            merged.remove(_BY_ONE_NODE)
         containers = [_sidecar("csi-sidecars", ",".join(table), merged, settings, privileged=True)]
-        holder = containers[0]
     else:
         containers = [
             _sidecar(name, sidecar, given, settings, privileged=privileged)
             for sidecar, (name, given, privileged) in table.items()
         ]
-        holder = containers[0]
-    holder["volumeMounts"] += [{"name": "registration-dir", "mountPath": "/registration"}, *pool_mounts]
+    # The registrar is the first.
+    containers[0]["volumeMounts"] += [
+        {"name": "registration-dir", "mountPath": "/registration"},
+        *pool_mounts,
+    ]
     return containers
 
 
