@@ -24,15 +24,18 @@ def legacy_rules() -> list[JsonObject]:
 
 
 def driver_rules(*, snapshots: bool) -> list[JsonObject]:
-    """The CSI driver's sidecars'; the claims' status is for expansion, which upstream has not."""
+    """The CSI driver's sidecars': upstream's, and those of expansion, which upstream has not.
+
+    Our sidecars write patches where upstream's write whole objects.
+    """
     rules = [
         rule("core", "persistentvolumes", (*READ, "create", "delete", "patch")),
-        rule("core", "persistentvolumeclaims", (*READ, "update")),
+        rule("core", "persistentvolumeclaims", (*READ, "update", "patch")),
         rule("core", "persistentvolumeclaims/status", ("patch", "update")),
         rule("core", "pods", READ),
         rule("storage.k8s.io", "storageclasses", (*READ, "create")),
         rule("core", "events", _EVENT_VERBS),
-        rule("storage.k8s.io", "csinodes", READ),
+        rule("storage.k8s.io", "csinodes volumeattributesclasses", READ),
         rule("core", "nodes", READ),
         rule("storage.k8s.io", "volumeattachments", (*READ, "patch")),
         rule("storage.k8s.io", "volumeattachments/status", ("patch",)),
@@ -41,7 +44,7 @@ def driver_rules(*, snapshots: bool) -> list[JsonObject]:
         group = "snapshot.storage.k8s.io"
         rules += [
             rule(group, "volumesnapshotclasses", READ),
-            rule(group, "volumesnapshots", ("get",)),
+            rule(group, "volumesnapshots", (*READ, "update", "patch")),
             rule(group, "volumesnapshotcontents", ("create", *READ, "update", "delete", "patch")),
             rule(group, "volumesnapshotcontents/status", ("update", "patch")),
         ]
@@ -52,7 +55,7 @@ def driver_namespace_rules() -> list[JsonObject]:
     """The sidecars' in the operator's namespace."""
     return [
         rule("coordination.k8s.io", "leases", ("get", "update", "create")),
-        rule("storage.k8s.io", "csistoragecapacities", (*READ, "delete", "update", "create")),
+        rule("storage.k8s.io", "csistoragecapacities", (*READ, "delete", "update", "patch", "create")),
         rule("core", "pods", ("get",)),
         # The owner of a node's storage capacities is found through the pod's.
         rule("apps", "daemonsets replicasets", ("get",)),

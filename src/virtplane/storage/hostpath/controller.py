@@ -44,8 +44,15 @@ class Controller:
         self._pools = pools
 
     def controller_get_capabilities(self, _: Message) -> dict[str, Any]:
-        """What this service can do."""
-        return {"capabilities": [{"rpc": {"type": number}} for number in _CAPABILITIES.values()]}
+        """What this service can do; snapshots only where a pool has them."""
+        has_snapshots = any(pool.info.snapshot_provider is not None for pool in self._pools.values())
+        return {
+            "capabilities": [
+                {"rpc": {"type": number}}
+                for name, number in _CAPABILITIES.items()
+                if has_snapshots or "SNAPSHOT" not in name
+            ]
+        }
 
     # Volumes.
 

@@ -37,6 +37,7 @@ def test_the_drivers_rights_are_upstreams_and_those_of_expansion() -> None:
     beyond = {
         ("", "persistentvolumeclaims/status", "patch"),
         ("", "persistentvolumeclaims/status", "update"),
+        ("", "persistentvolumeclaims", "patch"),
         *(("", "pods", verb) for verb in ("get", "list", "watch")),
     }
     rules = _single(rights.driver_rules(snapshots=False))

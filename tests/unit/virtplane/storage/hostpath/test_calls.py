@@ -123,6 +123,9 @@ def test_ids_from_outside_reach_no_path(folder: Path) -> None:
 def test_a_pool_without_a_provider_has_no_snapshots(folder: Path) -> None:
     driver = Driver(folder, "node1", snapshots=False)
     driver.create("v", 64 * MIB, DEVICE)
+    offered = {each.rpc.type for each in driver.call("ControllerGetCapabilities").capabilities}
+    with_snapshots = Driver(folder, "node1").call("ControllerGetCapabilities").capabilities
+    assert {each.rpc.type for each in with_snapshots} - offered == {5, 6, 15}
     with pytest.raises(CsiFailure, match=r"^volumesnapshot path not set for storage pool p$"):
         driver.call("CreateSnapshot", {"name": "s", "source_volume_id": "v"})
 
