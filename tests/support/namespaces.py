@@ -110,7 +110,7 @@ def packets_in(namespace: Path, link: str) -> Iterator[socket.socket]:
     def open_there() -> socket.socket:
         descriptor = os.open(namespace, os.O_RDONLY)
         try:
-            _setns(descriptor)
+            setns(descriptor)
             raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS))
             raw.bind((link, 0))
             return raw
@@ -124,7 +124,8 @@ def packets_in(namespace: Path, link: str) -> Iterator[socket.socket]:
         yield raw
 
 
-def _setns(descriptor: int) -> None:
+def setns(descriptor: int) -> None:
+    """Move this thread into the network namespace of a descriptor."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(descriptor, _NETWORK) != 0:
         raise OSError(ctypes.get_errno(), "setns")

@@ -16,6 +16,7 @@ from kindling.node.devices.manager import DeviceManager
 from kindling.node.housekeeping import Housekeeping
 from kindling.node.images.host_image import HostFiles
 from kindling.node.images.manager import ImageManager
+from kindling.node.networks.attachments import NetworkSettings, PodNetworks
 from kindling.node.pods import identity
 from kindling.node.pods.cgroups import remove_pod_cgroups
 from kindling.node.pods.confinement import Confinement
@@ -58,6 +59,7 @@ class AgentSettings:
     tls_cert: Path
     tls_key: Path
     client_ca: Path
+    networks: NetworkSettings = field(default_factory=NetworkSettings)
     default_environment: Mapping[str, str] = field(default_factory=dict)
     max_pod_processes: int = 4096
     """The most processes and threads of one pod: stops a fork bomb, and leaves enough for a large guest."""
@@ -93,6 +95,7 @@ class _Parts:
     volumes: VolumeManager
     csi: CsiRegistry
     confinement: Confinement
+    networks: PodNetworks
 
 
 class NodeAgent:
@@ -147,6 +150,7 @@ class NodeAgent:
         stack.push_async_callback(csi_volumes.close)
         volumes = VolumeManager(backend, {"csi": csi_volumes})
         confinement = Confinement(to.runtime, settings.cgroup_root, settings.max_pod_processes)
+        networks = PodNetworks(to.client, to.runtime, to.record_event, settings.networks)
         starter = self._make_starter(to, backend, images, volumes, devices, host_files, confinement)
 
         async def release(uid: str) -> None:
@@ -161,13 +165,14 @@ class NodeAgent:
             volumes=volumes,
             probes=probes,
             starter=starter,
-            stopper=PodStopper(to.runtime, to.record_event),
+            stopper=PodStopper(to.runtime, to.record_event, networks.detach),
             recorder=to.recorder,
             node=self._facts,
             release=release,
+            networks=networks,
             admitted=pod_workers.admitted,
         )
-        return _Parts(registration, devices, pleg, pod_workers, volumes, csi, confinement)
+        return _Parts(registration, devices, pleg, pod_workers, volumes, csi, confinement, networks)
 
     async def _make_registration(
         self, stack: AsyncExitStack, to: _Connections
@@ -235,7 +240,13 @@ class NodeAgent:
     async def _work(self, to: _Connections, parts: _Parts) -> None:
         pleg, pod_workers = parts.pleg, parts.pod_workers
         lost_shims = LostShims(self._settings.runtime_socket)
-        housekeeping = Housekeeping(to.runtime, pleg, parts.confinement.sweep, lost_shims)
+        networks = parts.networks
+
+        async def sweep() -> None:
+            await parts.confinement.sweep()
+            await networks.sweep([sandbox.id for sandbox in pleg.sandboxes()])
+
+        housekeeping = Housekeeping(to.runtime, pleg, sweep, lost_shims)
         async with asyncio.TaskGroup() as group:
             group.create_task(parts.registration.run(), name="node-registration")
             group.create_task(to.services.run(), name="services")
@@ -245,6 +256,7 @@ class NodeAgent:
             await _until_ready(to.runtime)
             await pleg.relist()
             await parts.confinement.adopt(pleg.sandboxes())
+            networks.load()
             group.create_task(pleg.run(), name="runtime-pleg")
             live = {str(pod["metadata"]["uid"]) for pod in to.pods.list()}
             parts.devices.retain(live)
