@@ -27,7 +27,7 @@ DEFAULT_STATE = Path("/var/lib/kindling")
 REGISTRY = Path("/run/kindling")
 """One file per instance of this machine, so that instances see each other's choices."""
 
-TUPLES = ("node_names", "api_flags", "external_ranges", "image_accounts")
+TUPLES = ("node_names", "api_flags", "external_ranges", "image_accounts", "node_links")
 """Fields of an instance that are lists in its file."""
 _MAX_NODES = 200
 _FIRST_PORT = 6443
@@ -76,6 +76,10 @@ class Instance:
     """Where addresses that services claim from outside the cluster take effect."""
     image_accounts: tuple[str, ...] = ()
     """Service accounts (``namespace/name``) that may use the host image."""
+    node_links: tuple[str, ...] = ()
+    """Links that every node has beside the one to the cluster, for secondary networks."""
+    isolate_networks: bool = False
+    """Pods use definitions of secondary networks of their own namespace and of `default` only."""
 
     @property
     def bridge(self) -> str:

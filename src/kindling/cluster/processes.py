@@ -58,7 +58,8 @@ def specs(instance: Instance) -> list[ProcessSpec]:
     wanted.append(ProcessSpec("controllers", [*_KINDLING, "controllers", *state], layout))
     for node in instance.nodes():
         name = f"node-{node.name}"
-        own = settings(certificates=(name, f"{name}-server"))
+        networks = f"isolated networks: {instance.isolate_networks}"
+        own = settings(networks, certificates=(name, f"{name}-server"))
         wanted.append(ProcessSpec(name, [*_KINDLING, "node", node.name, *state], own))
     return wanted
 

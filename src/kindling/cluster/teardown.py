@@ -12,6 +12,7 @@ from kindling.cluster import instance as instances
 from kindling.cluster import (
     machine,
     namespaces,
+    node_links,
     node_network,
     processes,
     state_directory,
@@ -55,6 +56,7 @@ def down(instance: Instance, progress: Progress, grace_seconds: float = 0.0) -> 
     for node in instance.nodes():
         namespaces.destroy(node)
     storage_pool.release(instance)
+    node_links.destroy(instance)
     node_network.destroy(instance)
     _remove_cgroups(instance)
     (instance.state / "supervisor.pid").unlink(missing_ok=True)
