@@ -149,7 +149,6 @@ def is_ready(instance: instances.Instance, name: str) -> bool:
     return readiness.is_ready(pod(instance, name))
 
 
-@pytest.mark.feature("NET-14")
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> None:
     account = "--host-image-account=default/default"

@@ -76,7 +76,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
         yield made
 
 
-@pytest.mark.feature("NET-14", "NET-15")
 def test_pods_on_one_bridge_reach_each_other(place: Place) -> None:
     node = place.node
     node.define("lan", LAN)
