@@ -324,7 +324,10 @@ class PodWorker:
         telling = asyncio.create_task(self._publish_numbered(self._status(), next(self._numbers)), name=name)
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, RuntimeFailure):
+                # A pod that cannot start is to be seen as waiting, even if it fails at once and again.
+                await asyncio.wait([telling], timeout=2.0)
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
             raise

@@ -170,7 +170,8 @@ async def test_no_sandbox_is_made_for_networks_that_nobody_defined() -> None:
     node.networks.check = check
     running = asyncio.create_task(node.worker().run())
     await asyncio.wait_for(asked.wait(), 2)
-    await asyncio.sleep(0.1)
+    status = await asyncio.wait_for(node.published.get(), 2)
+    assert _waiting(status)["main"]["reason"] == "ContainerCreating"
     assert not node.started.is_set()
     said = (
         "Failed to create pod sandbox: rpc error: code = Unknown desc = cannot find a "
