@@ -73,12 +73,16 @@ async def _add_neighbours(state: Path) -> None:
     from tests.conformance.neighbours import NEIGHBOURS, OBJECTS
 
     from kubecore.client import Client, load_kubeconfig
+    from kubecore.errors import ignoring
     from kubecore.objects import meta
     from kubecore.resources import CUSTOM_RESOURCE_DEFINITIONS, ResourceType
 
     async with Client(load_kubeconfig(state / "kubeconfig")) as client:
         for neighbour in NEIGHBOURS:
-            made = await client.create(CUSTOM_RESOURCE_DEFINITIONS, neighbour.definition())
+            wanted = neighbour.definition()
+            with ignoring(409):  # kindling has some of them itself
+                await client.create(CUSTOM_RESOURCE_DEFINITIONS, wanted)
+            made = await client.get(CUSTOM_RESOURCE_DEFINITIONS, meta.name(wanted))
             while not meta.is_condition_true(made, "Established"):
                 await asyncio.sleep(0.1)
                 made = await client.get(CUSTOM_RESOURCE_DEFINITIONS, meta.name(made))

@@ -128,7 +128,7 @@ def called_in(namespace: Path, act: Callable[[], T]) -> T:
     def there() -> T:
         descriptor = os.open(namespace, os.O_RDONLY)
         try:
-            _setns(descriptor)
+            setns(descriptor)
             return act()
         finally:
             os.close(descriptor)
@@ -138,7 +138,8 @@ def called_in(namespace: Path, act: Callable[[], T]) -> T:
         return elsewhere.submit(there).result()
 
 
-def _setns(descriptor: int) -> None:
+def setns(descriptor: int) -> None:
+    """Move this thread into the network namespace of a descriptor."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(descriptor, _NETWORK) != 0:
         raise OSError(ctypes.get_errno(), "setns")

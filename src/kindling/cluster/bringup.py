@@ -24,6 +24,8 @@ from kindling.cluster import (
     kubeconfigs,
     machine,
     namespaces,
+    network_definitions,
+    node_links,
     node_network,
     nodeimages,
     processes,
@@ -62,6 +64,10 @@ class UpOptions:
     storage: int | None = None
     """Bytes of the storage pool; None leaves it as it is, and for a new cluster chooses."""
     node_options: tuple[str, ...] = ()
+    node_links: tuple[str, ...] = ()
+    """Links that nodes get beside those that they have."""
+    isolate_networks: bool | None = None
+    """Whether pods use definitions of secondary networks of their own namespace only; None: as before."""
 
 
 def up(options: UpOptions, progress: Progress) -> Instance:
@@ -83,6 +89,7 @@ def up(options: UpOptions, progress: Progress) -> Instance:
         )  # never generate keys twice: certificates and tokens signed with the first ones are in use
     has_pool = storage_pool.ensure(instance, options.storage, progress)
     node_network.create(instance)
+    node_links.create(instance)
     for node in instance.nodes():
         progress(f"preparing {node.name}")
         _prepare_node(instance, node)
@@ -95,6 +102,7 @@ def up(options: UpOptions, progress: Progress) -> Instance:
         _launch_supervisor(instance)
     nodeimages.import_built_in(instance, archives, progress)
     wait_ready(instance, progress, logged)
+    network_definitions.install(instance)
     _offer_metrics(instance)
     wait_ready(instance, progress, logged)
     return instance
@@ -179,6 +187,10 @@ def _load_or_create(options: UpOptions) -> Instance:
                 external_ranges=options.external_ranges or existing.external_ranges,
                 image_accounts=options.image_accounts or existing.image_accounts,
                 node_options=options.node_options or existing.node_options,
+                node_links=_links((*existing.node_links, *options.node_links)),
+                isolate_networks=existing.isolate_networks
+                if options.isolate_networks is None
+                else options.isolate_networks,
             )
             changed.save()
             return changed
@@ -199,9 +211,20 @@ def _load_or_create(options: UpOptions) -> Instance:
             external_ranges=options.external_ranges,
             image_accounts=options.image_accounts,
             node_options=options.node_options,
+            node_links=_links(options.node_links),
+            isolate_networks=bool(options.isolate_networks),
         )
         made.save()
     return made
+
+
+def _links(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Each of the nodes' links once: they are added, never taken away. Raises SetupError."""
+    found = tuple(dict.fromkeys(names))
+    if len(found) > node_links.MAX_LINKS:
+        limit = f"nodes have at most {node_links.MAX_LINKS} links of this kind"
+        raise SetupError("--node-link", limit, code=ExitCode.UNUSABLE)
+    return found
 
 
 def _check_still_free(instance: Instance, port: int) -> None:
@@ -228,6 +251,7 @@ def _prepare_node(instance: Instance, node: NodeLayout) -> None:
     node.directory.mkdir(parents=True, exist_ok=True)
     namespaces.create(instance, node)
     node_network.connect(instance, node)
+    node_links.connect(instance, node)
     cni = node.directory / "cni-config"
     cni.mkdir(exist_ok=True)
     instances.write_atomically(cni / "10-kindling.conflist", node_network.render_cni(node, instance.mtu))

@@ -90,6 +90,16 @@ def _accounts(
     return values
 
 
+def _links(_context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Check names of nodes' links from the command line."""
+    from kindling.cluster.node_links import problem_of
+
+    for value in values:
+        if problem := problem_of(value):
+            raise click.BadParameter(problem, param=parameter)
+    return values
+
+
 def _bytes(_context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
     """Parse a size in bytes, as Kubernetes writes quantities, from the command line."""
     from kubecore.objects.quantity import Quantity
@@ -167,6 +177,21 @@ def _command(name: str | None = None, **settings: Any) -> Callable[[Callable[...
     callback=_node_options,
     help="An option of all nodes, named as a kubelet's flag, for example system-reserved=memory=1Gi; may be "
     "repeated.",
+)
+@click.option(
+    "--node-link",
+    "node_links",
+    multiple=True,
+    metavar="NAME",
+    callback=_links,
+    help="A link that every node gets beside the one to the cluster, all on one switch, for secondary "
+    "networks of pods; may be repeated.",
+)
+@click.option(
+    "--isolate-networks/--no-isolate-networks",
+    default=None,
+    help="Let pods use definitions of secondary networks only from their own namespace and from default "
+    "(default: as before; from every namespace at first).",
 )
 @_quiet_option
 @click.argument("api_flags", nargs=-1, type=click.UNPROCESSED)

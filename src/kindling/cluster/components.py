@@ -33,6 +33,7 @@ def run_node(instance: Instance, name: str) -> None:
     # The namespaces can be entered only while the process has one thread, so modules that start threads are
     # imported afterwards.
     from kindling.node.agent import AgentSettings, NodeAgent  # noqa: PLC0415
+    from kindling.node.networks.attachments import NetworkSettings  # noqa: PLC0415
     from kindling.node.options import parse  # noqa: PLC0415
     from kindling.node.pods.sandbox import ResolverSettings  # noqa: PLC0415
     from kindling.node.registration import NodeSettings  # noqa: PLC0415
@@ -54,6 +55,9 @@ def run_node(instance: Instance, name: str) -> None:
         tls_cert=instance.pki / f"node-{name}-server.crt",
         tls_key=instance.pki / f"node-{name}-server.key",
         client_ca=instance.pki / "ca.crt",
+        networks=NetworkSettings(
+            is_isolated=instance.isolate_networks, node_ports=(KUBELET_PORT, STREAM_PORT)
+        ),
         registered=lambda: node.registered.write_text(str(os.getpid())),
     )
     asyncio.run(until_signalled(NodeAgent(settings).run))

@@ -27,7 +27,14 @@ DEFAULT_STATE = Path("/var/lib/kindling")
 REGISTRY = Path("/run/kindling")
 """One file per instance of this machine, so that instances see each other's choices."""
 
-TUPLES = ("node_names", "api_flags", "external_ranges", "image_accounts", "node_options")
+TUPLES = (
+    "node_names",
+    "api_flags",
+    "external_ranges",
+    "image_accounts",
+    "node_options",
+    "node_links",
+)
 """Fields of an instance that are lists in its file."""
 _MAX_NODES = 200
 _FIRST_PORT = 6443
@@ -78,6 +85,10 @@ class Instance:
     """Service accounts (``namespace/name``) that may use the host image."""
     node_options: tuple[str, ...] = ()
     """Options of every node (``NAME=VALUE``), see `kindling.node.options`."""
+    node_links: tuple[str, ...] = ()
+    """Links that every node has beside the one to the cluster, for secondary networks."""
+    isolate_networks: bool = False
+    """Pods use definitions of secondary networks of their own namespace and of `default` only."""
 
     @property
     def bridge(self) -> str:

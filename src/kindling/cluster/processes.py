@@ -59,7 +59,9 @@ def specs(instance: Instance) -> list[ProcessSpec]:
     wanted.append(ProcessSpec("controllers", [*_KINDLING, "controllers", *state], layout))
     for node in instance.nodes():
         name = f"node-{node.name}"
-        own = settings(*instance.node_options, certificates=(name, f"{name}-server", "service-proxy"))
+        networks = f"isolated networks: {instance.isolate_networks}"
+        certificates = (name, f"{name}-server", "service-proxy")
+        own = settings(networks, *instance.node_options, certificates=certificates)
         wanted.append(ProcessSpec(name, [*_KINDLING, "node", node.name, *state], own))
     return wanted
 

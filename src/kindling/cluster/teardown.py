@@ -13,6 +13,7 @@ from kindling.cluster import (
     kubeconfig_merge,
     machine,
     namespaces,
+    node_links,
     node_network,
     processes,
     state_directory,
@@ -56,6 +57,7 @@ def down(instance: Instance, progress: Progress, grace_seconds: float = 0.0) -> 
     for node in instance.nodes():
         namespaces.destroy(node)
     storage_pool.release(instance)
+    node_links.destroy(instance)
     node_network.destroy(instance)
     _remove_cgroups(instance)
     (instance.state / "supervisor.pid").unlink(missing_ok=True)

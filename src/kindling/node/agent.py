@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kindling.network.policy_enforcer import PolicyEnforcer
+from kindling.node.agent_parts import Bounds, Connections, Parts
 from kindling.node.backend import ApiBackend
 from kindling.node.cpus import topology
 from kindling.node.cpus.manager import CpuManager
@@ -20,6 +21,7 @@ from kindling.node.housekeeping import Housekeeping
 from kindling.node.images.collector import ImageCollector
 from kindling.node.images.host_image import HostFiles
 from kindling.node.images.manager import ImageManager
+from kindling.node.networks.attachments import NetworkSettings, PodNetworks
 from kindling.node.pods import identity
 from kindling.node.pods.allocations import Allocations
 from kindling.node.pods.cgroups import remove_pod_cgroups
@@ -47,7 +49,6 @@ from kindling.node.volumes.csi_agent import CsiAgent, CsiHost
 from kindling.node.volumes.manager import VolumeManager
 from kindling.scheduler import requests
 from kubecore.client import Client, ClientConfig
-from kubecore.json import JsonObject
 from kubecore.resources import PODS, SERVICES
 from kubecore.runtime import EventRecorder, Informer
 
@@ -70,62 +71,10 @@ class AgentSettings:
     tls_cert: Path
     tls_key: Path
     client_ca: Path
+    networks: NetworkSettings = field(default_factory=NetworkSettings)
     default_environment: Mapping[str, str] = field(default_factory=dict)
     registered: Callable[[], object] = lambda: None
     """Called once the node's status has been reported."""
-
-
-@dataclass(frozen=True)
-class _Connections:
-    """The API server and the container runtime, and what the agent reads and reports through them."""
-
-    client: Client
-    runtime: Containerd
-    recorder: EventRecorder
-    services: Informer[JsonObject]
-    pods: Informer[JsonObject]
-
-    def record_event(self, pod: JsonObject, kind: str, reason: str, message: str, container: str) -> None:
-        """Record an event about a pod, or about one of its containers."""
-        subject = {"apiVersion": "v1", "kind": "Pod", **pod}
-        where = identity.field_path(pod, container) if container else ""
-        self.recorder.event(subject, "Warning" if kind == "Warning" else "Normal", reason, message, where)
-
-    def record_event_of(self, obj: JsonObject, kind: str, reason: str, message: str) -> None:
-        """Record an event about any object, which has kind and apiVersion."""
-        self.recorder.event(obj, "Warning" if kind == "Warning" else "Normal", reason, message)
-
-    def node_event(self, node: str) -> Callable[[str, str], None]:
-        """What records a Warning about the node."""
-        subject = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "uid": node}}
-        return lambda reason, message: self.recorder.event(subject, "Warning", reason, message)
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """The parts of the agent that have work of their own."""
-
-    registration: NodeRegistration
-    devices: DeviceManager
-    pleg: Pleg
-    pod_workers: PodWorkers
-    volumes: VolumeManager
-    csi: CsiAgent
-    confinement: Confinement
-    policies: PolicyEnforcer
-    statistics: Statistics
-    pod_cgroups: PodCgroups
-    allocations: Allocations
-    cpus: CpuManager
-
-
-@dataclass(frozen=True)
-class _Bounds:
-    """What holds pods within what is theirs."""
-
-    confinement: Confinement
-    pod_cgroups: PodCgroups
-    cpus: CpuManager
 
 
 class NodeAgent:
@@ -151,10 +100,10 @@ class NodeAgent:
             await self._serve(stack, connections, parts)
             await self._work(connections, parts)
 
-    async def _connect(self, stack: AsyncExitStack) -> _Connections:
+    async def _connect(self, stack: AsyncExitStack) -> Connections:
         settings = self._settings
         client = await stack.enter_async_context(Client(settings.api))
-        return _Connections(
+        return Connections(
             client=client,
             runtime=await stack.enter_async_context(Containerd(settings.runtime_socket)),
             recorder=await stack.enter_async_context(EventRecorder(client, "kubelet", settings.node.name)),
@@ -162,7 +111,7 @@ class NodeAgent:
             pods=Informer(client, PODS, field_selector=f"spec.nodeName={settings.node.name}"),
         )
 
-    async def _make_parts(self, stack: AsyncExitStack, to: _Connections) -> _Parts:
+    async def _make_parts(self, stack: AsyncExitStack, to: Connections) -> Parts:
         settings = self._settings
         registration, devices = await self._make_registration(stack, to)
         probes = ProbeManager(to.runtime)
@@ -187,10 +136,11 @@ class NodeAgent:
         policies = PolicyEnforcer(network_client, (settings.resolver.cluster_server,))
         cpus = CpuManager(settings.node.options, topology.read(), identity.ROOT, to.runtime)
         confinement = Confinement(to.runtime, policies)
+        networks = PodNetworks(to.client, to.runtime, to.record_event, settings.networks)
         pod_cgroups = self._pod_cgroups(pod_workers)
         await asyncio.to_thread(pod_cgroups.start)
         starter = self._make_starter(
-            to, backend, images, volumes, devices, host_files, _Bounds(confinement, pod_cgroups, cpus)
+            to, backend, images, volumes, devices, host_files, Bounds(confinement, pod_cgroups, cpus)
         )
 
         allocations = Allocations(identity.ROOT / "kindling_allocated_resources.json")
@@ -221,17 +171,18 @@ class NodeAgent:
             volumes=volumes,
             probes=probes,
             starter=starter,
-            stopper=PodStopper(to.runtime, to.record_event),
+            stopper=PodStopper(to.runtime, to.record_event, networks.detach),
             recorder=to.recorder,
             node=self._facts,
             release=release,
+            networks=networks,
             admitted=pod_workers.admitted,
             pressure=self._pressure,
             resizer=resizer,
             reserve=cpus.admit,
         )
         statistics = self._statistics(to, pleg)
-        return _Parts(
+        return Parts(
             registration,
             devices,
             pleg,
@@ -240,6 +191,7 @@ class NodeAgent:
             csi,
             confinement,
             policies,
+            networks,
             statistics,
             pod_cgroups,
             allocations,
@@ -247,7 +199,7 @@ class NodeAgent:
         )
 
     async def _make_registration(
-        self, stack: AsyncExitStack, to: _Connections
+        self, stack: AsyncExitStack, to: Connections
     ) -> tuple[NodeRegistration, DeviceManager]:
         settings = self._settings
 
@@ -265,13 +217,13 @@ class NodeAgent:
 
     def _make_starter(
         self,
-        to: _Connections,
+        to: Connections,
         backend: ApiBackend,
         images: ImageManager,
         volumes: VolumeManager,
         devices: DeviceManager,
         host_files: HostFiles,
-        bounds: _Bounds,
+        bounds: Bounds,
     ) -> ContainerStarter:
         settings = self._settings
         return ContainerStarter(
@@ -303,7 +255,7 @@ class NodeAgent:
         share = NodeShare(cpu, memory_bytes() - reserved if reserved else None)
         return PodCgroups(self._settings.cgroup_root, options, share, pod_workers.admitted)
 
-    def _statistics(self, to: _Connections, pleg: Pleg) -> Statistics:
+    def _statistics(self, to: Connections, pleg: Pleg) -> Statistics:
         return Statistics(
             StatisticsSources(
                 node=self._settings.node.name,
@@ -314,7 +266,7 @@ class NodeAgent:
             )
         )
 
-    async def _serve(self, stack: AsyncExitStack, to: _Connections, parts: _Parts) -> None:
+    async def _serve(self, stack: AsyncExitStack, to: Connections, parts: Parts) -> None:
         """Serve the node's own API: logs, exec, statistics."""
         routes = Routes(
             RouteServices(
@@ -332,7 +284,7 @@ class NodeAgent:
             http.serving(routes.handle, node.address, node.port, self._tls(), access.check)
         )
 
-    async def _work(self, to: _Connections, parts: _Parts) -> None:
+    async def _work(self, to: Connections, parts: Parts) -> None:
         pleg, pod_workers = parts.pleg, parts.pod_workers
         lost_shims = LostShims(self._settings.runtime_socket)
         options, node_event = self._settings.node.options, to.node_event(self._settings.node.name)
@@ -345,7 +297,10 @@ class NodeAgent:
                 for container in pleg.runtime_status(str(pod["metadata"]["uid"])).all_containers()
             )
 
-        chores = (parts.confinement.sweep, parts.pod_cgroups.refresh, share_processors)
+        async def forget_networks() -> None:
+            await parts.networks.sweep([sandbox.id for sandbox in pleg.sandboxes()])
+
+        chores = (parts.confinement.sweep, forget_networks, parts.pod_cgroups.refresh, share_processors)
         housekeeping = Housekeeping(to.runtime, pleg, chores, lost_shims, images.collect)
 
         async def reclaim() -> None:
@@ -375,6 +330,7 @@ class NodeAgent:
             await pleg.relist()
             await parts.confinement.adopt(pleg.sandboxes())
             group.create_task(parts.policies.run(), name="network-policies")
+            parts.networks.load()
             group.create_task(pleg.run(), name="runtime-pleg")
             live = {str(pod["metadata"]["uid"]) for pod in to.pods.list()}
             parts.devices.retain(live)

@@ -61,15 +61,18 @@ def start(
     port: int | None = None,
     external_ranges: Sequence[str] = (),
     storage: str | None = None,
+    node_links: Sequence[str] = (),
 ) -> None:
     """Start the cluster and install virtplane on it; running parts are left alone. `nodes` and `port` default
     to the present ones, and for a new cluster to one node and a free port. External addresses of services
-    take effect in `external_ranges`; `storage` is the size of the storage pool. Raises CommandError.
+    take effect in `external_ranges`; `storage` is the size of the storage pool; `node_links` are links that
+    every node gets for secondary networks. Raises CommandError.
     """
     require_root("up")
     given = {"nodes": nodes, "port": port, "storage": storage}
     wishes = [f"--{name}={value}" for name, value in given.items() if value is not None]
     wishes += [f"--external-range={text}" for text in external_ranges]
+    wishes += [f"--node-link={name}" for name in node_links]
     code = kindling("up", *_host_image_accounts(), *wishes, state=state)
     if code:
         logs = state / "logs"
@@ -134,6 +137,7 @@ def _up(options: argparse.Namespace) -> int:
         port=options.port,
         external_ranges=options.external_range,
         storage=options.storage,
+        node_links=options.node_link,
     )
     kubeconfig = options.state / "kubeconfig"
     sys.stdout.write(f"Ready. Use it with:\n  export KUBECONFIG={kubeconfig}\n")
@@ -265,6 +269,14 @@ def _up_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="CIDR",
         help="where services' external addresses take effect; may be repeated (default: nowhere)",
+    )
+    parser.add_argument(
+        "--node-link",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a link that every node gets, all on one switch, for secondary networks; may be repeated "
+        "(default: as before; none at first)",
     )
     parser.add_argument(
         "--storage",

@@ -122,6 +122,7 @@ _ISSUER_PATHS = (
 _SERVICE_PROXY = "system:kindling:service-proxy"
 _LOCKING_CONTROLLERS = "system::leader-locking-kube-controller-manager"
 _LOCKING_SCHEDULER = "system::leader-locking-kube-scheduler"
+_SECONDARY_NETWORKS = "system:kindling:secondary-networks"
 _CSR = "system:certificates.k8s.io:certificatesigningrequests:"
 _PLAIN_ROLES = {
     "system:basic-user": _BASIC,
@@ -152,6 +153,12 @@ list,watch networking.k8s.io servicecidrs
     _SERVICE_PROXY: """
 list,watch - namespaces,pods
 list,watch networking.k8s.io networkpolicies
+""",
+    # Nodes attach pods to secondary networks. Nobody but administrators writes definitions of them: root
+    # sets up on a node what they say.
+    _SECONDARY_NETWORKS: """
+get k8s.cni.cncf.io ipamclaims,network-attachment-definitions
+patch k8s.cni.cncf.io ipamclaims/status
 """,
     "system:node-problem-detector": """
 get - nodes
@@ -300,6 +307,7 @@ def cluster_role_bindings() -> list[JsonObject]:
         ),
         _binding("system:node-proxier", "system:node-proxier", ("User", "system:kube-proxy")),
         _binding(_SERVICE_PROXY, _SERVICE_PROXY, ("User", "system:kube-proxy")),
+        _binding(_SECONDARY_NETWORKS, _SECONDARY_NETWORKS, ("Group", "system:nodes")),
         _binding(
             "system:kubelet-api-admin", "system:kubelet-api-admin", ("User", "kube-apiserver-kubelet-client")
         ),

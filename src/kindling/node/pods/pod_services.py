@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from kindling.node.networks.attachments import PodNetworks
 from kindling.node.pods.admission import Refusal
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.pleg import Pleg
@@ -34,6 +35,7 @@ class PodServices:
     node: Callable[[], NodeFacts]
     release: Callable[[str], Awaitable[None]]
     """Frees a pod's devices, cgroups and cached tokens, by uid."""
+    networks: PodNetworks
     admitted: Callable[[], list[JsonObject]]
     """The pods that were admitted to this node and have not ended."""
     pressure: Callable[[], Sequence[str]]

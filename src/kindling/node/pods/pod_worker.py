@@ -219,12 +219,13 @@ class PodWorker:
             return 0 if self._ending is not None else 1.0
         if actions.sandbox is SandboxAction.CREATE:
             return await self._create_sandbox(actions, observed)
+        networks_delay = await self._services.networks.sync(self.pod, observed)
         acted, delay = await self._act(actions, observed)
         if acted:
             await self._services.pleg.relist()
             return 0
         await self._publish()
-        return min(delay, await self._refresh())
+        return min(delay, networks_delay, await self._refresh())
 
     async def _create_sandbox(self, actions: PodActions, observed: PodRuntimeStatus) -> float:
         if observed.sandbox is not None:
@@ -235,6 +236,7 @@ class PodWorker:
             return float(min(_MAX_RETRY, _FIRST_RETRY * 2 ** min(self._mount_failures, 5)))
         self._mount_failures = 0
         try:
+            await self._services.networks.check(self.pod)
             await self._services.starter.create_sandbox(self._session, actions.attempt)
         except RuntimeFailure as error:
             self._event(
@@ -242,7 +244,7 @@ class PodWorker:
             )
             raise
         for old in observed.sandboxes:
-            await self._services.runtime.stop_sandbox(old.id)
+            await self._services.stopper.stop_sandbox(old.id)
         await self._services.pleg.relist()
         return 0
 
@@ -318,7 +320,10 @@ class PodWorker:
         telling = asyncio.create_task(self._publish_numbered(self._status(), next(self._numbers)), name=name)
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, RuntimeFailure):
+                # A pod that cannot start is to be seen as waiting, even if it fails at once and again.
+                await asyncio.wait([telling], timeout=2.0)
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from kindling.node import files
@@ -27,9 +27,13 @@ RecordEvent = Callable[[JsonObject, str, str, str, str], None]
 class PodStopper:
     """Stops and removes containers and sandboxes."""
 
-    def __init__(self, runtime: Containerd, record_event: RecordEvent) -> None:
+    def __init__(
+        self, runtime: Containerd, record_event: RecordEvent, detach: Callable[[str], Awaitable[None]]
+    ) -> None:
+        """`detach` takes a sandbox, by ID, off its secondary networks."""
         self._runtime = runtime
         self._record_event = record_event
+        self._detach = detach
 
     async def stop_all(
         self, pod: JsonObject, observed: PodRuntimeStatus, grace_seconds: int, message: str
@@ -62,7 +66,12 @@ class PodStopper:
                     left = max(0, int(deadline - time.monotonic()))
                     await self._stop_one(pod, item, min(left, grace_seconds), message)
         for sandbox in observed.sandboxes:
-            await self._runtime.stop_sandbox(sandbox.id)
+            await self.stop_sandbox(sandbox.id)
+
+    async def stop_sandbox(self, sandbox_id: str) -> None:
+        """Stop a sandbox, off its secondary networks first. Raises RuntimeFailure."""
+        await self._detach(sandbox_id)
+        await self._runtime.stop_sandbox(sandbox_id)
 
     async def _stop_one(
         self, pod: JsonObject, container: Container, grace_seconds: int, message: str

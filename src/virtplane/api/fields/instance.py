@@ -119,7 +119,7 @@ INSTANCE: Table = {
     "evictionStrategy": acts("whether the pod may be evicted; nothing migrates yet"),
     "hostname": acts("name of pod and guest"),
     "livenessProbe": copied(_PROBE),
-    "networks[].multus": warns("the pod is annotated, but no node wires secondary networks"),
+    "networks[].multus": warns("the launcher's pod is on the network, but its guest is not"),
     "networks[].name": acts("ties network and interface together"),
     "networks[].pod.vmIPv6NetworkCIDR": warns(),
     "networks[].pod.vmNetworkCIDR": acts("network that guests behind masquerade see"),

@@ -104,11 +104,25 @@ def in_node(instance: instances.Instance, name: str, script: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def web(name: str, node: str) -> str:
+NETWORK = {
+    "apiVersion": "k8s.cni.cncf.io/v1",
+    "kind": "NetworkAttachmentDefinition",
+    "metadata": {"name": "trunk"},
+    "spec": {
+        "config": orjson.dumps(
+            {"cniVersion": "1.0.0", "type": "macvlan", "master": "lan0", "mode": "bridge",
+             "capabilities": {"ips": True}, "ipam": {"type": "static"}}
+        ).decode()
+    },
+}  # fmt: skip
+
+
+def web(name: str, node: str, address: str) -> str:
+    networks = orjson.dumps([{"name": "trunk", "ips": [f"{address}/24"]}]).decode()
     manifest: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "annotations": {"k8s.v1.cni.cncf.io/networks": networks}},
         "spec": {
             "nodeName": node,
             "terminationGracePeriodSeconds": 0,
@@ -138,16 +152,20 @@ def is_ready(instance: instances.Instance, name: str) -> bool:
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> None:
     account = "--host-image-account=default/default"
-    run("up", "--state", str(state), "--nodes", "2", "--storage", "1Gi", "--quiet", account)
+    wishes = ["--nodes", "2", "--storage", "1Gi", "--node-link", "lan0"]
+    run("up", "--state", str(state), *wishes, "--quiet", account)
     instance = instances.require(state)
-    for name, node in (("one", "node01"), ("two", "node02")):
-        kubectl(instance, "create", "--validate=false", "-f", "-", stdin=web(name, node))
+    kubectl(instance, "create", "-f", "-", stdin=orjson.dumps(NETWORK).decode())
+    for name, node, own in (("one", "node01", "10.200.0.1"), ("two", "node02", "10.200.0.2")):
+        kubectl(instance, "create", "--validate=false", "-f", "-", stdin=web(name, node, own))
     for name in ("one", "two"):
         eventually(f"pod {name} ready", partial(is_ready, instance, name))
     address = get_str(pod(instance, "two"), "status", "podIP")
     fetch = ["curl", "-s", "-m", "5", "-o", "/dev/null", "-w", "%{http_code}", f"http://{address}:8080/"]
     assert kubectl(instance, "exec", "one", "--", *fetch) == "200"
     assert subprocess.run(fetch, capture_output=True, text=True, check=True).stdout == "200"
+    secondary = [*fetch[:-1], "http://10.200.0.2:8080/"]
+    assert kubectl(instance, "exec", "one", "--", *secondary) == "200", "from node to node"
     names = "import socket; socket.getaddrinfo('kubernetes.default', 443)"
     kubectl(instance, "exec", "one", "--", "python3", "-c", names)
 
@@ -175,7 +193,9 @@ def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> Non
     assert in_node(instance, "node02", f"cat {pool}/shared/file; ls {pool}/local") == "kept\n"
     blocks, block = in_node(instance, "node02", f"stat -f -c '%b %S' {pool}").split()
     assert int(blocks) * int(block) > 1.9 * 2**30, "the file system fills its larger file"
-    eventually("pod one back", lambda: readiness.is_ready(pod(instance, "one")))
+    for name in ("one", "two"):
+        eventually(f"pod {name} back", partial(is_ready, instance, name))
+    assert kubectl(instance, "exec", "one", "--", *secondary) == "200"
     assert "made-later" not in kubectl(instance, "get", "configmaps")
     run("reset", "--state", str(state), "--quiet")
     assert not any(traces(state).values()), traces(state)

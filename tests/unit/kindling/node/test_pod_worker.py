@@ -9,6 +9,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from kindling.node.networks.problems import NetworkProblem
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.pod_services import PodServices
 from kindling.node.pods.pod_worker import PodWorker
@@ -40,6 +41,7 @@ class Node:
         self.statuses: list[dict[str, Any]] = []
         self.has_ended = asyncio.Event()
         self.volumes = Mock(prepare=AsyncMock(return_value={}), refresh=AsyncMock())
+        self.networks = Mock(sync=AsyncMock(return_value=30.0), check=AsyncMock())
         self.published: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.events: list[tuple[str, ...]] = []
 
@@ -76,6 +78,7 @@ class Node:
             recorder=Mock(event=self.event),
             node=lambda: NodeFacts("node01", ("10.64.0.1",), {}),
             release=AsyncMock(),
+            networks=self.networks,
             admitted=lambda: list(beside),
             pressure=lambda: (),
             reserve=lambda _pod: None,
@@ -138,6 +141,51 @@ async def test_a_pod_that_ran_before_the_agent_started_again_is_not_refused() ->
     running = asyncio.create_task(worker.run())
     await asyncio.wait_for(node.reports_running.wait(), 2)
     assert worker.is_admitted
+    await _end(running)
+
+
+async def test_no_container_starts_before_the_pod_has_its_networks() -> None:
+    node = Node()
+    node.api.set()
+    asked = asyncio.Event()
+    missing = [NetworkProblem("not yet"), NetworkProblem("not yet")]
+
+    async def sync(_pod: object, _observed: PodRuntimeStatus) -> float:
+        asked.set()
+        if missing:
+            raise missing.pop()
+        return 30.0
+
+    node.networks.sync = sync
+    running = asyncio.create_task(node.worker().run())
+    await asyncio.wait_for(asked.wait(), 2)
+    assert not node.started.is_set()
+    await asyncio.wait_for(node.reports_running.wait(), 10)
+    assert not missing
+    await _end(running)
+
+
+async def test_no_sandbox_is_made_for_networks_that_nobody_defined() -> None:
+    node = Node()
+    node.seen = PodRuntimeStatus()
+    node.api.set()
+    asked = asyncio.Event()
+
+    async def check(_pod: object) -> None:
+        asked.set()
+        raise NetworkProblem("cannot find a network-attachment-definition (lan) in namespace (ns): gone")
+
+    node.networks.check = check
+    running = asyncio.create_task(node.worker().run())
+    await asyncio.wait_for(asked.wait(), 2)
+    status = await asyncio.wait_for(node.published.get(), 2)
+    assert _waiting(status)["main"]["reason"] == "ContainerCreating"
+    assert not node.started.is_set()
+    said = (
+        "Failed to create pod sandbox: rpc error: code = Unknown desc = cannot find a "
+        "network-attachment-definition (lan) in namespace (ns): gone"
+    )
+    assert ("Warning", "FailedCreatePodSandBox", said, "") in node.events
     await _end(running)
 
 

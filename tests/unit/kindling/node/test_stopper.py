@@ -68,14 +68,21 @@ class Stopping:
 
     def __init__(self, runtime: Runtime) -> None:
         self.events: list[tuple[str, ...]] = []
+        self.detached: list[str] = []
         typed: Any = runtime
-        self.stopper = PodStopper(typed, lambda _pod, *event: self.events.append(event))
+
+        async def detach(sandbox: str) -> None:
+            assert not any(done == f"stop {sandbox}" for done in runtime.done), "its namespace is still there"
+            self.detached.append(sandbox)
+
+        self.stopper = PodStopper(typed, lambda _pod, *event: self.events.append(event), detach)
 
 
 async def test_sidecars_stop_after_the_others_in_reverse_order_and_the_sandbox_last() -> None:
     runtime = Runtime()
     stopping = Stopping(runtime)
     await stopping.stopper.stop_all(POD, observed("first", "second", "main"), 30, "Stopping container {}")
+    assert stopping.detached == ["s1"]
     # Sidecars have what is left of the grace period, in whole seconds.
     stopped = [each.split(" in ")[0] for each in runtime.done]
     assert stopped == ["stop main", "stop second", "stop first", "stop s1"]

@@ -1,0 +1,165 @@
+"""The kinds of secondary networks, which other clusters get with Multus; kindling has it built in."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from kindling.cluster.errors import SetupError
+from kindling.cluster.instance import Instance
+from kubecore.client import Client, ConnectionFailed, load_kubeconfig
+from kubecore.errors import StatusError, is_already_exists
+from kubecore.json import JsonObject
+from kubecore.objects import meta
+from kubecore.resources import CUSTOM_RESOURCE_DEFINITIONS
+
+_GROUP = "k8s.cni.cncf.io"
+_SECONDS = 30.0
+_POLL_SECONDS = 0.05
+
+
+def install(instance: Instance) -> None:
+    """Create the kinds that are missing; those that somebody else defined stay as they are.
+
+    Raises SetupError.
+    """
+
+    async def installing() -> None:
+        async with Client(load_kubeconfig(instance.kubeconfig)) as client:
+            await create(client)
+
+    try:
+        asyncio.run(installing())
+    except (StatusError, ConnectionFailed) as error:
+        raise SetupError("defining the kinds of secondary networks", str(error)) from error
+
+
+async def create(client: Client) -> None:
+    """Create the kinds that are missing, and wait until they are served. Raises StatusError,
+    ConnectionFailed.
+    """
+    for wanted in definitions():
+        try:
+            made = await client.create(CUSTOM_RESOURCE_DEFINITIONS, wanted)
+        except StatusError as error:
+            if not is_already_exists(error):
+                raise
+            continue
+        deadline = time.monotonic() + _SECONDS
+        while not meta.is_condition_true(made, "Established") and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL_SECONDS)
+            made = await client.get(CUSTOM_RESOURCE_DEFINITIONS, meta.name(made))
+
+
+def definitions() -> list[JsonObject]:
+    """NetworkAttachmentDefinition and IPAMClaim, with the published schemas."""
+    return [_attachment_definition(), _address_claim()]
+
+
+def _attachment_definition() -> JsonObject:
+    config = {"type": "string", "description": "A CNI configuration, or a list of them, in JSON."}
+    return _definition(
+        "network-attachment-definitions",
+        "NetworkAttachmentDefinition",
+        {
+            "name": "v1",
+            "served": True,
+            "storage": True,
+            "schema": _schema({"spec": {"type": "object", "properties": {"config": config}}}),
+        },
+        singular="network-attachment-definition",
+        shortNames=["nad", "net-attach-def"],
+    )
+
+
+def _address_claim() -> JsonObject:
+    spec = {
+        "type": "object",
+        "required": ["interface", "network"],
+        "properties": {
+            "interface": _constant("Interface", {"type": "string"}),
+            "network": _constant("Network", {"type": "string"}),
+            "ipRequests": {
+                **_addresses(),
+                "x-kubernetes-validations": [
+                    {"rule": "self == oldSelf", "message": "IPRequests are immutable"},
+                    {
+                        "rule": "size(self) != 2 || isCIDR(self[0]) && isCIDR(self[1]) && "
+                        "cidr(self[0]).ip().family() != cidr(self[1]).ip().family()",
+                        "message": "When 2 CIDRs are set, they must be from different IP families",
+                    },
+                ],
+            },
+        },
+    }
+    status = {
+        "type": "object",
+        "required": ["ips", "ownerPod"],
+        "properties": {
+            "ips": _addresses(),
+            "ownerPod": {"type": "string"},
+            "conditions": {"type": "array", "items": _condition()},
+        },
+    }
+    return _definition(
+        "ipamclaims",
+        "IPAMClaim",
+        {
+            "name": "v1alpha1",
+            "served": True,
+            "storage": True,
+            "subresources": {"status": {}},
+            "schema": _schema({"spec": spec, "status": status}),
+        },
+        singular="ipamclaim",
+        listKind="IPAMClaimList",
+    )
+
+
+def _constant(shown: str, schema: JsonObject) -> JsonObject:
+    rule = {"rule": "self == oldSelf", "message": f"{shown} is immutable"}
+    return {**schema, "x-kubernetes-validations": [rule]}
+
+
+def _addresses() -> JsonObject:
+    rule = {"rule": "isCIDR(self)", "message": "CIDR is invalid"}
+    return {"type": "array", "maxItems": 2, "items": {"type": "string", "x-kubernetes-validations": [rule]}}
+
+
+def _condition() -> JsonObject:
+    return {
+        "type": "object",
+        "required": ["lastTransitionTime", "message", "reason", "status", "type"],
+        "properties": {
+            "lastTransitionTime": {"type": "string", "format": "date-time"},
+            "message": {"type": "string", "maxLength": 32768},
+            "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
+            "reason": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 1024,
+                "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+            },
+            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+            "type": {"type": "string", "maxLength": 316},
+        },
+    }
+
+
+def _schema(properties: JsonObject) -> JsonObject:
+    own = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
+    return {"openAPIV3Schema": {"type": "object", "properties": own | properties}}
+
+
+def _definition(plural: str, kind: str, version: JsonObject, **names: object) -> JsonObject:
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{_GROUP}"},
+        "spec": {
+            "group": _GROUP,
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind, **names},
+            "versions": [version],
+        },
+    }
