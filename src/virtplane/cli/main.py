@@ -51,6 +51,9 @@ COMMANDS = {
     "completion": Command("virtplane.cli.completion", "Print a shell's completion of these commands"),
     "test": Command("virtplane.cli.test", "Run the checks and tests of a checkout"),
     "run": Command("virtplane.run", "Run components (what containers and units call)"),
+    "csi": Command(
+        "virtplane.storage.csi.command", "Drive a CSI driver (what containers beside a driver call)"
+    ),
     "virtctl": Command("virtplane.cli.virtctl.main", "Control virtual machines"),
 }
 
