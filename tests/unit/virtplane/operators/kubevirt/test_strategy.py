@@ -55,7 +55,7 @@ def test_the_control_plane_is_the_operator_in_the_compact_layout() -> None:
     assert service["spec"]["selector"] == {"kubevirt.io": "virt-operator"}
     operator = manifests.install_objects(manifests.InstallOptions("kubevirt", "image", "compact"))[-1]
     command = operator["spec"]["template"]["spec"]["containers"][0]["command"]
-    assert command == ["virtplane", "run", "virt-operator,virt-api,virt-controller"]
+    assert command == ["virtplane", "run", "virt-operator,virt-api,virt-controller,snapshot-controller"]
 
 
 def test_virt_handler_mounts_the_kubelet_s_root_where_it_looks_for_it() -> None:
