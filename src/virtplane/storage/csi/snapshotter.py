@@ -13,7 +13,7 @@ from typing import Any
 
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject
-from kubecore.objects import times
+from kubecore.objects import meta, times
 from kubecore.objects.fields import go_quote
 from kubecore.objects.structs import UnfitDocument, decode, encode
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
@@ -177,6 +177,8 @@ class Snapshotter:
             passed["csi.storage.k8s.io/volumesnapshot/name"] = reference.name or ""
             passed["csi.storage.k8s.io/volumesnapshot/namespace"] = reference.namespace or ""
             passed["csi.storage.k8s.io/volumesnapshotcontent/name"] = name
+        if await self._is_abandoned(content):
+            return True
         marked = await self._mark(content, present=True)
         if marked is None:
             return True
@@ -199,6 +201,26 @@ class Snapshotter:
         if written is not None:
             await self._mark(written, present=False)
         return bool(answer.snapshot.ready_to_use)
+
+    async def _is_abandoned(self, content: VolumeSnapshotContent) -> bool:
+        """Whether the driver has not been asked yet, and the snapshot is gone.
+
+        A delayed request has created such a content; the snapshot controller deletes it.
+        """
+        if content.status is not None or names.SNAPSHOT_BEING_CREATED in content.metadata.annotations:
+            return False
+        reference = content.spec.volume_snapshot_ref
+        try:
+            found = await self._env.client.get(
+                kinds.VOLUME_SNAPSHOTS, reference.name or "", reference.namespace
+            )
+        except StatusError as error:
+            if error.code == 403:
+                return False  # upstream's roles of this part have no right to look
+            if is_not_found(error):
+                return True
+            raise
+        return meta.uid(found) != reference.uid
 
     async def _look(self, content: VolumeSnapshotContent) -> bool:
         """How far a snapshot is that exists already. Raises Problem, CallError."""
