@@ -7,6 +7,7 @@ on a unix socket. Each of them is a part that is asked for by name; parts of one
 `driver`           the connection: calls, capabilities, errors
 `parts`            what every part is given; retries, secrets, patches
 `provisioner`      claims become volumes
+`preparation`      their requests, of what the cluster says now
 `requests`         what is asked for, and what the answer becomes; `parameters`, `topology`: its parts
 `sources`          what volumes are filled from; `content_sources`: whether they may be
 `deletion`         released volumes are deleted

@@ -36,8 +36,9 @@ from virtplane.storage.csi.liveness import serve_liveness
 from virtplane.storage.csi.options import Options
 from virtplane.storage.csi.parts import Environment
 from virtplane.storage.csi.placement import Placement
+from virtplane.storage.csi.preparation import ProvisionerOptions
 from virtplane.storage.csi.protection import CloningProtection, sweep_snapshots
-from virtplane.storage.csi.provisioner import Provisioner, ProvisionerOptions
+from virtplane.storage.csi.provisioner import Provisioner
 from virtplane.storage.csi.registrar import Registrar
 from virtplane.storage.csi.requests import Naming, has_topology
 from virtplane.storage.csi.resizer import Resizer

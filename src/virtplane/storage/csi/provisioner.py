@@ -10,26 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Hashable
-from dataclasses import dataclass, field
-from typing import Any
 
 from kubecore.errors import StatusError, is_already_exists, is_lost_race, is_not_found
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject
 from kubecore.objects.structs import UnfitDocument, decode
 from kubecore.resources import (
-    CSI_NODES,
-    NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     STORAGE_CLASSES,
-    ResourceType,
 )
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from kubecore.wire import Message
 from virtplane.api import storage_labels as names
 from virtplane.api.storage_kinds import (
-    CSINode,
-    LabelledNode,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
@@ -46,8 +39,9 @@ from virtplane.storage.csi.parts import (
     versioned,
 )
 from virtplane.storage.csi.placement import Placement
+from virtplane.storage.csi.preparation import Preparation, ProvisionerOptions
 from virtplane.storage.csi.protection import let_snapshots_go
-from virtplane.storage.csi.requests import Naming, Wanted
+from virtplane.storage.csi.requests import Wanted
 from virtplane.storage.csi.sources import FilledByOthers, Sources
 
 logger = logging.getLogger(__name__)
@@ -55,24 +49,6 @@ logger = logging.getLogger(__name__)
 _CLEANUP_TRIES = 5
 _FINISH_TRIES = 5
 _BY_CLASS = "class"
-_ATTRIBUTES_CLASSES = ResourceType(
-    "storage.k8s.io", "v1", "volumeattributesclasses", "VolumeAttributesClass", False
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ProvisionerOptions:
-    """The provisioner's flags."""
-
-    provisioner_id: str
-    naming: Naming = field(default_factory=Naming)
-    default_fs_type: str = ""
-    extra_metadata: bool = False
-    strict_topology: bool = False
-    immediate_topology: bool = True
-    read_only_many: bool = False
-    keeps_mode: bool = True
-    across_namespaces: bool = False
 
 
 class Provisioner:
@@ -98,11 +74,7 @@ class Provisioner:
         controller.watch(self._claims)
         controller.watch(self._classes, self._claims_of_class)
         controller.watch(self._volumes, _claim_of)
-        if requests.has_topology(env.identity):
-            self._nodes = manager.informer(NODES, struct=LabelledNode)
-            self._csi_nodes = manager.informer(CSI_NODES, struct=CSINode)
-            controller.depend(self._nodes)
-            controller.depend(self._csi_nodes)
+        self._preparation = Preparation(env, options, controller)
         manager.add(controller)
         self._sources = Sources(
             env.client,
@@ -186,36 +158,17 @@ class Provisioner:
 
     async def _bid(self, claim: PersistentVolumeClaim, storage_class: StorageClass, node: str) -> Result:
         """Take a claim that no node has yet, if this node may."""
-        assert self._placement is not None
+        placement = self._placement
+        assert placement is not None
         if node:
-            self._placement.forget(claim)
+            placement.forget(claim)
             return DONE
 
         async def has_room() -> bool:
-            what, topo = await self._prepared(claim, storage_class, self._placement_node)
-            return await self._has_room(what, topo)
+            what, places = await self._preparation.prepared(claim, storage_class, placement.node_name)
+            return await self._preparation.has_room(what, places)
 
-        return await self._placement.bid(claim, storage_class, has_room)
-
-    @property
-    def _placement_node(self) -> str:
-        return self._placement.node_name if self._placement is not None else ""
-
-    async def _has_room(self, what: Wanted, accessibility: dict[str, Any] | None) -> bool:
-        """Whether the driver says that the volume fits. Raises CallError."""
-        needed = what.request["capacity_range"]["required_bytes"]
-        places = (accessibility or {}).get("requisite") or [None]
-        for place in places:
-            values: dict[str, Any] = {
-                "volume_capabilities": what.request["volume_capabilities"],
-                "parameters": what.request["parameters"],
-            }
-            if place is not None:
-                values["accessible_topology"] = place
-            answer = await self._env.controller("GetCapacity", values)
-            if needed <= answer.available_capacity:
-                return True
-        return False
+        return await placement.bid(claim, storage_class, has_room)
 
     async def _provide(
         self, claim: PersistentVolumeClaim, storage_class: StorageClass, node: str, wish: Hashable
@@ -228,7 +181,7 @@ class Provisioner:
             f'External provisioner is provisioning volume for claim "{namespace}/{name}"',
         )
         try:
-            what, accessibility = await self._prepared(claim, storage_class, node)
+            what, accessibility = await self._preparation.prepared(claim, storage_class, node)
             source = await self._sources.of(claim, storage_class)
             secrets = await read_secret(self._env.client, what.secret)
         except FilledByOthers as other:
@@ -277,62 +230,6 @@ class Provisioner:
             if is_not_found(error):
                 return None
             raise
-
-    async def _prepared(
-        self, claim: PersistentVolumeClaim, storage_class: StorageClass, node: str
-    ) -> tuple[Wanted, dict[str, Any] | None]:
-        """What is asked of the driver. Raises Problem, topology.NodeMissing."""
-        identity, options = self._env.identity, self._options
-        source = content_sources.data_source(claim, across_namespaces=options.across_namespaces)
-        attributes_class = claim.spec.volume_attributes_class_name or ""
-        requests.check_driver(
-            identity,
-            restores=source is not None and source.is_snapshot,
-            clones=source is not None and source.is_claim,
-            has_attributes=bool(attributes_class),
-        )
-        what = requests.wanted(
-            claim,
-            storage_class,
-            identity,
-            options.naming,
-            default_fs_type=options.default_fs_type,
-            extra_metadata=options.extra_metadata,
-        )
-        if attributes_class:
-            mutable = await self._mutable_parameters(attributes_class)
-            what.request["mutable_parameters"] = mutable
-        accessibility = None
-        if requests.has_topology(identity):
-            try:
-                accessibility = topology.requirement(
-                    identity.name,
-                    claim.metadata.name,
-                    storage_class,
-                    node,
-                    {each.metadata.name: each for each in self._nodes.list()},
-                    {each.metadata.name: each for each in self._csi_nodes.list()},
-                    strict=options.strict_topology,
-                    immediate=options.immediate_topology,
-                )
-            except topology.NodeMissing:
-                raise
-            except Problem as problem:
-                raise Problem(f"error generating accessibility requirements: {problem}") from problem
-        return what, accessibility
-
-    async def _mutable_parameters(self, name: str) -> JsonObject:
-        try:
-            found = await self._env.client.get(_ATTRIBUTES_CLASSES, name)
-        except StatusError as error:
-            raise Problem(error.message) from error
-        driver = get_str(found, "driverName")
-        if driver != self._env.identity.name:
-            raise Problem(
-                f"VAC {name} referenced in PVC is for driver {driver} which does not match driver name "
-                f"{self._env.identity.name}"
-            )
-        return get_object(found, "parameters")
 
     # What the driver answers.
 
