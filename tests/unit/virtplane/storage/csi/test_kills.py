@@ -196,6 +196,7 @@ class World:
             source = get_str(found, "spec", "source", "persistentVolumeClaimName")
             bound = self.api.get(CLAIMS, source, "ns")
             has_source = source in names and get_str(bound, "status", "phase") == "Bound"
+            has_source = has_source and not meta.is_being_deleted(bound or {})
             is_going = meta.is_being_deleted(found)
             if has_source and not is_going and not get_object(found, "status").get("readyToUse"):
                 wrong.append(f"snapshot {meta.name(found)} is not ready: {found}")
