@@ -107,7 +107,9 @@ def cloned(
         if each.spec.storage_class_name is None:
             raise Problem(f"the {whose} PVC ({each.metadata.name}) storageclass cannot be empty")
     wanted, present = requested_bytes(claim), requested_bytes(source)
-    if wanted < present:
+    # The source may have grown since the copy was begun, whose outcome must become known.
+    is_begun = names.VOLUME_BEING_CREATED in claim.metadata.finalizers
+    if wanted < present and not is_begun:
         raise Problem(
             "error, new PVC request must be greater than or equal in size to the specified PVC data source,"
             f" requested {wanted} but source is {present}"
