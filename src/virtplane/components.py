@@ -32,10 +32,22 @@ COMPONENTS: dict[str, ComponentEntry] = {
     "virt-operator": ComponentEntry(
         "virtplane.operators.kubevirt.operator:VirtOperator", "kubevirt-operator"
     ),
+    "snapshot-controller": ComponentEntry(
+        "virtplane.storage.volumesnapshot.component:SnapshotControllerComponent",
+        "kubevirt-snapshot-controller",
+    ),
 }
 
-COMPACT_CONTROL_PLANE = ("virt-operator", "virt-api", "virt-controller", "hostpath-provisioner-operator")
-"""What the operator's own process runs in the compact layout."""
+OPERATOR_PROCESS = ("virt-operator", "snapshot-controller")
+"""What the operator's own process runs in the distributed layout."""
+COMPACT_CONTROL_PLANE = (
+    "virt-operator",
+    "virt-api",
+    "virt-controller",
+    "hostpath-provisioner-operator",
+    "snapshot-controller",
+)
+"""What it runs in the compact layout."""
 
 
 class UnknownComponent(Exception):

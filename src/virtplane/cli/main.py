@@ -57,6 +57,9 @@ COMMANDS = {
         "virtplane.storage.hostpath.mounter", "Mount a storage pool's claim on its node"
     ),
     "run": Command("virtplane.run", "Run components (what containers and units call)"),
+    "csi": Command(
+        "virtplane.storage.csi.command", "Drive a CSI driver (what containers beside a driver call)"
+    ),
     "virtctl": Command("virtplane.cli.virtctl.main", "Control virtual machines"),
 }
 

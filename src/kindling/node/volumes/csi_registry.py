@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import grpc
 import grpc.aio
 
 from kindling.node.backoff import Backoff
@@ -23,7 +22,7 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_str
 from kubecore.objects.names import is_dns1123_subdomain, is_label_value, is_qualified_name
 from kubecore.resources import CSI_NODES, NODES
-from kubecore.wire import Message, load_interface, rpc_text
+from kubecore.wire import Message, load_interface, unix
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +32,6 @@ _REGISTRATION_SECONDS = 30.0
 _MAX_RETRY_SECONDS = 60.0
 _MAX_NAME = 63
 _MAX_NODE_ID = 256
-_OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -76,18 +74,11 @@ class Driver:
             # Details from secrets and attributes may contain bytes that are not UTF-8.
             raise ContentProblem(f"{method} of driver {self.name}: {error}") from error
         try:
-            return await self._stub[method](request, timeout=seconds)
-        except grpc.aio.AioRpcError as error:
-            name = error.code().name
-            raise CallProblem(rpc_text(name, error.details() or ""), name) from error
-        except grpc.aio.UsageError as error:
+            return await unix.call(self._stub[method], request, seconds)
+        except unix.ConnectionClosed as error:
             raise ContentProblem(f"driver {self.name} has gone away") from error
-        except asyncio.CancelledError as error:
-            # Closing the channel cancels its calls; that must not look like a cancellation of this task.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise ContentProblem(f"driver {self.name} has gone away") from error
+        except unix.CallFailed as error:
+            raise CallProblem(str(error), error.code) from error
 
     async def ask(self) -> None:
         """Call the driver for its capabilities and its ID of this node."""
@@ -223,7 +214,7 @@ class CsiRegistry:
         """Ask a registration socket for its driver; None for plugins of other types. Raises ContentProblem,
         AioRpcError.
         """
-        async with grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
+        async with unix.channel_to(socket) as channel:
             stub = self._registration.stub(channel, "Registration")
             info = await stub["GetInfo"](self._registration.message("InfoRequest"), timeout=5)
             if info.type != "CSIPlugin":
@@ -351,7 +342,7 @@ async def _connect(name: str, endpoint: str) -> Driver:
     if len(name) > _MAX_NAME or is_dns1123_subdomain(name.lower()):
         raise ContentProblem(f"{name[:_MAX_NAME]!r} is not a valid name of a CSI driver")
     stack = AsyncExitStack()
-    channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"unix:{endpoint}", options=_OPTIONS))
+    channel = await stack.enter_async_context(unix.channel_to(endpoint))
     driver = Driver(name, load_interface("csi-v1").stub(channel, "Node"), stack)
     try:
         await driver.ask()

@@ -20,7 +20,7 @@ from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Key, RequeueAfter, Result
 from kubecore.runtime.informer import Informer
 from virtplane.api import event_reasons as reasons
-from virtplane.api import labels
+from virtplane.api import labels, volumesnapshot_crds
 from virtplane.api import resources as api
 from virtplane.api.config import LastGood
 from virtplane.api.paths import KUBELET_ROOT
@@ -156,6 +156,7 @@ class KubeVirtController:
     async def _install(self, kubevirt: JsonObject) -> Result:
         plan = await self._certificates(kubevirt)
         wanted = installation(self._parameters(kubevirt, plan.ca_bundle))
+        await self._offer_snapshots()
         self._applier.customize = user_patches(get_object(kubevirt, "spec"))
         await self._applier.apply_all(wanted.foundation)
         written = await self._applier.apply_all(wanted.components)
@@ -167,6 +168,22 @@ class KubeVirtController:
         await self._report(kubevirt, "ready")
         until_renewal = (plan.next_renewal - self._now()).total_seconds()
         return RequeueAfter(max(1.0, min(RESYNC_SECONDS, until_renewal)))
+
+    async def _offer_snapshots(self) -> None:
+        """Install the snapshot API where the cluster has none. It stays when the installation goes: it holds
+        its users' data, and who runs another snapshot controller takes it over.
+        """
+        wanted = volumesnapshot_crds.custom_resource_definitions()
+        present: list[JsonObject] = []
+        for document in wanted:
+            with errors.ignoring(404):
+                name = meta.name(document)
+                present.append(await self._client.get(resources.CUSTOM_RESOURCE_DEFINITIONS, name))
+        if not all(map(volumesnapshot_crds.is_ours, present)):
+            return
+        applier = Applier(self._client, KUBEVIRT)
+        for document in wanted:
+            await applier.apply(document)
 
     async def _certificates(self, kubevirt: JsonObject) -> certificates.CertificatePlan:
         """Issue and renew certificates, and publish the authorities."""

@@ -21,7 +21,8 @@ from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshotContent, VolumeBackup
-from virtplane.api.storage_kinds import PersistentVolumeClaim, VolumeSnapshot
+from virtplane.api.storage_kinds import PersistentVolumeClaim
+from virtplane.api.volumesnapshot_v1 import VolumeSnapshot
 
 FINALIZER = wellknown.FINALIZER_RESTORE
 LAST_RESTORE = "restore.kubevirt.io/lastRestoreUID"

@@ -19,7 +19,8 @@ from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.meta_v1 import ObjectMeta, OwnerReference
 from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore, VirtualMachineRestoreStatus
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshotContent
-from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass, VolumeSnapshot
+from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass
+from virtplane.api.volumesnapshot_v1 import VolumeSnapshot
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
 from virtplane.cluster.objects import (

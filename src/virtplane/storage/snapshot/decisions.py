@@ -22,7 +22,7 @@ from virtplane.api.snapshot_v1beta1.snapshot import (
     VirtualMachineSnapshotContent,
     VolumeBackup,
 )
-from virtplane.api.storage_kinds import VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotStatus
+from virtplane.api.volumesnapshot_v1 import VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotStatus
 from virtplane.cluster import conditions
 from virtplane.cluster.objects import condition_documents
 

@@ -24,7 +24,8 @@ from virtplane.api.snapshot_v1beta1.snapshot import (
     VirtualMachineSnapshotContentStatus,
     VirtualMachineSnapshotStatus,
 )
-from virtplane.api.storage_kinds import StorageClass, VolumeSnapshot, VolumeSnapshotClass
+from virtplane.api.storage_kinds import StorageClass
+from virtplane.api.volumesnapshot_v1 import VolumeSnapshot, VolumeSnapshotClass
 from virtplane.cluster.caches import Cluster, HasMetadata, owner_key
 from virtplane.cluster.objects import (
     INVALID,

@@ -15,7 +15,7 @@ from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshotContent
-from virtplane.api.storage_kinds import VolumeSnapshot
+from virtplane.api.volumesnapshot_v1 import VolumeSnapshot
 from virtplane.compute.launcherpod.inputs import Images
 from virtplane.storage.restore import decisions
 from virtplane.storage.snapshot.decisions import SNAPSHOT_FINALIZER, content_name

@@ -15,7 +15,8 @@ from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineSpec
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import claim_name
 from virtplane.api.markers import ApiStruct
-from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass, VolumeSnapshotClass
+from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass
+from virtplane.api.volumesnapshot_v1 import VolumeSnapshotClass
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.vm import datavolumes
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from kubecore.json import JsonObject
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
-from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass, VolumeSnapshotClass
+from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass
+from virtplane.api.volumesnapshot_v1 import VolumeSnapshotClass
 
 
 def volume_snapshot_statuses(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from kubecore.json import JsonObject, get_int, get_list, get_object
 from virtplane.api import paths, ports
 from virtplane.api.paths import KUBELET_ROOT
-from virtplane.components import COMPACT_CONTROL_PLANE, COMPONENTS
+from virtplane.components import COMPACT_CONTROL_PLANE, COMPONENTS, OPERATOR_PROCESS
 from virtplane.operators.kit.workloads import add_pull_secrets, mount_secret, place, probed
 from virtplane.operators.kubevirt import certificates
 from virtplane.operators.kubevirt.strategy.component import Component
@@ -61,7 +61,7 @@ def operator_deployment(
     require_webhook_certificate: bool = False,
 ) -> JsonObject:
     """The operator's own Deployment; in the compact layout its process is the whole control plane."""
-    names = COMPACT_CONTROL_PLANE if layout == "compact" else ("virt-operator",)
+    names = COMPACT_CONTROL_PLANE if layout == "compact" else OPERATOR_PROCESS
     container = _container("virt-operator", image, names, layout, _OPERATOR_REQUESTS)
     if kubelet_root != KUBELET_ROOT:
         container["args"] += ["--kubelet-root", kubelet_root]

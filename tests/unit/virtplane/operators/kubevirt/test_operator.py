@@ -14,7 +14,7 @@ from kubecore.client import Client
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.runtime.component import Context
-from virtplane.api import crds
+from virtplane.api import crds, volumesnapshot_crds
 from virtplane.api import resources as api
 from virtplane.operators.kubevirt import manifests
 from virtplane.operators.kubevirt.operator import VirtOperator
@@ -92,9 +92,8 @@ async def test_the_installation_comes_about_from_one_object(server: RunningServe
 
             await eventually(handler)
             found = await client.list(resources.CUSTOM_RESOURCE_DEFINITIONS)
-            assert {meta.name(crd) for crd in found["items"]} == {
-                entry.name for entry in (*crds.DEFINITIONS, crds.HOSTPATH_PROVISIONER)
-            }
+            entries = (*crds.DEFINITIONS, crds.HOSTPATH_PROVISIONER, *volumesnapshot_crds.DEFINITIONS)
+            assert {meta.name(crd) for crd in found["items"]} == {entry.name for entry in entries}
             kubevirt = await client.get(api.KUBEVIRTS, "kubevirt", NAMESPACE)
             assert meta.finalizers(kubevirt) == ["kubevirt.io/foregroundDeleteKubeVirt"]
             assert kubevirt["status"]["phase"] == "Deploying"

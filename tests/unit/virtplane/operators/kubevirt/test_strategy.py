@@ -58,7 +58,7 @@ def test_the_control_plane_is_the_operator_in_the_compact_layout() -> None:
     assert service["spec"]["selector"] == {"kubevirt.io": "virt-operator"}
     operator = manifests.install_objects(manifests.InstallOptions("kubevirt", "image", "compact"))[-1]
     command = operator["spec"]["template"]["spec"]["containers"][0]["command"]
-    names = "virt-operator,virt-api,virt-controller,hostpath-provisioner-operator"
+    names = "virt-operator,virt-api,virt-controller,hostpath-provisioner-operator,snapshot-controller"
     assert command == ["virtplane", "run", names]
 
 
