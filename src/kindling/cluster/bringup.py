@@ -62,6 +62,8 @@ class UpOptions:
     storage: int | None = None
     """Bytes of the storage pool; None leaves it as it is, and for a new cluster chooses."""
     node_options: tuple[str, ...] = ()
+    ip_family: str | None = None
+    """One of `instance.IP_FAMILIES`; None leaves it as it is, and a new cluster has both."""
 
 
 def up(options: UpOptions, progress: Progress) -> Instance:
@@ -71,6 +73,8 @@ def up(options: UpOptions, progress: Progress) -> Instance:
     machine.check_machine()
     progress("preparing state, certificates and addresses")
     instance = _load_or_create(options)
+    if instance.ip_family == instances.DUAL and not instance.has_ipv6:
+        progress("this machine has IPv6 switched off: the cluster has IPv4 alone")
     certificates.ensure(instance)
     kubeconfigs.ensure(instance)
     try:
@@ -180,6 +184,7 @@ def _load_or_create(options: UpOptions) -> Instance:
                 image_accounts=options.image_accounts or existing.image_accounts,
                 node_options=options.node_options or existing.node_options,
             )
+            changed = _with_families(changed, options)
             changed.save()
             return changed
         others = instances.registered()
@@ -200,8 +205,29 @@ def _load_or_create(options: UpOptions) -> Instance:
             image_accounts=options.image_accounts,
             node_options=options.node_options,
         )
+        made = _with_families(made, options)
         made.save()
     return made
+
+
+def _with_families(instance: Instance, options: UpOptions) -> Instance:
+    """The instance with IPv6, if the administrator wants it and the machine has it. Raises SetupError."""
+    wanted = options.ip_family or instance.ip_family
+    if wanted == instances.IPV4 and instance.subnet6:
+        raise SetupError(
+            f"--ip-family {wanted}",
+            "the cluster has IPv6 as well, and its services have such addresses",
+            f"to start anew: {program.command('reset', instance.state)}",
+            code=ExitCode.UNUSABLE,
+        )
+    if wanted == instances.IPV4 or not machine.has_ipv6():
+        return replace(instance, ip_family=wanted, has_ipv6=False)
+    subnet = instance.subnet6
+    if not subnet:
+        others = [str(entry.get("subnet6") or "") for entry in instances.registered()]
+        taken = machine.used_ipv6_networks() + [ipaddress.IPv6Network(text) for text in others if text]
+        subnet = instances.choose_subnet6(instance.id, taken)
+    return replace(instance, ip_family=wanted, subnet6=subnet, has_ipv6=True)
 
 
 def _check_still_free(instance: Instance, port: int) -> None:
