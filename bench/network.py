@@ -105,12 +105,12 @@ async def _services(network: RoutedPods, services: int, times: int) -> list[floa
     for number in range(services):
         backends = [f"10.64.{2 + number % 3}.{number % 200 + 10 + each}" for each in range(3)]
         _put_service(api, f"service{number}", f"10.64.{241 + number // 250}.{number % 250 + 1}", backends)
-    places = [ProxyPlace("node01", network.namespace, "10.64.1.0/24", "10.64.1.1")]
+    places = [ProxyPlace("node01", network.namespace, ("10.64.1.0/24",), ("10.64.1.1",))]
     proxy = ServiceNetwork(
         ClientConfig(server="memory://"),
         places,
         table="bench",
-        subnet=SUBNET,
+        subnets=[SUBNET],
         bridge="",
         dns_service="10.64.240.10",
         dns_address="127.0.0.1",

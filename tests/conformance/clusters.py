@@ -14,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 _UP_SECONDS = 180.0
 _RESET_SECONDS = 90.0
+_RECORDED_FAMILY = "--ip-family=ipv4"
+"""What the recorded clusters have; a cluster keeps it."""
 _DOCUMENTATION_RANGES = ("--external-range=192.0.0.0/15",)
 """The requests' services claim addresses for documentation, which the recorded servers allow.
 
@@ -57,11 +59,11 @@ def running_cluster(with_virtplane: bool, deadline: Deadline, *, keep: bool = Fa
 
 
 def _bring_up(with_virtplane: bool, state: Path, deadline: Deadline) -> None:
-    def up(program: Path) -> None:
-        command = [str(program), "up", "--state", str(state), *_DOCUMENTATION_RANGES]
+    def up(program: Path, *options: str) -> None:
+        command = [str(program), "up", "--state", str(state), *_DOCUMENTATION_RANGES, *options]
         subprocess.run(command, check=True, timeout=deadline.left(_UP_SECONDS))
 
-    up(ROOT / ".venv/bin/kindling")
+    up(ROOT / ".venv/bin/kindling", _RECORDED_FAMILY)
     if with_virtplane:
         asyncio.run(asyncio.wait_for(_add_neighbours(state), deadline.left(_UP_SECONDS)))
         up(ROOT / "virtplane")

@@ -14,18 +14,28 @@ from tests.e2e.clusters import CORE, Cluster
 from tests.e2e.commands import run
 from tests.e2e.support import wait_for
 from tests.support.frames import (
+    ADVERTISEMENT,
     ARP,
     IPV4,
     IPV6,
     LAST,
     ROUTER,
+    SOLICITATION,
+    UDP,
     arp,
     frame,
+    icmp6,
     ip,
+    ip6,
     is_heard,
+    link_option,
+    neighbour,
+    udp6,
 )
 from tests.support.namespaces import packets_in
 from tests.support.shellpods import ShellPod, shell_pod
+
+from kindling.network.pod_filter import BRIDGE
 
 pytestmark = pytest.mark.host
 
@@ -52,6 +62,19 @@ def own_mac(pod: ShellPod) -> str:
     return pod.run("cat /sys/class/net/eth0/address").stdout.strip()
 
 
+def second_address(pod: ShellPod) -> str:
+    """The pod's IPv6 address."""
+    found = [str(entry["ip"]) for entry in pod.document()["status"]["podIPs"]]
+    if len(found) < 2:
+        pytest.skip("the machine has no IPv6")
+    return found[1]
+
+
+def node_network(pod: ShellPod) -> Path:
+    """The network namespace of the pod's node."""
+    return pod.cluster.state / "nodes" / str(pod.document()["spec"]["nodeName"]) / "ns/net"
+
+
 def layout(cluster: Cluster) -> dict[str, str]:
     """Subnet, port and names of the cluster."""
     made: dict[str, str] = json.loads((cluster.state / "instance.json").read_text())
@@ -71,9 +94,34 @@ def test_what_a_neighbour_forges_does_not_arrive(hostile: ShellPod, victim: Shel
         "a DHCP answer": frame(mac, IPV4, ip(address, ports=(67, 68))),
         "a router of IPv6": frame(mac, IPV6, ROUTER),
     }
-    with packets_in(victim.network, "eth0") as ear, packets_in(hostile.network, "eth0") as mouth:
+    # Neighbours do not hear each other's frames at all, so the ear is the node's.
+    with packets_in(node_network(hostile), BRIDGE) as ear, packets_in(hostile.network, "eth0") as mouth:
         arrived = {what for what, sent in forged.items() if is_heard(ear, mouth, sent, last)}
         assert is_heard(ear, mouth, frame(mac, ARP, arp(mac, address)), last)
+    assert arrived == set()
+
+
+def test_what_a_neighbour_forges_of_ipv6_does_not_arrive(hostile: ShellPod, victim: ShellPod) -> None:
+    mac, own, theirs = own_mac(hostile), second_address(hostile), second_address(victim)
+    last = frame(mac, IPV4, ip(hostile.address, content=LAST))
+    router = hostile.run("ip -6 route show default").stdout.split("via ")[1].split()[0]
+    link = link_option(2, mac)
+    forged = {
+        "the gateway's advertisement": ip6(own, neighbour(ADVERTISEMENT, router, link)),
+        "a neighbour's advertisement": ip6(theirs, neighbour(ADVERTISEMENT, theirs, link)),
+        "an objection to a new address": ip6("::", neighbour(SOLICITATION, theirs)),
+        "a router's advertisement": ip6(own, icmp6(134)),
+        "a redirect": ip6(own, icmp6(137)),
+        "a neighbour's address": ip6(theirs, udp6((5000, 5000)), header=UDP),
+        "an address of elsewhere": ip6("2001:db8::1", udp6((5000, 5000)), header=UDP),
+        "a DHCPv6 answer": ip6(own, udp6((547, 546)), header=UDP),
+    }
+    with packets_in(node_network(hostile), BRIDGE) as ear, packets_in(hostile.network, "eth0") as mouth:
+        arrived = {
+            what for what, sent in forged.items() if is_heard(ear, mouth, frame(mac, IPV6, sent), last, sent)
+        }
+        honest = ip6(own, neighbour(SOLICITATION, theirs, link_option(1, mac)))
+        assert is_heard(ear, mouth, frame(mac, IPV6, honest), last, honest)
     assert arrived == set()
 
 

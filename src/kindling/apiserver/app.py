@@ -252,7 +252,7 @@ class ApiServer:
         )
         await Bootstrap(self.objects, self.catalog).ensure_all(
             service_address=self.addresses.first_address,
-            cidr=settings.service_cidr,
+            cidrs=self.addresses.cidrs,
             address=self._advertised(),
             port=self.port,
             trust=trust,

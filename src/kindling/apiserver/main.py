@@ -70,8 +70,14 @@ def parser() -> argparse.ArgumentParser:
         default=defaults.request_timeout_seconds,
         help="seconds that the body of a request may take to arrive",
     )
-    flags.add_argument("--service-cidr", default=defaults.service_cidr)
-    flags.add_argument("--cluster-cidr", default="", help="what nodes, pods and services use")
+    flags.add_argument(
+        "--service-cidr",
+        default=defaults.service_cidr,
+        help="service addresses: CIDR, or CIDR,CIDR for both families",
+    )
+    flags.add_argument(
+        "--cluster-cidr", default="", help="what nodes, pods and services use: CIDR or CIDR,CIDR"
+    )
     for name, metavar, text in (
         ("external-range", "CIDR", "where addresses of services from outside the cluster take effect"),
         ("reserved-image", "REPOSITORY", "an image for the accounts of --reserved-image-account alone"),

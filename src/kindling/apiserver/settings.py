@@ -40,8 +40,10 @@ class Settings:
     api_audiences: tuple[str, ...] = ()
     """Audiences of tokens for this server; empty: the issuer."""
     service_cidr: str = "10.96.0.0/16"
+    """Service addresses: one range, or one of each family with a comma between, the default one first."""
     cluster_cidr: str = ""
-    """What nodes, pods and services use of IPv4; empty: the service addresses alone."""
+    """What nodes, pods and services use, of each family, with a comma between them; empty: the service
+    addresses alone."""
     external_ranges: tuple[str, ...] = ()
     """Where addresses that services claim from outside the cluster take effect."""
     reserved_images: tuple[str, ...] = ()

@@ -115,6 +115,7 @@ def adopted(attachments: Mapping[str, Attachment], state: Path, existing: Instan
     return replace(
         existing,
         subnet=layout.subnet,
+        subnet6=layout.subnet6,
         api_port=layout.api_port,
         node_names=max(existing.node_names, layout.node_names, key=len),
     )

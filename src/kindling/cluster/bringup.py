@@ -68,6 +68,8 @@ class UpOptions:
     """Links that nodes get beside those that they have."""
     isolate_networks: bool | None = None
     """Whether pods use definitions of secondary networks of their own namespace only; None: as before."""
+    ip_family: str | None = None
+    """One of `instance.IP_FAMILIES`; None leaves it as it is, and a new cluster has both."""
 
 
 def up(options: UpOptions, progress: Progress) -> Instance:
@@ -77,6 +79,8 @@ def up(options: UpOptions, progress: Progress) -> Instance:
     machine.check_machine()
     progress("preparing state, certificates and addresses")
     instance = _load_or_create(options)
+    if instance.ip_family == instances.DUAL and not instance.has_ipv6:
+        progress("this machine has IPv6 switched off: the cluster has IPv4 alone")
     certificates.ensure(instance)
     kubeconfigs.ensure(instance)
     try:
@@ -192,6 +196,7 @@ def _load_or_create(options: UpOptions) -> Instance:
                 if options.isolate_networks is None
                 else options.isolate_networks,
             )
+            changed = _with_families(changed, options)
             changed.save()
             return changed
         others = instances.registered()
@@ -214,6 +219,7 @@ def _load_or_create(options: UpOptions) -> Instance:
             node_links=_links(options.node_links),
             isolate_networks=bool(options.isolate_networks),
         )
+        made = _with_families(made, options)
         made.save()
     return made
 
@@ -225,6 +231,26 @@ def _links(names: tuple[str, ...]) -> tuple[str, ...]:
         limit = f"nodes have at most {node_links.MAX_LINKS} links of this kind"
         raise SetupError("--node-link", limit, code=ExitCode.UNUSABLE)
     return found
+
+
+def _with_families(instance: Instance, options: UpOptions) -> Instance:
+    """The instance with IPv6, if the administrator wants it and the machine has it. Raises SetupError."""
+    wanted = options.ip_family or instance.ip_family
+    if wanted == instances.IPV4 and instance.subnet6:
+        raise SetupError(
+            f"--ip-family {wanted}",
+            "the cluster has IPv6 as well, and its services have such addresses",
+            f"to start anew: {program.command('reset', instance.state)}",
+            code=ExitCode.UNUSABLE,
+        )
+    if wanted == instances.IPV4 or not machine.has_ipv6():
+        return replace(instance, ip_family=wanted, has_ipv6=False)
+    subnet = instance.subnet6
+    if not subnet:
+        others = [str(entry.get("subnet6") or "") for entry in instances.registered()]
+        taken = machine.used_ipv6_networks() + [ipaddress.IPv6Network(text) for text in others if text]
+        subnet = instances.choose_subnet6(instance.id, taken)
+    return replace(instance, ip_family=wanted, subnet6=subnet, has_ipv6=True)
 
 
 def _check_still_free(instance: Instance, port: int) -> None:

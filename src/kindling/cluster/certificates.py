@@ -69,7 +69,7 @@ def leaves(instance: Instance) -> list[Leaf]:
     for node in instance.nodes():
         name = f"system:node:{node.name}"
         certificates.append(Leaf(f"node-{node.name}", name, ("system:nodes",)))
-        hosts = (node.name, node.address)
+        hosts = (node.name, *node.addresses)
         certificates.append(Leaf(f"node-{node.name}-server", name, ("system:nodes",), hosts))
     return certificates
 

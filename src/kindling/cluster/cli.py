@@ -71,10 +71,10 @@ def _progress(quiet: bool) -> Callable[[str], None]:
 
 
 def _ranges(_context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Parse IPv4 ranges from the command line."""
+    """Parse ranges of addresses from the command line."""
     for value in values:
         try:
-            ipaddress.IPv4Network(value)
+            ipaddress.ip_network(value)
         except ValueError as error:
             raise click.BadParameter(str(error), param=parameter) from error
     return values
@@ -193,6 +193,12 @@ def _command(name: str | None = None, **settings: Any) -> Callable[[Callable[...
     help="Let pods use definitions of secondary networks only from their own namespace and from default "
     "(default: as before; from every namespace at first).",
 )
+@click.option(
+    "--ip-family",
+    type=click.Choice(instances.IP_FAMILIES),
+    help="Addresses of nodes, pods and services: IPv4 alone, or IPv6 as well where the machine has it. "
+    "Default: as before; dual at first.",
+)
 @_quiet_option
 @click.argument("api_flags", nargs=-1, type=click.UNPROCESSED)
 def up(quiet: bool, **options: Any) -> None:
@@ -244,7 +250,8 @@ def status(state: Path) -> None:
         raise PermissionError(
             errno.EACCES, "the status cannot be shown without permission to read", str(instance.pki)
         )
-    click.echo(f"state       {instance.state}\napi         {instance.api_url}\nsubnet      {instance.subnet}")
+    click.echo(f"state       {instance.state}\napi         {instance.api_url}")
+    click.echo(f"subnet      {', '.join(instance.subnets)}")
     pid = bringup.supervisor_pid(instance)
     click.echo(f"supervisor  {pid or 'not running'}")
     specs = processes.specs(instance)

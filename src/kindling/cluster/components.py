@@ -41,7 +41,7 @@ def run_node(instance: Instance, name: str) -> None:
     set_up_logging(f"node-{name}")
     servers, searches, options = upstream_resolver(Path("/etc/resolv.conf").read_text())
     settings = AgentSettings(
-        node=NodeSettings(name, node.address, node.pod_cidr, KUBELET_PORT, parse(instance.node_options)),
+        node=NodeSettings(name, node.addresses, node.pod_cidrs, KUBELET_PORT, parse(instance.node_options)),
         api=kubeconfigs.client_config(instance, f"node-{name}", internal=True),
         network_api=kubeconfigs.client_config(instance, "service-proxy", internal=True),
         runtime_socket=processes.runtime_socket(),
@@ -87,8 +87,8 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
         ProxyPlace(
             node.name,
             node.namespaces / "net",
-            node.pod_cidr,
-            node.pod_gateway,
+            node.pod_cidrs,
+            node.pod_gateways,
             (KUBELET_PORT, STREAM_PORT),
             node.address,
         )
@@ -99,7 +99,7 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
         proxy_config,
         places,
         table=instance.table,
-        subnet=instance.subnet,
+        subnets=instance.subnets,
         bridge=instance.bridge,
         external_ranges=instance.external_ranges,
         dns_service=instance.dns_service,
@@ -125,7 +125,7 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
                 scheduler_config=scheduler_config,
                 sign_token=sign,
                 control_planes=[instance.nodes()[0].name],
-                external=ExternalRanges.of(instance.external_ranges, own=[instance.subnet]),
+                external=ExternalRanges.of(instance.external_ranges, own=instance.subnets),
             )
             group.create_task(work, name="controllers")
             group.create_task(network.run(), name="services")

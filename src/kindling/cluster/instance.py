@@ -12,7 +12,7 @@ import hashlib
 import ipaddress
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -36,25 +36,34 @@ TUPLES = (
     "node_links",
 )
 """Fields of an instance that are lists in its file."""
+DUAL, IPV4 = IP_FAMILIES = ("dual", "ipv4")
+"""The choices of ``--ip-family``."""
 _MAX_NODES = 200
 _FIRST_PORT = 6443
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLayout:
-    """Names and addresses of one node. `index` counts from 1."""
+    """Names and addresses of one node, of each family, IPv4 first. `index` counts from 1."""
 
     name: str
     index: int
     directory: Path
-    address: str
-    pod_cidr: str
+    addresses: tuple[str, ...]
+    pod_cidrs: tuple[str, ...]
     host_link: str
 
     @property
-    def pod_gateway(self) -> str:
-        """The node's address in the pod network: its first, which the CNI bridge plugin uses as gateway."""
-        return str(ipaddress.IPv4Network(self.pod_cidr).network_address + 1)
+    def address(self) -> str:
+        """The node's IPv4 address, at which its servers listen."""
+        return self.addresses[0]
+
+    @property
+    def pod_gateways(self) -> tuple[str, ...]:
+        """The node's addresses in the pod network: the first ones, which the CNI bridge plugin uses as
+        gateways.
+        """
+        return tuple(str(ipaddress.ip_network(cidr).network_address + 1) for cidr in self.pod_cidrs)
 
     @property
     def registered(self) -> Path:
@@ -69,7 +78,7 @@ class NodeLayout:
 
 @dataclass(frozen=True)
 class Instance:
-    """The layout of an instance. `subnet` is a /16 that holds nodes, pods and services."""
+    """The layout of an instance. `subnet` is a /16 that holds nodes, pods and services, `subnet6` a /48."""
 
     state: Path
     id: str
@@ -89,6 +98,17 @@ class Instance:
     """Links that every node has beside the one to the cluster, for secondary networks."""
     isolate_networks: bool = False
     """Pods use definitions of secondary networks of their own namespace and of `default` only."""
+    subnet6: str = ""
+    """Kept once it was chosen, because services have addresses of it."""
+    ip_family: str = DUAL
+    """What the administrator wants: IPv4 alone, or both families where the machine has them."""
+    has_ipv6: bool = False
+    """Whether the cluster has both families at present."""
+
+    @property
+    def subnets(self) -> tuple[str, ...]:
+        """The networks in use, IPv4 first."""
+        return (self.subnet, self.subnet6) if self.has_ipv6 else (self.subnet,)
 
     @property
     def bridge(self) -> str:
@@ -105,34 +125,47 @@ class Instance:
         """The cgroup below which all pods of the instance live."""
         return f"/kindling-{self.id}"
 
-    def _address(self, third: int, fourth: int) -> str:
-        base = ipaddress.IPv4Network(self.subnet).network_address
-        return str(base + third * 256 + fourth)
+    def _addresses(self, network: int, host: int) -> tuple[str, ...]:
+        """Of each family, an address in one of the 256 networks: x.x.NETWORK.HOST and x:x:x:NETWORK::HOST."""
+        bits = (8, 64)
+        return tuple(
+            str(ipaddress.ip_network(subnet).network_address + (network << shift) + host)
+            for subnet, shift in zip(self.subnets, bits, strict=False)
+        )
+
+    def _networks(self, network: int, *prefixes: int) -> tuple[str, ...]:
+        found = zip(self._addresses(network, 0), prefixes, strict=False)
+        return tuple(f"{address}/{prefix}" for address, prefix in found)
+
+    @property
+    def gateways(self) -> tuple[str, ...]:
+        """The host's addresses on the bridge."""
+        return self._addresses(0, 1)
 
     @property
     def gateway(self) -> str:
-        """The host's address on the bridge; the API server listens there too."""
-        return self._address(0, 1)
+        """The host's IPv4 address on the bridge; the API server listens there too."""
+        return self.gateways[0]
 
     @property
-    def node_subnet(self) -> str:
+    def node_subnets(self) -> tuple[str, ...]:
         """The addresses of the nodes and of the gateway."""
-        return f"{self._address(0, 0)}/24"
+        return self._networks(0, 24, 64)
 
     @property
-    def service_cidr(self) -> str:
-        """Addresses of services."""
-        return f"{self._address(240, 0)}/20"
+    def service_cidrs(self) -> tuple[str, ...]:
+        """Addresses of services. Kubernetes takes 20 bits at most."""
+        return self._networks(240, 20, 112)
 
     @property
     def kubernetes_service(self) -> str:
         """The address of default/kubernetes."""
-        return self._address(240, 1)
+        return self._addresses(240, 1)[0]
 
     @property
     def dns_service(self) -> str:
         """The resolver that pods get."""
-        return self._address(240, 10)
+        return self._addresses(240, 10)[0]
 
     @property
     def pki(self) -> Path:
@@ -172,8 +205,8 @@ class Instance:
             name=name,
             index=index,
             directory=self.state / "nodes" / name,
-            address=self._address(0, 10 + index),
-            pod_cidr=f"{self._address(index, 0)}/24",
+            addresses=self._addresses(0, 10 + index),
+            pod_cidrs=self._networks(index, 24, 64),
             host_link=f"kd{self.id}n{index}",
         )
 
@@ -296,6 +329,17 @@ def choose_subnet(identifier: str, taken: list[ipaddress.IPv4Network]) -> str:
         if not any(candidate.overlaps(network) for network in taken):
             return str(candidate)
     raise SetupError("choosing a subnet", "all of 10.64.0.0/10 is in use on this machine", "free a /16 of it")
+
+
+def choose_subnet6(identifier: str, taken: Sequence[ipaddress.IPv6Network]) -> str:
+    """A free /48 of the unique local addresses (RFC 4193), which contains `identifier`, so that an instance
+    usually gets the same one again.
+    """
+    for first in range(0x6B, 0x100):
+        candidate = ipaddress.IPv6Network(f"fd{first:02x}:{identifier[:4]}:{identifier[4:]}::/48")
+        if not any(candidate.overlaps(network) for network in taken):
+            return str(candidate)
+    raise SetupError("choosing a subnet", f"all fdXX:{identifier[:4]}:{identifier[4:]}::/48 are in use here")
 
 
 def is_port_free(port: int) -> bool:

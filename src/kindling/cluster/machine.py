@@ -26,6 +26,7 @@ NEEDED = {
     "mkfs.xfs": "xfsprogs",
 }
 """Programs and the Debian packages that bring them."""
+_DISABLE_IPV6 = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
 
 
 def run(command: Sequence[str], *, what: str, stdin: str | None = None, check: bool = True) -> str:
@@ -69,6 +70,27 @@ def ip_json(*arguments: str) -> list[dict[str, Any]]:
     return answer
 
 
+def has_ipv6() -> bool:
+    """Whether interfaces of this network namespace can have IPv6 addresses."""
+    try:
+        return _DISABLE_IPV6.read_text().strip() == "0"
+    except FileNotFoundError:  # a kernel without IPv6
+        return False
+
+
+def used_ipv6_networks() -> list[ipaddress.IPv6Network]:
+    """IPv6 networks that the machine's routes and addresses use (the default route aside)."""
+    found = [str(route.get("dst", "default")) for route in ip_json("-6", "route", "show", "table", "all")]
+    networks = [ipaddress.IPv6Network(text) for text in found if ":" in text]
+    return [network for network in networks if network.prefixlen > 0 and not network.is_multicast]
+
+
+def learned_ipv6_uplinks() -> set[str]:
+    """Interfaces with a default route that a router has announced."""
+    routes = ip_json("-6", "route", "show", "default", "proto", "ra")
+    return {str(route["dev"]) for route in routes if "dev" in route}
+
+
 def used_networks() -> list[ipaddress.IPv4Network]:
     """IPv4 networks that the machine's routes, addresses and resolvers use (the default route aside)."""
     found: list[str] = []
@@ -99,7 +121,8 @@ def uplink_mtu() -> int:
 
 def write_sysctl(name: str, value: str, *, required: bool = True) -> None:
     """Set a kernel parameter. Raises SetupError when it is `required` and cannot be set."""
-    path = Path("/proc/sys") / name.replace(".", "/")
+    # As sysctl(8) reads names: with slashes in it, a dot is one (of an interface's name).
+    path = Path("/proc/sys") / (name if "/" in name else name.replace(".", "/"))
     try:
         if path.read_text().strip() != value:
             path.write_text(value)

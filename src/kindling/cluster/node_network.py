@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import ipaddress
+import itertools
+
 import orjson
 
 from kindling.cluster import machine
-from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import Instance, NodeLayout
 from kindling.network import machine_rules, pod_filter
 
 NODE_LINK = "eth0"
 """The uplink's name inside a node."""
+_IPV6_OF_LINKS = (("disable_ipv6", "0"), ("accept_dad", "0"), ("accept_ra", "0"))
+"""Links of nodes have the addresses that they are given: nobody else has them, and waiting for another's
+objection would delay the first packets by a second."""
 
 
 def create(instance: Instance) -> None:
     """Create the bridge and its rules unless they exist. Raises SetupError."""
     machine.write_sysctl("net.ipv4.ip_forward", "1")
-    prefix = instance.subnet.rsplit(".", 2)[0]
     if not machine.run(["ip", "-o", "link", "show", instance.bridge], what="links", check=False):
         _ip(
             f"looking after {instance.bridge}",
@@ -27,13 +31,29 @@ def create(instance: Instance) -> None:
         )
     # Node ports answer on 127.0.0.1 as well; the service rules drop packets of other hosts to it.
     machine.write_sysctl(f"net.ipv4.conf.{instance.bridge}.route_localnet", "1")
-    if not prefix:
-        raise SetupError("network", f"unusable subnet {instance.subnet}")
+    if instance.has_ipv6:
+        _create_ipv6(instance)
     machine.nft(host_rules(instance), what=f"nftables table {instance.table}")
     guard = machine_rules.guard(
-        instance.table, instance.bridge, instance.gateway, instance.api_port, instance.node_subnet
+        instance.table, instance.bridge, instance.gateway, instance.api_port, instance.node_subnets
     )
     machine.nft(guard, what=f"guarding the machine against {instance.bridge}")
+
+
+def _create_ipv6(instance: Instance) -> None:
+    """Give the bridge its IPv6 address, and let the machine forward. May be repeated."""
+    # A machine that forwards no longer listens to routers, and would lose the route that one announced.
+    for uplink in machine.learned_ipv6_uplinks():
+        machine.write_sysctl(f"net/ipv6/conf/{uplink}/accept_ra", "2")
+    machine.write_sysctl("net.ipv6.conf.all.forwarding", "1")
+    for name, value in _IPV6_OF_LINKS:
+        machine.write_sysctl(f"net.ipv6.conf.{instance.bridge}.{name}", value)
+    _ip(
+        f"IPv6 of {instance.bridge}",
+        f"addr replace {instance.gateways[1]}/64 dev {instance.bridge} nodad",
+        # Services have no route of their own: without any, packets would not get to the rules.
+        f"route replace {instance.subnet6} dev {instance.bridge}",
+    )
 
 
 def connect(instance: Instance, node: NodeLayout) -> None:
@@ -53,23 +73,48 @@ def connect(instance: Instance, node: NodeLayout) -> None:
             f"link set {NODE_LINK} up\nroute replace default via {instance.gateway}\n"
         )
         machine.run([*inside, "ip", "-batch", "-"], what=what, stdin=commands)
+    if instance.has_ipv6:
+        _connect_ipv6(instance, node, inside)
     # Containers with hostNetwork must not spoof addresses of other nodes and their pods.
-    link = pod_filter.PodLink(node.host_link, _mac(node.address), (node.address,), (node.pod_cidr,))
+    link = pod_filter.PodLink(node.host_link, _mac(node.address), node.addresses, node.pod_cidrs)
     machine.nft(pod_filter.ruleset(link, instance.table), what=f"filter on {node.host_link}")
     for other in instance.nodes():
         if other.name != node.name:
-            route = f"route replace {other.pod_cidr} via {other.address}\n"
-            machine.run([*inside, "ip", "-batch", "-"], what=what, stdin=route)
-    _ip(what, f"route replace {node.pod_cidr} via {node.address}")
+            routes = "".join(f"{command}\n" for command in _routes(other))
+            machine.run([*inside, "ip", "-batch", "-"], what=what, stdin=routes)
+    _ip(what, *_routes(node))
     for name, value, required in (
-        ("net.ipv4.ip_forward", 1, True),
-        ("net.ipv4.conf.all.route_localnet", 1, True),
+        ("net.ipv4.ip_forward", "1", True),
+        ("net.ipv4.conf.all.route_localnet", "1", True),
         # All packets of pods are forwarded (`bridge_ports`): nothing that crosses the bridge is translated.
-        ("net.bridge.bridge-nf-call-iptables", 0, False),
-        ("net.bridge.bridge-nf-call-ip6tables", 0, False),
+        ("net.bridge.bridge-nf-call-iptables", "0", False),
+        ("net.bridge.bridge-nf-call-ip6tables", "0", False),
     ):
-        path = f"/proc/sys/{name.replace('.', '/')}"
-        machine.run([*inside, "sh", "-c", f"echo {value} > {path}"], what=f"sysctl {name}", check=required)
+        _set_inside(inside, name, value, required=required)
+
+
+def _connect_ipv6(instance: Instance, node: NodeLayout, inside: list[str]) -> None:
+    """Give the node its IPv6 address and route. May be repeated."""
+    places = ("all", "default", NODE_LINK)
+    for place, (name, value) in itertools.product(places, _IPV6_OF_LINKS):
+        _set_inside(inside, f"net.ipv6.conf.{place}.{name}", value)
+    _set_inside(inside, "net.ipv6.conf.all.forwarding", "1")
+    commands = (
+        f"addr replace {node.addresses[1]}/64 dev {NODE_LINK} nodad\n"
+        f"route replace default via {instance.gateways[1]}\n"
+    )
+    machine.run([*inside, "ip", "-batch", "-"], what=f"IPv6 of {node.name}", stdin=commands)
+
+
+def _routes(node: NodeLayout) -> list[str]:
+    """The commands that lead to the node's pods."""
+    pairs = zip(node.pod_cidrs, node.addresses, strict=True)
+    return [f"route replace {cidr} via {address}" for cidr, address in pairs]
+
+
+def _set_inside(inside: list[str], name: str, value: str, *, required: bool = True) -> None:
+    path = f"/proc/sys/{name.replace('.', '/')}"
+    machine.run([*inside, "sh", "-c", f"echo {value} > {path}"], what=f"sysctl {name}", check=required)
 
 
 def destroy(instance: Instance) -> None:
@@ -85,18 +130,24 @@ def host_rules(instance: Instance) -> str:
 
     The whole table is replaced; the service proxy of the host uses another table.
     """
-    table, subnet = f"table ip {instance.table}", instance.subnet
+    return "".join(
+        _host_table(f"table {family} {instance.table}", family, subnet)
+        for family, subnet in zip(("ip", "ip6"), instance.subnets, strict=False)
+    )
+
+
+def _host_table(table: str, family: str, subnet: str) -> str:
     return f"""add {table}
 delete {table}
 {table} {{
     chain postrouting {{
         type nat hook postrouting priority 100; policy accept;
-        ip saddr {subnet} ip daddr != {subnet} masquerade
+        {family} saddr {subnet} {family} daddr != {subnet} masquerade
     }}
     chain forward {{
         type filter hook forward priority 0; policy accept;
-        ip saddr {subnet} accept
-        ip daddr {subnet} accept
+        {family} saddr {subnet} accept
+        {family} daddr {subnet} accept
     }}
 }}
 """
@@ -105,7 +156,8 @@ delete {table}
 def delete_rules(instance: Instance) -> str:
     """Delete the instance's nftables tables from the host, if they exist."""
     name = instance.table
-    tables = (f"ip {name}", f"ip {name}-services", f"inet {name}", f"netdev {name}")
+    tables = [f"{family} {each}" for family in ("ip", "ip6") for each in (name, f"{name}-services")]
+    tables += [f"inet {name}", f"netdev {name}"]
     return "".join(f"add table {table}\ndelete table {table}\n" for table in tables)
 
 
@@ -128,14 +180,23 @@ def render_cni(node: NodeLayout, mtu: int) -> bytes:
                     "ipam": {
                         "type": "host-local",
                         "dataDir": "/run/cni-addresses",
-                        "ranges": [[{"subnet": node.pod_cidr}]],
-                        "routes": [{"dst": "0.0.0.0/0"}],
+                        "ranges": [[_pod_range(cidr)] for cidr in node.pod_cidrs],
+                        "routes": [{"dst": dst} for dst in ("0.0.0.0/0", "::/0")[: len(node.pod_cidrs)]],
                     },
                 }
             ],
         },
         option=orjson.OPT_INDENT_2,
     )
+
+
+def _pod_range(cidr: str) -> dict[str, str]:
+    """The addresses of pods in a node's network: of a /64 as many as of a /24, so that they come again, and
+    what is kept for each does not grow without end.
+    """
+    network = ipaddress.ip_network(cidr)
+    last = str(network.network_address + 254)
+    return {"subnet": cidr} | ({"rangeEnd": last} if network.version == 6 else {})
 
 
 def _mac(address: str) -> str:

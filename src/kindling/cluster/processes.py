@@ -55,7 +55,7 @@ def specs(instance: Instance) -> list[ProcessSpec]:
         wanted.append(ProcessSpec(f"containerd-{node.name}", command, limits | configured))
     layout = {NODES_VARIABLE: ",".join(instance.node_names)}
     used = ("controllers", "scheduler", "service-proxy", "metrics", "metrics-server")
-    layout |= settings(*instance.external_ranges, certificates=used)
+    layout |= settings(*instance.external_ranges, *instance.subnets, certificates=used)
     wanted.append(ProcessSpec("controllers", [*_KINDLING, "controllers", *state], layout))
     for node in instance.nodes():
         name = f"node-{node.name}"
@@ -96,8 +96,8 @@ def api_server_arguments(instance: Instance) -> list[str]:
         "--kubelet-ca": pki / "ca.crt",
         "--token-file": pki / "tokens.csv",
         "--sa-key": pki / "sa.key",
-        "--service-cidr": instance.service_cidr,
-        "--cluster-cidr": instance.subnet,
+        "--service-cidr": ",".join(instance.service_cidrs),
+        "--cluster-cidr": ",".join(instance.subnets),
     }
     lists = [f"--external-range={value}" for value in instance.external_ranges]
     # Reserve the name of the host image even if it is not offered: an image volume of it would show files of

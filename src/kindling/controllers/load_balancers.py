@@ -1,5 +1,7 @@
 """Addresses of services of type LoadBalancer, from the ranges that the administrator allows.
 
+A service of both address families gets one of its first.
+
 A service keeps its address until it is deleted or has another type; then the next may have it. Services of
 another implementation (``loadBalancerClass``) are left alone, and so is a status that somebody else wrote.
 The machine itself is the load balancer: the service proxy makes the address work (`kindling.network`).
@@ -42,6 +44,7 @@ def choose(
 ) -> str:
     """The address for a service. `is_machines_own` tells those that the machine uses. Raises NoAddress."""
     used = set(taken)
+    version = 6 if get_list(service, "spec", "ipFamilies")[:1] == ["IPv6"] else 4
     wanted = get_str(service, "spec", "loadBalancerIP")
     if wanted:
         if not ranges.admits(wanted) or is_machines_own(wanted):
@@ -50,13 +53,14 @@ def choose(
             raise NoAddress(f"spec.loadBalancerIP {wanted} belongs to another service")
         return wanted
     is_empty = True
-    for address in ranges.pool():
+    for address in ranges.pool(version):
         is_empty = False
         if address not in used and not is_machines_own(address):
             return address
     if is_empty:
         raise NoAddress(
-            "the cluster has no pool of addresses; start it with --external-range of at most a /16"
+            f"the cluster has no pool of IPv{version} addresses; start it with an --external-range of "
+            "65,536 at most"
         )
     raise NoAddress(
         "all addresses of the cluster's external ranges are in use; delete a service or add a range"
@@ -65,7 +69,8 @@ def choose(
 
 def is_machines(address: str) -> bool:
     """Whether an address is this machine's, or that of a gateway it uses."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
             probe.bind((address, 0))
         except OSError as error:

@@ -12,29 +12,31 @@ import ipaddress
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-_SMALLEST_PREFIX = 16
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_LARGEST_POOL = 65536
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalRanges:
-    """`allowed` are the administrator's ranges, `own` what nodes, pods and services use. IPv4."""
+    """`allowed` are the administrator's ranges, `own` what nodes, pods and services use."""
 
-    allowed: tuple[ipaddress.IPv4Network, ...] = ()
-    own: tuple[ipaddress.IPv4Network, ...] = ()
+    allowed: tuple[Network, ...] = ()
+    own: tuple[Network, ...] = ()
 
     @classmethod
     def of(cls, allowed: Iterable[str], own: Iterable[str]) -> ExternalRanges:
         """From texts like ``192.0.2.0/24``. Raises ValueError."""
         return cls(
-            tuple(ipaddress.IPv4Network(text) for text in allowed),
-            tuple(ipaddress.IPv4Network(text) for text in own),
+            tuple(ipaddress.ip_network(text) for text in allowed),
+            tuple(ipaddress.ip_network(text) for text in own),
         )
 
     def admits(self, text: str) -> bool:
         """Whether rules may be loaded for an address: it is allowed, not in the cluster's ranges, and a
         unicast address.
         """
-        address = ipv4(text)
+        address = parse(text)
         return (
             address is not None
             and is_remote(text)
@@ -42,23 +44,23 @@ class ExternalRanges:
             and not any(address in network for network in self.own)
         )
 
-    def pool(self) -> Iterator[str]:
-        """The addresses that load balancers get, in order.
+    def pool(self, version: int = 4) -> Iterator[str]:
+        """The addresses of IPv4 or IPv6 that load balancers get, in order.
 
         A network with more than 65,536 addresses is a permission and not a pool: whoever allows 0.0.0.0/0
         does not mean that the next service has an address of somebody else.
         """
         for network in self.allowed:
-            if network.prefixlen >= _SMALLEST_PREFIX:
+            if network.version == version and network.num_addresses <= _LARGEST_POOL:
                 yield from filter(self.admits, map(str, network.hosts()))
 
 
 def is_remote(text: str) -> bool:
-    """Whether an address can be another host's: IPv4 that is not loopback, link-local, multicast and such.
+    """Whether an address can be another host's: not loopback, link-local, multicast and such.
 
     Where nodes translate to 127.0.0.1, packets would get to their own servers.
     """
-    address = ipv4(text)
+    address = parse(text)
     return address is not None and not (
         address.is_loopback
         or address.is_link_local
@@ -68,9 +70,20 @@ def is_remote(text: str) -> bool:
     )
 
 
-def ipv4(text: str) -> ipaddress.IPv4Address | None:
-    """`text` as an IPv4 address; None if it is not one."""
+def parse(text: str) -> Address | None:
+    """`text` as an address of either family; None if it is not one. An IPv4 address in IPv6's clothes
+    (``::ffff:127.0.0.1``) is none: on some paths it would be one of IPv4.
+    """
     try:
-        return ipaddress.IPv4Address(text)
+        address = ipaddress.ip_address(text)
     except ValueError:
         return None
+    if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped or address.scope_id):
+        return None
+    return address
+
+
+def of_family(text: str, version: int) -> bool:
+    """Whether `text` is an address of IPv4 or IPv6."""
+    address = parse(text)
+    return address is not None and address.version == version

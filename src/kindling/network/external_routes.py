@@ -49,17 +49,20 @@ class ExternalRoutes:
         self._kept = wanted
 
     async def _found(self) -> set[str]:
-        protocol = str(_PROTOCOL)
-        answer = await _ip(["-j", "-4", "route", "show", "dev", self._bridge, "proto", protocol], "")
-        return {str(item["dst"]) for item in orjson.loads(answer or "[]")}
+        found: set[str] = set()
+        for family in ("-4", "-6"):
+            show = ["-j", family, "route", "show", "dev", self._bridge, "proto", str(_PROTOCOL)]
+            found |= {str(item["dst"]) for item in orjson.loads(await _ip(show, "") or b"[]")}
+        return found
 
     def _command(self, verb: str, address: str) -> str:
-        return f"route {verb} {address}/32 dev {self._bridge} proto {_PROTOCOL}\n"
+        prefix = 128 if ":" in address else 32
+        return f"route {verb} {address}/{prefix} dev {self._bridge} proto {_PROTOCOL}\n"
 
 
 async def _is_routed(address: str) -> bool:
     try:
-        await _ip(["-4", "route", "get", address], "")
+        await _ip(["route", "get", address], "")
     except RoutesRefused:
         return False
     return True

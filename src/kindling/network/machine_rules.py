@@ -11,15 +11,20 @@ address of the pod network (`rules`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
-def guard(table: str, bridge: str, gateway: str, api_port: int, nodes: str) -> str:
+def guard(table: str, bridge: str, gateway: str, api_port: int, nodes: Sequence[str]) -> str:
     """The commands that restrict packets from `bridge` to the machine; loading them again changes nothing.
 
-    `gateway` is the machine's address there, `nodes` the network that it shares with the nodes. Ports that
-    are found later are added by `serve` and stay.
+    `gateway` is the machine's IPv4 address there, `nodes` the networks that it shares with the nodes, of each
+    family. Ports that are found later are added by `serve` and stay. Of IPv6, only the nodes get anything:
+    the API server and the resolver have no address of it.
     """
+    admitted = "".join(
+        f"        {family} saddr {network} accept\n"
+        for family, network in zip(("ip", "ip6"), nodes, strict=False)
+    )
     return f"""{_served_set(table)}
 add chain inet {table} input {{ type filter hook input priority -10; policy accept; }}
 flush chain inet {table} input
@@ -27,10 +32,11 @@ table inet {table} {{
     chain input {{
         iifname != "{bridge}" accept
         ct state established,related accept
-        ip saddr {nodes} accept
-        ip daddr {gateway} tcp dport {api_port} accept
+        icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} ip6 hoplimit 255 accept
+{admitted}        ip daddr {gateway} tcp dport {api_port} accept
         ip daddr {gateway} meta l4proto . th dport @served accept
         icmp type echo-request accept
+        icmpv6 type echo-request accept
         reject with icmpx type admin-prohibited
     }}
 }}

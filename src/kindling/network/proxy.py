@@ -33,14 +33,14 @@ _RETRY_SECONDS = 2.0
 @dataclass(frozen=True, slots=True)
 class ProxyPlace:
     """A network namespace that services are reachable from: its file (None: the machine's own), and the name
-    of the node it belongs to. `address` is the node's, `pod_gateway` its address towards its pods, `reserved`
-    are ports of the node's own servers.
+    of the node it belongs to. `address` is the node's, `pod_cidrs` are its pods' networks, IPv4 first,
+    `pod_gateways` its addresses towards them, `reserved` are ports of the node's own servers.
     """
 
     name: str
     namespace: Path | None
-    pod_cidr: str = ""
-    pod_gateway: str = ""
+    pod_cidrs: tuple[str, ...] = ()
+    pod_gateways: tuple[str, ...] = ()
     reserved: tuple[int, ...] = ()
     address: str = ""
 
@@ -48,6 +48,24 @@ class ProxyPlace:
     def node(self) -> str:
         """The node's name; empty for the machine."""
         return self.name if self.namespace else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """One of the cluster's address families: its place in lists of both, and its ports."""
+
+    index: int
+    name: str
+    version: int
+    subnet: str
+    ports: services.ServicePorts
+
+    def place(self, place: ProxyPlace) -> rules.Place:
+        """Where the family's table is loaded."""
+        cidr, gateway = "", ""
+        if len(place.pod_cidrs) > self.index:
+            cidr, gateway = place.pod_cidrs[self.index], place.pod_gateways[self.index]
+        return rules.Place(self.subnet, place.node, cidr, gateway, place.reserved, self.name)
 
 
 class ServiceNetwork:
@@ -59,7 +77,7 @@ class ServiceNetwork:
         places: Sequence[ProxyPlace],
         *,
         table: str,
-        subnet: str,
+        subnets: Sequence[str],
         bridge: str,
         external_ranges: Sequence[str] = (),
         dns_service: str,
@@ -70,13 +88,22 @@ class ServiceNetwork:
         self._places = places
         self._table = f"{table}-services"
         self._machine_table = table
-        self._subnet = subnet
-        self._ports = services.ServicePorts(ExternalRanges.of(external_ranges, own=[subnet]))
+        allowed = ExternalRanges.of(external_ranges, own=subnets)
+        self._families = [
+            _Family(index, name, version, subnet, services.ServicePorts(allowed, version))
+            for index, (name, version, subnet) in enumerate(
+                zip((rules.IPV4, rules.IPV6), (4, 6), subnets, strict=False)
+            )
+        ]
         self._external: Mapping[services.ExternalKey, str] = {}
         self._dns_service = dns_service
         self._resolver = Resolver(dns_address, upstream_servers)
         self._wake = asyncio.Event()
-        self._keepers = {place.name: nftables.Keeper(place.namespace) for place in places}
+        self._keepers = {
+            (place.name, family.name): nftables.Keeper(place.namespace)
+            for place in places
+            for family in self._families
+        }
         self._opened = ""
         self._routes = ExternalRoutes(bridge)
         nodes = {item.node: (item.namespace, item.address) for item in places if item.namespace}
@@ -114,33 +141,39 @@ class ServiceNetwork:
     ) -> float | None:
         """Load what changed; returns the seconds until the next attempt, None if all succeeded."""
         # An address belongs to the first that claims it, so nothing can take the resolver's.
-        ports = self._dns_ports() + self._ports.of(found, slices)
-        self._external = services.assign_external(ports, self._external)
-        hosts = services.host_ports(pods)
+        ports = [family.ports.of(found, slices) for family in self._families]
+        ports[0] = self._dns_ports() + ports[0]
+        self._external = services.assign_external([item for each in ports for item in each], self._external)
         self._resolver.names = Names.of(found, slices)
         async with asyncio.TaskGroup() as group:
             work = [self._route(), self._health.serve(services.health_checks(found, slices))]
-            work += [self._load_place(place, ports, hosts) for place in self._places]
+            for family in self._families:
+                hosts = services.host_ports(pods, family.version)
+                work += [
+                    self._load_place(place, family, ports[family.index], hosts) for place in self._places
+                ]
             done = [group.create_task(item) for item in work]
         return None if all(task.result() for task in done) else _RETRY_SECONDS
 
     async def _load_place(
         self,
         place: ProxyPlace,
+        family: _Family,
         ports: Sequence[services.ServicePort],
         hosts: Sequence[services.HostPort],
     ) -> bool:
         own = [item for item in hosts if item.node == place.node]
-        where = rules.Place(self._subnet, place.node, place.pod_cidr, place.pod_gateway, place.reserved)
-        wanted = rules.table(self._table, where, ports, own, self._external)
-        opening = "" if place.namespace else self._opening()
+        wanted = rules.table(self._table, family.place(place), ports, own, self._external)
+        # The resolver has an IPv4 address alone.
+        opening = "" if place.namespace or family.version != 4 else self._opening()
         try:
-            await self._keepers[place.name].load(wanted, opening if opening != self._opened else "")
+            keeper = self._keepers[place.name, family.name]
+            await keeper.load(wanted, opening if opening != self._opened else "")
         except nftables.RulesRefused as error:
-            text = "loading the nftables rules of services in %s failed, trying again in %g s: %s"
-            _log.error(text, place.name, _RETRY_SECONDS, error)
+            text = "loading the nftables rules (%s) of services in %s failed, trying again in %g s: %s"
+            _log.error(text, family.name, place.name, _RETRY_SECONDS, error)
             return False
-        if not place.namespace:
+        if opening:
             self._opened = opening
         return True
 
@@ -181,7 +214,7 @@ def _slim_pod(pod: JsonObject) -> JsonObject:
         if (ports := [port for port in get_list(container, "ports") if get_int(port, "hostPort")])
     ]
     metadata = {key: pod["metadata"].get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
-    status = {"phase": get_str(pod, "status", "phase"), "podIP": get_str(pod, "status", "podIP")}
+    status = {"phase": get_str(pod, "status", "phase"), "podIPs": get_list(pod, "status", "podIPs")}
     spec = {
         "nodeName": get_str(pod, "spec", "nodeName"),
         "hostNetwork": bool(pod["spec"].get("hostNetwork")),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from kindling.network import dns
+from kindling.network.external import parse
 from kindling.network.services import SERVICE_NAME_LABEL
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 
@@ -53,14 +54,15 @@ class Names:
         for service in services:
             key = (get_str(service, "metadata", "namespace"), get_str(service, "metadata", "name"))
             base = f"{key[1]}.{key[0]}.svc.{DOMAIN}"
-            address = get_str(service, "spec", "clusterIP")
+            given = get_list(service, "spec", "clusterIPs") or [get_str(service, "spec", "clusterIP")]
+            own = tuple(str(address) for address in map(parse, given) if address is not None)
             if get_str(service, "spec", "type") == "ExternalName":
                 aliases[base] = get_str(service, "spec", "externalName")
-            elif address == "None":
+            elif given[0] == "None":
                 _headless(base, service, by_service.get(key, ()), addresses, srv)
-            elif address and ":" not in address:
-                addresses[base] = (address,)
-                reverse[address] = base
+            elif own:
+                addresses[base] = own
+                reverse |= dict.fromkeys(own, base)
                 for port in get_list(service, "spec", "ports"):
                     _add_srv(srv, base, port, base)
         return cls(addresses, srv, aliases, reverse)
@@ -68,9 +70,8 @@ class Names:
     def lookup(self, question: dns.Question) -> tuple[int, list[dns.Record]] | None:
         """The answer to a question about the cluster, None when it is about something else."""
         name = question.name.rstrip(".")
-        if name.endswith(".in-addr.arpa"):
-            address = ".".join(reversed(name.removesuffix(".in-addr.arpa").split(".")))
-            known = self.reverse.get(address)
+        if name.endswith(".arpa"):
+            known = self.reverse.get(_reversed(name))
             return (dns.NO_ERROR, [dns.Record(dns.PTR, known)]) if known else None
         if not _in_cluster(name):
             return None
@@ -80,8 +81,12 @@ class Names:
         owner = name if aliases else ""
         records = list(aliases)
         addresses = self.addresses.get(name) or _pod_address(name)
-        if addresses and question.kind in (dns.A, dns.ANY):
-            records += [dns.Record(dns.A, address, owner=owner) for address in addresses]
+        found_addresses = [(dns.AAAA if ":" in address else dns.A, address) for address in addresses]
+        records += [
+            dns.Record(kind, address, owner=owner)
+            for kind, address in found_addresses
+            if question.kind in (kind, dns.ANY)
+        ]
         if question.kind in (dns.SRV, dns.ANY):
             found = self.services.get(name, ())
             records += [dns.Record(dns.SRV, target, port, owner=owner) for port, target in found]
@@ -120,11 +125,15 @@ def _headless(
         for endpoint in get_list(item, "endpoints"):
             if not everybody and not get_bool(endpoint, "conditions", "ready", default=True):
                 continue
-            own = [address for address in get_list(endpoint, "addresses") if ":" not in address]
+            own = [
+                str(address) for address in map(parse, get_list(endpoint, "addresses")) if address is not None
+            ]
             found += own
             host = get_str(endpoint, "hostname")
             if host and own:
-                addresses[f"{host}.{base}"] = tuple(own)
+                # A pod is in one slice of each family.
+                others = addresses.get(f"{host}.{base}", ())
+                addresses[f"{host}.{base}"] = tuple(dict.fromkeys((*others, *own)))
                 for port in get_list(item, "ports"):
                     _add_srv(srv, base, port, f"{host}.{base}")
     if found:
@@ -135,17 +144,28 @@ def _add_srv(srv: dict[str, tuple[tuple[int, str], ...]], base: str, port: JsonO
     if get_str(port, "name"):
         protocol = get_str(port, "protocol", default="TCP").lower()
         key = f"_{get_str(port, 'name')}._{protocol}.{base}"
-        srv[key] = (*srv.get(key, ()), (get_int(port, "port"), target))
+        srv[key] = tuple(dict.fromkeys((*srv.get(key, ()), (get_int(port, "port"), target))))
 
 
 def _pod_address(name: str) -> tuple[str, ...]:
-    """``10-1-2-3.namespace.pod.cluster.local``"""
+    """``10-1-2-3.namespace.pod.cluster.local``, and ``fd00--7.namespace.pod.cluster.local``"""
     labels = name.split(".")
-    if len(labels) == 5 and labels[2] == "pod":
-        parts = labels[0].split("-")
-        if len(parts) == 4 and all(part.isdigit() and int(part) < 256 for part in parts):
-            return (".".join(parts),)
-    return ()
+    if len(labels) != 5 or labels[2] != "pod":
+        return ()
+    parts = labels[0].split("-")
+    address = parse((":" if len(parts) != 4 or "" in parts else ".").join(parts))
+    return (str(address),) if address is not None else ()
+
+
+def _reversed(name: str) -> str:
+    """The address that a name below in-addr.arpa or ip6.arpa stands for; empty for another name."""
+    digits = name.rsplit(".", 2)[0].split(".")[::-1]
+    if name.endswith(".in-addr.arpa"):
+        return ".".join(digits)
+    address = None
+    if name.endswith(".ip6.arpa") and len(digits) == 32 and all(len(digit) == 1 for digit in digits):
+        address = parse(":".join("".join(digits[start : start + 4]) for start in range(0, 32, 4)))
+    return str(address) if address is not None else ""
 
 
 class _Places:

@@ -9,41 +9,39 @@ Where a policy is Local, a node has its own backends alone, and what asks for ot
 load balancer goes elsewhere. The machine has no backends of its own: it is what stands before the nodes, and
 balances between all of them, leaving the client's address as it is.
 
-Node ports and host ports answer on every address of the place itself, 127.0.0.1 included; external addresses
-never do. The kernel refuses a table in which one key leads to two chains, so each key is taken once: what one
-service says never keeps the others' rules from being loaded. Of what users write, only addresses, networks
-and protocols that were checked, and numbers, stand in the text.
+There is a table for each address family. Node ports and host ports answer on every address of the place
+itself, 127.0.0.1 included; ::1 is not, since IPv6 has no route_localnet. External addresses never do. The
+kernel refuses a table in which one key leads to two chains, so each key is taken once: what one service says
+never keeps the others' rules from being loaded. Of what users write, only addresses, networks and protocols
+that were checked, and numbers, stand in the text.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kindling.network import ranges
 from kindling.network.services import Backend, ExternalKey, HostPort, ServicePort
 from kindling.network.tables import Collection, Table, short_name
 
-FAMILY = "ip"
+IPV4, IPV6 = "ip", "ip6"
+"""The families of tables, and what their expressions begin with."""
 _MASQUERADE_MARK = "0x4000"
 _KEEP_MARK = "0x8000"
 """Of connections from outside whose client's address stays."""
 _PORT = "meta l4proto . th dport"
-_BY_ADDRESS = "type ipv4_addr . inet_proto . inet_service"
-_KEYS = {
-    "cluster": _BY_ADDRESS,
-    "bound": _BY_ADDRESS,
-    "everywhere": "type inet_proto . inet_service",
-    "outside": _BY_ADDRESS,
-}
+_ADDRESS = {IPV4: "ipv4_addr", IPV6: "ipv6_addr"}
+_UNREACHABLE = {IPV4: "icmp", IPV6: "icmpv6"}
+_EVERYWHERE = "everywhere"
+_BY_ADDRESS = ("cluster", "bound", "outside")
 """The verdict maps: of the cluster's services, of the place's own addresses and of external ones."""
-_CLIENTS = "type ipv4_addr; size 65536; flags dynamic,timeout;"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a table is loaded. `subnet` is the cluster's: nodes, pods and services.
+    """Where a table is loaded. `subnet` is the cluster's, of the `family`: nodes, pods and services.
 
     `node` names the node, and is empty for the machine; `pod_cidr` are the node's pods. `pod_gateway` is what
     others' packets are masqueraded as, in the place of the node's own address: the machine lets nodes in
@@ -56,6 +54,7 @@ class Place:
     pod_cidr: str = ""
     pod_gateway: str = ""
     reserved: tuple[int, ...] = ()
+    family: str = IPV4
 
 
 def table(
@@ -107,7 +106,8 @@ class _Builder:
     def __init__(self, name: str, place: Place) -> None:
         self._name = name
         self._place = place
-        self._verdicts: dict[str, dict[str, str]] = {kind: {} for kind in _KEYS}
+        self._source, self._target = f"{place.family} saddr", f"{place.family} daddr"
+        self._verdicts: dict[str, dict[str, str]] = {kind: {} for kind in (*_BY_ADDRESS, _EVERYWHERE)}
         self._affinities: dict[str, Collection] = {}
         self._hooks = {
             "guard": "type filter hook prerouting priority -300; policy accept;",
@@ -117,17 +117,24 @@ class _Builder:
             "filter-forward": "type filter hook forward priority -10; policy accept;",
             "filter-output": "type filter hook output priority -10; policy accept;",
         }
+        looked_up, is_ipv4 = f"{self._target} . {_PORT}", place.family == IPV4
         self._chains: dict[str, tuple[str, ...]] = {
             # The order of the lookups; maps of the place are used for its own addresses only.
             "services": (
-                f"ip daddr . {_PORT} vmap @cluster",
+                f"{looked_up} vmap @cluster",
                 "fib daddr type local goto local",
-                f"ip daddr . {_PORT} vmap @outside",
+                f"{looked_up} vmap @outside",
             ),
-            "local": (f"ip daddr . {_PORT} vmap @bound", f"{_PORT} vmap @everywhere"),
-            "refuse": (f"ip daddr . {_PORT} @refused reject with icmp type port-unreachable",),
+            "local": (
+                *(() if is_ipv4 else ("ip6 daddr ::1 return",)),
+                f"{looked_up} vmap @bound",
+                f"{_PORT} vmap @everywhere",
+            ),
+            "refuse": (
+                f"{looked_up} @refused reject with {_UNREACHABLE[place.family]} type port-unreachable",
+            ),
             # Answering on 127.0.0.1 needs route_localnet; packets of other hosts still never reach 127.0.0.1.
-            "guard": ('iifname != "lo" ip daddr 127.0.0.0/8 drop',),
+            "guard": ('iifname != "lo" ip daddr 127.0.0.0/8 drop',) if is_ipv4 else (),
             "prerouting": ("jump services",),
             "output": ("jump services",),
             "postrouting": self._masquerade(),
@@ -150,11 +157,8 @@ class _Builder:
     def restricted(self, port: ServicePort) -> str:
         """The chain for an address of a load balancer that not everybody may use."""
         found = [ranges.network(text) for text in port.sources or ()]
-        networks = ipaddress.collapse_addresses(
-            item for item in found if isinstance(item, ipaddress.IPv4Network)
-        )
-        allowed = ", ".join(map(str, networks))
-        passing = [f"ip saddr {{ {allowed} }} goto {self.outer(port)}"] if allowed else []
+        allowed = ", ".join(_joined(found, self._place.family))
+        passing = [f"{self._source} {{ {allowed} }} goto {self.outer(port)}"] if allowed else []
         return self._add("fw", _identity(port), *passing, "drop")
 
     def node_port(self, port: ServicePort) -> str:
@@ -165,22 +169,29 @@ class _Builder:
 
     def backend(self, backend: Backend, protocol: str) -> str:
         """The chain that leads to a backend."""
+        host = f"[{backend.address}]" if self._place.family == IPV6 else backend.address
         return self._add(
             "end",
             f"{backend.address}:{backend.port}/{protocol}",
-            f"ip saddr {backend.address} {_set_mark(_MASQUERADE_MARK)}",
-            f"meta l4proto {protocol} dnat to {backend.address}:{backend.port}",
+            f"{self._source} {backend.address} {_set_mark(_MASQUERADE_MARK)}",
+            f"meta l4proto {protocol} dnat to {host}:{backend.port}",
         )
 
     def table(self, refused: Mapping[tuple[str, str, int], None]) -> Table:
         """All that was added."""
+        by_port = "inet_proto . inet_service"
+        by_address = f"{_ADDRESS[self._place.family]} . {by_port}"
         collections = {
-            name: Collection("map", f"{_KEYS[name]} : verdict;", elements)
+            name: Collection(
+                "map", f"type {by_address if name in _BY_ADDRESS else by_port} : verdict;", elements
+            )
             for name, elements in self._verdicts.items()
         }
         keys = dict.fromkeys(map(_concatenated, refused), "")
-        collections["refused"] = Collection("set", f"{_BY_ADDRESS};", keys)
-        return Table(FAMILY, self._name, self._hooks, self._chains, collections | self._affinities)
+        collections["refused"] = Collection("set", f"type {by_address};", keys)
+        return Table(
+            self._place.family, self._name, self._hooks, self._chains, collections | self._affinities
+        )
 
     def _whole(self, port: ServicePort) -> str:
         """The chain that chooses of all backends."""
@@ -201,9 +212,9 @@ class _Builder:
         """
         whole, place = self._whole(port), self._place
         if place.node:
-            insiders = [f"ip saddr {place.pod_cidr} goto {whole}"] if place.pod_cidr else []
+            insiders = [f"{self._source} {place.pod_cidr} goto {whole}"] if place.pod_cidr else []
         else:
-            insiders = [f"ip saddr {place.subnet} {_set_mark(_MASQUERADE_MARK)} goto {whole}"]
+            insiders = [f"{self._source} {place.subnet} {_set_mark(_MASQUERADE_MARK)} goto {whole}"]
         return self._add(
             "out",
             _identity(port),
@@ -219,7 +230,7 @@ class _Builder:
         if port.affinity_seconds:
             chosen = [f"goto {self._remembering(port, backend)}" for backend in backends]
             known = [
-                f"ip saddr @{_clients_of(port, backend)} {verdict}"
+                f"{self._source} @{_clients_of(port, backend)} {verdict}"
                 for backend, verdict in zip(backends, chosen, strict=True)
             ]
         else:
@@ -234,11 +245,12 @@ class _Builder:
     def _remembering(self, port: ServicePort, backend: Backend) -> str:
         """The chain that notes which clients have a backend; the time counts from their last connection."""
         clients = _clients_of(port, backend)
-        self._affinities[clients] = Collection("set", _CLIENTS, is_dynamic=True)
+        declared = f"type {_ADDRESS[self._place.family]}; size 65536; flags dynamic,timeout;"
+        self._affinities[clients] = Collection("set", declared, is_dynamic=True)
         return self._add(
             "had",
             f"{_identity(port)} {backend.address}:{backend.port}",
-            f"update @{clients} {{ ip saddr timeout {port.affinity_seconds}s }}",
+            f"update @{clients} {{ {self._source} timeout {port.affinity_seconds}s }}",
             f"goto {self.backend(backend, port.protocol)}",
         )
 
@@ -250,9 +262,19 @@ class _Builder:
     def _masquerade(self) -> tuple[str, ...]:
         marked = f"meta mark & {_MASQUERADE_MARK} == {_MASQUERADE_MARK}"
         subnet, gateway = self._place.subnet, self._place.pod_gateway
-        ours = f"{marked} ip saddr {subnet} fib saddr type != local snat to {gateway}"
-        strangers = f"meta mark & {_KEEP_MARK} == 0 ct status dnat ip saddr != {subnet} ip daddr {subnet}"
+        ours = f"{marked} {self._source} {subnet} fib saddr type != local snat to {gateway}"
+        strangers = f"meta mark & {_KEEP_MARK} == 0 ct status dnat"
+        strangers += f" {self._source} != {subnet} {self._target} {subnet}"
         return (*([ours] if gateway else []), f"{marked} masquerade", f"{strangers} masquerade")
+
+
+def _joined(networks: Iterable[ranges.Network | None], family: str) -> list[str]:
+    """The networks of a family as few as possible."""
+    if family == IPV6:
+        found6 = [item for item in networks if isinstance(item, ipaddress.IPv6Network)]
+        return list(map(str, ipaddress.collapse_addresses(found6)))
+    found = [item for item in networks if isinstance(item, ipaddress.IPv4Network)]
+    return list(map(str, ipaddress.collapse_addresses(found)))
 
 
 def _identity(port: ServicePort) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kindling.network.external import ExternalRanges, ipv4, is_remote
+from kindling.network.external import ExternalRanges, is_remote, of_family, parse
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 
@@ -81,15 +81,17 @@ class HostPort:
 class ServicePorts:
     """The ports of services, made anew only for services that changed: most stay as they are.
 
-    What it is given are objects of caches, which nobody changes: the same object says the same.
+    What it is given are objects of caches, which nobody changes: the same object says the same. `version` is
+    that of the family, IPv4's or IPv6's, of all addresses and backends.
     """
 
-    def __init__(self, ranges: ExternalRanges) -> None:
+    def __init__(self, ranges: ExternalRanges, version: int = 4) -> None:
         self._ranges = ranges
+        self._version = version
         self._known: dict[str, tuple[JsonObject, list[JsonObject], list[ServicePort]]] = {}
 
     def of(self, services: Iterable[JsonObject], slices: Iterable[JsonObject]) -> list[ServicePort]:
-        """All ports of all services that have an address, the oldest service's first."""
+        """All ports of all services that have an address of the family, the oldest service's first."""
         by_service = _by_service(slices)
         before, self._known = self._known, {}
         found: list[ServicePort] = []
@@ -98,7 +100,7 @@ class ServicePorts:
             own = by_service.get((meta.namespace(service), meta.name(service)), [])
             known = before.get(key)
             if known is None or known[0] is not service or not _are_the_same(known[1], own):
-                known = (service, own, _ports_of(service, key, own, self._ranges))
+                known = (service, own, _ports_of(service, key, own, self._ranges, self._version))
             self._known[key] = known
             found += known[2]
         return found
@@ -109,37 +111,39 @@ def _are_the_same(one: Sequence[object], other: Sequence[object]) -> bool:
 
 
 def service_ports(
-    services: Iterable[JsonObject], slices: Iterable[JsonObject], ranges: ExternalRanges
+    services: Iterable[JsonObject], slices: Iterable[JsonObject], ranges: ExternalRanges, version: int = 4
 ) -> list[ServicePort]:
-    """All ports of all services that have an address, the oldest service's first."""
-    return ServicePorts(ranges).of(services, slices)
+    """All ports of all services that have an address of IPv4 or IPv6, the oldest service's first."""
+    return ServicePorts(ranges, version).of(services, slices)
 
 
 def _ports_of(
-    service: JsonObject, name: str, slices: Sequence[JsonObject], ranges: ExternalRanges
+    service: JsonObject, name: str, slices: Sequence[JsonObject], ranges: ExternalRanges, version: int
 ) -> list[ServicePort]:
     spec = get_object(service, "spec")
     if get_str(spec, "clusterIP") in ("", "None"):
         return []
-    addresses = get_list(spec, "clusterIPs") or [get_str(spec, "clusterIP")]
-    claimed = [address for address in external_addresses(service) if ranges.admits(address)]
-    balanced = tuple(address for address in _balancer_addresses(service) if ranges.admits(address))
+    addresses = _of(version, get_list(spec, "clusterIPs") or [get_str(spec, "clusterIP")])
+    if not addresses:
+        return []
+    claimed = _of(version, filter(ranges.admits, external_addresses(service)))
+    balanced = _of(version, filter(ranges.admits, _balancer_addresses(service)))
     is_balanced = get_str(spec, "type") == "LoadBalancer"
     sources = get_list(spec, "loadBalancerSourceRanges") if is_balanced else []
     found = []
     for port in get_list(spec, "ports"):
-        endpoints = _endpoints(slices, get_str(port, "name"))
+        endpoints = _endpoints(slices, get_str(port, "name"), version)
         found.append(
             ServicePort(
                 name=f"{name}:{get_str(port, 'name')}",
                 protocol=get_str(port, "protocol", default="TCP").lower(),
-                addresses=tuple(address for address in addresses if ipv4(address)),
+                addresses=addresses,
                 port=get_int(port, "port"),
                 node_port=get_int(port, "nodePort"),
                 backends=_chosen(endpoints),
                 nearby=_nearby(endpoints),
                 affinity_seconds=_affinity_seconds(spec),
-                external=tuple(dict.fromkeys(claimed)),
+                external=claimed,
                 balanced=balanced,
                 sources=tuple(text.strip() for text in sources) if sources else None,
                 is_internal_local=get_str(spec, "internalTrafficPolicy") == "Local",
@@ -160,7 +164,10 @@ def health_checks(services: Iterable[JsonObject], slices: Iterable[JsonObject]) 
         is_local = get_str(spec, "externalTrafficPolicy") == "Local"
         if port and is_local and get_str(spec, "type") == "LoadBalancer":
             nodes: dict[str, set[str]] = {}
+            family = next(iter(get_list(spec, "ipFamilies")), "IPv4")
             for item in by_service.get(key, ()):
+                if get_str(item, "addressType", default="IPv4") != family:
+                    continue  # the same pods, by their other addresses
                 for endpoint in get_list(item, "endpoints"):
                     if get_bool(endpoint, "conditions", "ready", default=True):
                         own = nodes.setdefault(get_str(endpoint, "nodeName"), set())
@@ -242,10 +249,10 @@ class _Endpoint:
     is_ready: bool
 
 
-def _endpoints(slices: Sequence[JsonObject], port_name: str) -> list[_Endpoint]:
+def _endpoints(slices: Sequence[JsonObject], port_name: str, version: int) -> list[_Endpoint]:
     found = []
     for item in slices:
-        if get_str(item, "addressType", default="IPv4") != "IPv4":
+        if get_str(item, "addressType", default="IPv4") != f"IPv{version}":
             continue
         number = next(
             (get_int(p, "port") for p in get_list(item, "ports") if get_str(p, "name") == port_name), 0
@@ -258,18 +265,24 @@ def _endpoints(slices: Sequence[JsonObject], port_name: str) -> list[_Endpoint]:
             is_ending = get_bool(conditions, "serving") and get_bool(conditions, "terminating")
             if is_ready or is_ending:
                 node = get_str(endpoint, "nodeName")
-                backends = [
-                    Backend(each, number) for each in get_list(endpoint, "addresses") if is_remote(each)
-                ]
+                addresses = _of(version, get_list(endpoint, "addresses"))
+                backends = [Backend(each, number) for each in addresses if is_remote(each)]
                 found += [_Endpoint(backend, node, is_ready) for backend in backends]
     return found
 
 
-def host_ports(pods: Iterable[JsonObject]) -> list[HostPort]:
-    """Host ports of running pods that have an address of their own."""
+def _of(version: int, texts: Iterable[str]) -> tuple[str, ...]:
+    """The addresses of a family, each once, as they are usually written."""
+    found = [parse(text) for text in texts]
+    return tuple(dict.fromkeys(str(item) for item in found if item is not None and item.version == version))
+
+
+def host_ports(pods: Iterable[JsonObject], version: int = 4) -> list[HostPort]:
+    """Host ports of running pods that have an address of their own, of IPv4 or IPv6."""
     found = []
     for pod in pods:
-        address = get_str(pod, "status", "podIP")
+        given = [get_str(entry, "ip") for entry in get_list(pod, "status", "podIPs")]
+        address = next(iter(_of(version, given or [get_str(pod, "status", "podIP")])), "")
         if (
             not is_remote(address)
             or get_bool(pod, "spec", "hostNetwork")
@@ -284,6 +297,6 @@ def host_ports(pods: Iterable[JsonObject]) -> list[HostPort]:
                     node = get_str(pod, "spec", "nodeName")
                     bound = get_str(port, "hostIP")
                     bound = "" if bound in ("0.0.0.0", "::") else bound
-                    if not bound or ipv4(bound):
+                    if not bound or of_family(bound, version):
                         found.append(HostPort(node, protocol, get_int(port, "hostPort"), backend, bound))
     return sorted(found, key=lambda item: (item.node, item.protocol, item.port, item.address))

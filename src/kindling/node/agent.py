@@ -87,7 +87,7 @@ class NodeAgent:
 
     def _facts(self) -> NodeFacts:
         allocatable: Mapping[str, str] = self._registration.allocatable if self._registration else {}
-        return NodeFacts(self._settings.node.name, (self._settings.node.address,), allocatable)
+        return NodeFacts(self._settings.node.name, self._settings.node.addresses, allocatable)
 
     def _pressure(self) -> Sequence[str]:
         return self._evictions.conditions() if self._evictions is not None else ()
@@ -281,7 +281,7 @@ class NodeAgent:
         node = self._settings.node
         access = Access(to.client, node.name)
         await stack.enter_async_context(
-            http.serving(routes.handle, node.address, node.port, self._tls(), access.check)
+            http.serving(routes.handle, node.addresses[0], node.port, self._tls(), access.check)
         )
 
     async def _work(self, to: Connections, parts: Parts) -> None:

@@ -43,8 +43,8 @@ class NodeSettings:
     """What the Node object says of the node."""
 
     name: str
-    address: str
-    pod_cidr: str
+    addresses: tuple[str, ...]
+    pod_cidrs: tuple[str, ...]
     port: int
     options: NodeOptions = field(default_factory=NodeOptions)
 
@@ -157,6 +157,15 @@ def conditions(old: JsonObject, problems: list[str], pressure: Sequence[str], no
     return result
 
 
+def status_addresses(settings: NodeSettings) -> list[JsonObject]:
+    """The addresses for a strategic merge patch, which would go by type, of which there are several."""
+    return [
+        {"$patch": "replace"},
+        *({"type": "InternalIP", "address": address} for address in settings.addresses),
+        {"type": "Hostname", "address": settings.name},
+    ]
+
+
 class NodeRegistration:
     """Keeps the Node and its lease."""
 
@@ -221,14 +230,17 @@ class NodeRegistration:
                 "labels": labels,
                 "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
             },
-            "spec": {"podCIDR": self._settings.pod_cidr, "podCIDRs": [self._settings.pod_cidr]},
+            "spec": {"podCIDR": self._settings.pod_cidrs[0], "podCIDRs": list(self._settings.pod_cidrs)},
         }
         try:
             await self._client.create(NODES, node)
         except StatusError as error:
             if error.code != 409:
                 raise
-            patch = {"metadata": {"labels": labels}, "spec": node["spec"]}
+            # Once set, they cannot be changed: a node that is older than the cluster's IPv6 keeps the first.
+            known = await self._client.get(NODES, self._settings.name)
+            has_ranges = bool(get_list(known, "spec", "podCIDRs"))
+            patch = {"metadata": {"labels": labels}} | ({} if has_ranges else {"spec": node["spec"]})
             await self._client.patch(NODES, self._settings.name, patch, type="merge")
         await self._update_status()
 
@@ -281,10 +293,7 @@ class NodeRegistration:
             "capacity": capacity,
             "allocatable": allocatable,
             "conditions": conditions(node, await self._problems(), self._pressure(), times.now_rfc3339()),
-            "addresses": [
-                {"type": "InternalIP", "address": self._settings.address},
-                {"type": "Hostname", "address": self._settings.name},
-            ],
+            "addresses": status_addresses(self._settings),
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self._settings.port}},
             "nodeInfo": _node_info(name, version),
             "declaredFeatures": list(_DECLARED_FEATURES),

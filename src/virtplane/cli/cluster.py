@@ -62,14 +62,16 @@ def start(
     external_ranges: Sequence[str] = (),
     storage: str | None = None,
     node_links: Sequence[str] = (),
+    ip_family: str | None = None,
 ) -> None:
     """Start the cluster and install virtplane on it; running parts are left alone. `nodes` and `port` default
     to the present ones, and for a new cluster to one node and a free port. External addresses of services
-    take effect in `external_ranges`; `storage` is the size of the storage pool; `node_links` are links that
-    every node gets for secondary networks. Raises CommandError.
+    take effect in `external_ranges`; `storage` is the size of the storage pool, `ip_family` what the cluster
+    has of IPv4 and IPv6; `node_links` are links that every node gets for secondary networks.
+    Raises CommandError.
     """
     require_root("up")
-    given = {"nodes": nodes, "port": port, "storage": storage}
+    given = {"nodes": nodes, "port": port, "storage": storage, "ip-family": ip_family}
     wishes = [f"--{name}={value}" for name, value in given.items() if value is not None]
     wishes += [f"--external-range={text}" for text in external_ranges]
     wishes += [f"--node-link={name}" for name in node_links]
@@ -138,6 +140,7 @@ def _up(options: argparse.Namespace) -> int:
         external_ranges=options.external_range,
         storage=options.storage,
         node_links=options.node_link,
+        ip_family=options.ip_family,
     )
     kubeconfig = options.state / "kubeconfig"
     sys.stdout.write(f"Ready. Use it with:\n  export KUBECONFIG={kubeconfig}\n")
@@ -283,6 +286,12 @@ def _up_options(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="size of the storage pool, such as 200Gi; it takes space as it is written, and may grow later; "
         "0: none (default: as before; most of the free space at first)",
+    )
+    parser.add_argument(
+        "--ip-family",
+        choices=("dual", "ipv4"),
+        help="addresses of nodes, pods and services: IPv4 alone, or IPv6 as well where the machine has it "
+        "(default: as before; dual at first)",
     )
 
 

@@ -44,7 +44,7 @@ class ClusterRules:
     @classmethod
     def of(cls, settings: Settings) -> ClusterRules:
         """The restrictions in the server's settings. Raises ValueError for invalid ranges."""
-        own = [settings.cluster_cidr or settings.service_cidr]
+        own = (settings.cluster_cidr or settings.service_cidr).split(",")
         external = ExternalRanges.of(settings.external_ranges, own)
         return cls(external, settings.reserved_images, settings.reserved_image_accounts)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
 from kindling.apiserver.registry.context import ObjectReader
-from kindling.network.external import ExternalRanges, ipv4
+from kindling.network.external import ExternalRanges, parse
 from kubecore.json import JsonObject, get_list, get_str
 from kubecore.resources import NODES, PODS, SERVICES
 
@@ -49,7 +49,7 @@ class ExternalAddresses(Admission):
         ]
         nodes = self._node_addresses() if bound else set()
         for path, text in bound:
-            address = ipv4(text)
+            address = parse(text)
             is_own = address is not None and (address.is_loopback or address.is_unspecified)
             if not is_own and text not in nodes and text != "::":
                 attributes.ctx.warn(f"{path}: {text} is no address of a node, and has no effect")

@@ -104,9 +104,9 @@ def kubernetes_endpoint_slice(address: str, port: int) -> JsonObject:
     )
 
 
-def service_cidr(cidr: str) -> JsonObject:
-    """The range of service addresses."""
-    made = _object("networking.k8s.io/v1", "ServiceCIDR", "kubernetes", spec={"cidrs": [cidr]})
+def service_cidr(cidrs: list[str]) -> JsonObject:
+    """The range of service addresses, or one of each family."""
+    made = _object("networking.k8s.io/v1", "ServiceCIDR", "kubernetes", spec={"cidrs": cidrs})
     made["metadata"]["finalizers"] = ["networking.k8s.io/service-cidr-finalizer"]
     return made
 

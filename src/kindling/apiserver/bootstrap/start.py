@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
@@ -37,7 +37,7 @@ class Bootstrap:
         self._catalog = catalog
 
     async def ensure_all(
-        self, *, service_address: str, cidr: str, address: str, port: int, trust: JsonObject
+        self, *, service_address: str, cidrs: list[str], address: str, port: int, trust: JsonObject
     ) -> None:
         """Make all bootstrap objects. `trust` is the ConfigMap extension-apiserver-authentication."""
         await self._ensure(NAMESPACES, objects.namespaces())
@@ -49,8 +49,9 @@ class Bootstrap:
             (ROLE_BINDINGS, roles.role_bindings()),
         ):
             await self._ensure(resource, wanted, reconcile=("rules",))
-        await self._ensure(objects.SERVICE_CIDRS, [objects.service_cidr(cidr)])
+        await self._ensure(objects.SERVICE_CIDRS, [objects.service_cidr(cidrs)])
         if self._catalog.of(objects.SERVICE_CIDRS) is not None:
+            await self._writer.modify(objects.SERVICE_CIDRS, None, "kubernetes", _with_second(cidrs))
             await self._writer.modify(objects.SERVICE_CIDRS, None, "kubernetes", _ready)
         await self._ensure(SERVICES, [objects.kubernetes_service(service_address)])
         if not ipaddress.ip_address(address).is_loopback:  # endpoints may not be loopback addresses
@@ -91,6 +92,18 @@ class Bootstrap:
 
         if any(current.get(key) != wanted.get(key) for key in keys if key in wanted):
             await self._writer.modify(resource, meta.namespace(current) or None, meta.name(current), change)
+
+
+def _with_second(cidrs: list[str]) -> Callable[[JsonObject], JsonObject | None]:
+    """Adds the range of the second family to the default object; nothing else of it may change."""
+
+    def change(found: JsonObject) -> JsonObject | None:
+        if found["spec"].get("cidrs") != cidrs[:1]:
+            return None
+        found["spec"]["cidrs"] = cidrs
+        return found
+
+    return change
 
 
 def _ready(cidr: JsonObject) -> JsonObject | None:

@@ -121,7 +121,9 @@ class Connectors:
         if node is None:
             raise errors.not_found(NODES, node_name)
         status = node.get("status") or {}
-        addresses = {entry.get("type"): entry.get("address") for entry in status.get("addresses") or ()}
+        # Of several addresses of a type, the first is the one of the primary family.
+        entries = reversed(status.get("addresses") or ())
+        addresses = {entry.get("type"): entry.get("address") for entry in entries}
         host = addresses.get("InternalIP") or addresses.get("Hostname")
         if not host:
             raise errors.internal(f"no preferred addresses found; known addresses: {sorted(addresses)}")

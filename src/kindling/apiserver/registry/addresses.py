@@ -16,26 +16,41 @@ class AddressPool:
     """Hands out the cluster's service addresses and node ports, each at most once.
 
     Allocation is synchronous and in memory; what stored objects use is reserved at start. A failed or
-    dry-run request must give back what it took: use ``RequestContext.on_rollback``. `service_cidr` is
-    IPv4; `ports` is an inclusive range.
+    dry-run request must give back what it took: use ``RequestContext.on_rollback``. `service_cidrs` are one
+    range, or one of each family with a comma between them; the first one's family is the default. `ports` is
+    an inclusive range.
     """
 
-    def __init__(self, service_cidr: str, ports: tuple[int, int] = (30000, 32767)) -> None:
-        self.network = ipaddress.ip_network(service_cidr)
+    def __init__(self, service_cidrs: str, ports: tuple[int, int] = (30000, 32767)) -> None:
+        networks = [ipaddress.ip_network(text) for text in service_cidrs.split(",")]
+        self._networks = {f"IPv{network.version}": network for network in networks}
+        if len(self._networks) != len(networks):
+            raise ValueError(f"service addresses {service_cidrs}: one range of each family is enough")
         self._ports = ports
         self._taken_ips: set[str] = set()
         self._taken_ports: set[int] = set()
 
     @property
+    def families(self) -> tuple[str, ...]:
+        """The families that services can have, the default one first."""
+        return tuple(self._networks)
+
+    @property
+    def cidrs(self) -> list[str]:
+        """The ranges, in the order of `families`."""
+        return [str(network) for network in self._networks.values()]
+
+    @property
     def first_address(self) -> str:
         """The address of the API server's own service."""
-        return str(self.network.network_address + 1)
+        return str(self._networks[self.families[0]].network_address + 1)
 
     def allocate_ip(self, family: str = "IPv4") -> str:
         """A free service address. Raises AllocationError."""
-        if family != f"IPv{self.network.version}":
+        if family not in self._networks:
             raise AllocationError(f"the cluster has no service addresses of family {family}")
-        size = self.network.num_addresses
+        network = self._networks[family]
+        size = network.num_addresses
         # The lower part is left to addresses that users choose, as Kubernetes does.
         reserved = min(max(16, size // 16), 256)
         for low, high in ((reserved, size - 1), (1, reserved)):
@@ -43,7 +58,7 @@ class AddressPool:
                 continue
             start = secrets.randbelow(high - low)
             for step in range(high - low):
-                address = str(self.network.network_address + low + (start + step) % (high - low))
+                address = str(network.network_address + low + (start + step) % (high - low))
                 if address not in self._taken_ips:
                     self._taken_ips.add(address)
                     return address
@@ -60,27 +75,26 @@ class AddressPool:
 
     def adopt_ip(self, address: str) -> None:
         """Take an address without asking whether it is free."""
-        self._taken_ips.add(address)
+        self._taken_ips.add(_usual(address))
 
     def reserve_ip(self, address: str) -> None:
         """Take this very address. Raises AllocationError in the words users see."""
         parsed = ipaddress.ip_address(address)
-        if parsed not in self.network or parsed in (
-            self.network.network_address,
-            self.network.broadcast_address,
-        ):
-            raise AllocationError(
-                f"the provided network does not match the current range: {self.network}"
-                if parsed not in self.network
-                else f"the provided IP ({address}) is not in the valid range"
-            )
-        if address in self._taken_ips:
+        network = self._networks.get(f"IPv{parsed.version}")
+        if network is None:
+            raise AllocationError(f"the cluster has no service addresses of family IPv{parsed.version}")
+        if parsed not in network:
+            raise AllocationError(f"the provided network does not match the current range: {network}")
+        # Only IPv4 has a broadcast address.
+        if parsed == network.network_address or (parsed.version == 4 and parsed == network.broadcast_address):
+            raise AllocationError(f"the provided IP ({address}) is not in the valid range")
+        if _usual(address) in self._taken_ips:
             raise AllocationError("provided IP is already allocated")
-        self._taken_ips.add(address)
+        self._taken_ips.add(_usual(address))
 
     def release_ip(self, address: str) -> None:
         """Give an address back; unknown ones are ignored."""
-        self._taken_ips.discard(address)
+        self._taken_ips.discard(_usual(address))
 
     def allocate_port(self) -> int:
         """A free node port. Raises AllocationError."""
@@ -107,3 +121,11 @@ class AddressPool:
     def release_port(self, port: int) -> None:
         """Give a port back; unknown ones are ignored."""
         self._taken_ports.discard(port)
+
+
+def _usual(address: str) -> str:
+    """An address as it is usually written: IPv6 has many ways to write one."""
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        return address

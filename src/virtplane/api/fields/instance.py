@@ -121,7 +121,7 @@ INSTANCE: Table = {
     "livenessProbe": copied(_PROBE),
     "networks[].multus": warns("the launcher's pod is on the network, but its guest is not"),
     "networks[].name": acts("ties network and interface together"),
-    "networks[].pod.vmIPv6NetworkCIDR": warns(),
+    "networks[].pod.vmIPv6NetworkCIDR": acts("IPv6 network that guests behind masquerade see"),
     "networks[].pod.vmNetworkCIDR": acts("network that guests behind masquerade see"),
     "networks[].resourceClaim": warns(),
     "nodeSelector": acts("labels that the node must have"),

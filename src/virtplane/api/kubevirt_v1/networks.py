@@ -22,7 +22,10 @@ class MultusNetwork(ApiStruct, kw_only=True):
 class PodNetwork(ApiStruct, kw_only=True):
     """The pod's own network."""
 
-    vm_i_pv6_network_cidr: str | None = field(default=None, name="vmIPv6NetworkCIDR")
+    vm_i_pv6_network_cidr: Annotated[
+        str | None,
+        describe("The IPv6 network that guests behind NAT see; fd10:0:2::/120 when absent."),
+    ] = field(default=None, name="vmIPv6NetworkCIDR")
     vm_network_cidr: Annotated[
         str | None, describe("The network that guests behind NAT see; 10.0.2.0/24 when absent.")
     ] = field(default=None, name="vmNetworkCIDR")

@@ -332,7 +332,10 @@ class Machine:
         pod = await self._in_network(link.process, setup.read_pod_interface)
         if pod is None:
             raise setup.NetworkSetupError("the pod has no network interface")
-        plan = network_plan.plan_network(vmi, pod)
+        try:
+            plan = network_plan.plan_network(vmi, pod)
+        except network_plan.UnusableNetwork as error:
+            raise setup.NetworkSetupError(str(error)) from error
         if plan is None:
             return {}
         await self._in_network(link.process, lambda: setup.apply(plan))

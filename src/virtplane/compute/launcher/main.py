@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 
-from virtplane.compute.launcher import dhcp
+from virtplane.compute.launcher import dhcp, dhcp6
 from virtplane.compute.launcher.control import ControlServer
 from virtplane.compute.launcher.libvirtd import LibvirtDaemon
 from virtplane.compute.launcher.seriallog import SerialLog
@@ -99,6 +99,11 @@ class Launcher:
         server = dhcp.open_socket(interface)
         self._leases[interface] = (server, lease)
         self._selector.register(server, selectors.EVENT_READ, lambda: self._on_lease_request(interface))
+        if lease.get("ipv6"):
+            server6 = dhcp6.open_socket(interface)
+            self._selector.register(
+                server6, selectors.EVENT_READ, lambda: self._on_ipv6_request(interface, server6)
+            )
 
     def _on_lease_request(self, interface: str) -> None:
         """Answer one datagram. Neither malformed requests nor failed answers may end the launcher."""
@@ -108,11 +113,18 @@ class Launcher:
             if reply is not None:
                 server.sendto(reply, ("255.255.255.255", dhcp.CLIENT_PORT))
         except OSError as error:
-            # The guest repeats its request: a link that is down or a full queue is temporary.
-            sys.stderr.write(
-                f"virt-launcher: a DHCP request on {interface} could not be answered: {error.strerror};"
-                " the guest will repeat it\n"
-            )
+            _not_answered(interface, error)
+
+    def _on_ipv6_request(self, interface: str, server: socket.socket) -> None:
+        """The same for DHCPv6."""
+        _, lease = self._leases[interface]
+        try:
+            request, peer = server.recvfrom(dhcp.MAX_DATAGRAM)
+            reply = dhcp6.answer(request, lease["ipv6"]) if lease.get("ipv6") else None
+            if reply is not None:
+                server.sendto(reply, (peer[0], dhcp6.CLIENT_PORT, 0, peer[3]))
+        except OSError as error:
+            _not_answered(interface, error)
 
     def _on_signals(self, numbers: bytes) -> None:
         if signal.SIGTERM in numbers or signal.SIGINT in numbers:
@@ -184,6 +196,14 @@ class Launcher:
                 self._press_power_button()
         if self._kill_at is not None and now >= self._kill_at:
             self._exit_code = 0
+
+
+def _not_answered(interface: str, error: OSError) -> None:
+    # The guest repeats its request: a link that is down or a full queue is temporary.
+    sys.stderr.write(
+        f"virt-launcher: a DHCP request on {interface} could not be answered: {error.strerror};"
+        " the guest will repeat it\n"
+    )
 
 
 def main() -> int:

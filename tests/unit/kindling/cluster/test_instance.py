@@ -7,6 +7,7 @@ import tarfile
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -17,7 +18,17 @@ from tests.support.roles import default_rights
 from kindling.apiserver import main
 from kindling.apiserver.registry.admission import AuthorizationQuery
 from kindling.apiserver.registry.context import UserInfo
-from kindling.cluster import certificates, components, images, kubeconfigs, node_network, oci, supervisor
+from kindling.cluster import (
+    bringup,
+    certificates,
+    components,
+    images,
+    kubeconfigs,
+    machine,
+    node_network,
+    oci,
+    supervisor,
+)
 from kindling.cluster import instance as instances
 from kindling.cluster.containerd import render_config
 from kindling.cluster.errors import SetupError
@@ -30,17 +41,78 @@ def made(tmp_path: Path) -> instances.Instance:
     return instances.Instance(tmp_path, "0a0b0c0d", "10.70.0.0/16", 6443, ("node01", "node02"), mtu=1400)
 
 
+@pytest.fixture
+def dual(made: instances.Instance) -> instances.Instance:
+    return replace(made, subnet6="fd6b:a0b:c0d::/48", has_ipv6=True)
+
+
 def test_every_name_and_address_follows_from_id_and_subnet(made: instances.Instance) -> None:
     assert made.bridge == "kd0a0b0c0d"
     assert len(made.node("node02").host_link) <= 15
     assert made.gateway == "10.70.0.1"
     assert made.node("node02").address == "10.70.0.12"
-    assert made.node("node02").pod_cidr == "10.70.2.0/24"
+    assert made.node("node02").pod_cidrs == ("10.70.2.0/24",)
     assert made.kubernetes_service == "10.70.240.1"
-    services = ipaddress.IPv4Network(made.service_cidr)
-    assert not any(services.overlaps(ipaddress.IPv4Network(node.pod_cidr)) for node in made.nodes())
+    services = ipaddress.IPv4Network(made.service_cidrs[0])
+    assert not any(services.overlaps(ipaddress.IPv4Network(node.pod_cidrs[0])) for node in made.nodes())
     with pytest.raises(SetupError):
         made.node("node03")
+
+
+def test_nodes_pods_and_services_have_addresses_of_both_families(dual: instances.Instance) -> None:
+    node = dual.node("node02")
+    assert node.addresses == ("10.70.0.12", "fd6b:a0b:c0d::c")
+    assert node.pod_cidrs == ("10.70.2.0/24", "fd6b:a0b:c0d:2::/64")
+    assert node.pod_gateways == ("10.70.2.1", "fd6b:a0b:c0d:2::1")
+    assert dual.service_cidrs == ("10.70.240.0/20", "fd6b:a0b:c0d:f0::/112")
+    assert dual.gateways == ("10.70.0.1", "fd6b:a0b:c0d::1")
+    assert (dual.kubernetes_service, dual.dns_service) == ("10.70.240.1", "10.70.240.10")
+    hosts = {leaf.name: leaf.hosts for leaf in certificates.leaves(dual)}
+    assert hosts["node-node02-server"] == ("node02", *node.addresses)
+
+
+def test_a_taken_ipv6_subnet_is_avoided() -> None:
+    first = instances.choose_subnet6("0a0b0c0d", [])
+    assert first == "fd6b:a0b:c0d::/48"
+    taken = [ipaddress.IPv6Network(first)]
+    assert instances.choose_subnet6("0a0b0c0d", taken) == "fd6c:a0b:c0d::/48"
+    with pytest.raises(SetupError):
+        instances.choose_subnet6("0a0b0c0d", [ipaddress.IPv6Network("fd00::/8")])
+
+
+@pytest.mark.parametrize(
+    ("before", "asked", "machine_has_it", "subnets"),
+    [
+        ({}, None, True, ("10.70.0.0/16", "fd6b:a0b:c0d::/48")),
+        ({}, None, False, ("10.70.0.0/16",)),
+        ({}, "ipv4", True, ("10.70.0.0/16",)),
+        ({"ip_family": "ipv4"}, None, True, ("10.70.0.0/16",)),
+        ({"ip_family": "ipv4"}, "dual", True, ("10.70.0.0/16", "fd6b:a0b:c0d::/48")),
+        ({"subnet6": "fd6b:9::/48", "has_ipv6": True}, None, True, ("10.70.0.0/16", "fd6b:9::/48")),
+        ({"subnet6": "fd6b:9::/48", "has_ipv6": True}, None, False, ("10.70.0.0/16",)),
+    ],
+)
+def test_a_cluster_has_the_families_of_its_machine(
+    made: instances.Instance,
+    monkeypatch: pytest.MonkeyPatch,
+    before: dict[str, Any],
+    asked: str | None,
+    machine_has_it: bool,
+    subnets: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr(machine, "has_ipv6", lambda: machine_has_it)
+    monkeypatch.setattr(machine, "used_ipv6_networks", list)
+    monkeypatch.setattr(instances, "registered", list)
+    options = bringup.UpOptions(made.state, ip_family=asked)
+    settled = bringup._with_families(replace(made, **before), options)
+    assert settled.subnets == subnets
+    again = bringup._with_families(settled, bringup.UpOptions(made.state))
+    assert again == settled
+
+
+def test_a_cluster_with_ipv6_keeps_it(dual: instances.Instance) -> None:
+    with pytest.raises(SetupError, match="its services have such addresses"):
+        bringup._with_families(dual, bringup.UpOptions(dual.state, ip_family="ipv4"))
 
 
 def test_a_taken_subnet_is_avoided() -> None:
@@ -91,6 +163,17 @@ def test_the_pod_network_is_configured_without_iptables(made: instances.Instance
     assert plugin["ipam"]["ranges"] == [[{"subnet": "10.70.1.0/24"}]]
 
 
+def test_pods_get_an_address_and_a_route_of_each_family(dual: instances.Instance) -> None:
+    (plugin,) = orjson.loads(node_network.render_cni(dual.node("node01"), 1400))["plugins"]
+    assert plugin["ipam"]["ranges"] == [
+        [{"subnet": "10.70.1.0/24"}],
+        [{"subnet": "fd6b:a0b:c0d:1::/64", "rangeEnd": "fd6b:a0b:c0d:1::fe"}],
+    ]
+    assert plugin["ipam"]["routes"] == [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]
+    rules = node_network.host_rules(dual)
+    assert "ip6 saddr fd6b:a0b:c0d::/48 ip6 daddr != fd6b:a0b:c0d::/48 masquerade" in rules
+
+
 def test_the_runtime_keeps_oom_scores_it_may_not_lower() -> None:
     config = render_config(Path("/x"), sandbox_image="i:1", snapshotter="overlayfs", restrict_oom=True)
     assert "restrict_oom_score_adj = true" in config
@@ -112,7 +195,7 @@ def test_the_api_server_is_told_what_the_administrator_allows(
     )
     settings = main.settings_of(main.parser().parse_args(api_server_arguments(allowed)))
     assert settings.external_ranges == ("192.0.2.0/24",)
-    assert settings.cluster_cidr == made.subnet
+    assert (settings.service_cidr, settings.cluster_cidr) == ("10.70.240.0/20", "10.70.0.0/16")
     assert settings.reserved_images == (images.HOST_REPOSITORY,)
     assert settings.reserved_image_accounts == ("product/operator",)
 
@@ -127,6 +210,7 @@ def test_an_instance_of_an_older_version_allows_nothing(made: instances.Instance
     found = instances.load(made.state)
     assert found is not None
     assert (found.external_ranges, found.image_accounts) == ((), ())
+    assert (found.subnets, found.ip_family) == ((made.subnet,), "dual")
 
 
 def test_restarts_are_immediate_first_and_slower_later() -> None:

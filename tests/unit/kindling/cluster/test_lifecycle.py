@@ -122,7 +122,11 @@ def web(name: str, node: str, address: str) -> str:
     manifest: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "annotations": {"k8s.v1.cni.cncf.io/networks": networks}},
+        "metadata": {
+            "name": name,
+            "labels": {"app": "web"},
+            "annotations": {"k8s.v1.cni.cncf.io/networks": networks},
+        },
         "spec": {
             "nodeName": node,
             "terminationGracePeriodSeconds": 0,
@@ -130,7 +134,7 @@ def web(name: str, node: str, address: str) -> str:
                 {
                     "name": "main",
                     "image": "kindling.local/host:latest",
-                    "command": ["python3", "-m", "http.server", "8080"],
+                    "command": ["python3", "-m", "http.server", "--bind", "::", "8080"],
                     "readinessProbe": {"httpGet": {"port": 8080}, "periodSeconds": 1},
                 }
             ],
@@ -147,6 +151,46 @@ def pod(instance: instances.Instance, name: str) -> dict[str, Any]:
 
 def is_ready(instance: instances.Instance, name: str) -> bool:
     return readiness.is_ready(pod(instance, name))
+
+
+def reach_each_other_by_both_families(instance: instances.Instance) -> None:
+    """Pods, a service and its node ports, from a pod of each node and from the machine."""
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web"},
+        "spec": {
+            "type": "NodePort",
+            "ipFamilyPolicy": "RequireDualStack",
+            "selector": {"app": "web"},
+            "ports": [{"port": 80, "targetPort": 8080}],
+        },
+    }
+    service = orjson.loads(
+        kubectl(instance, "create", "-o", "json", "-f", "-", stdin=orjson.dumps(manifest).decode())
+    )["spec"]
+    node_port = service["ports"][0]["nodePort"]
+    gateway = instance.gateways[1]
+    urls = [f"[{pod(instance, name)['status']['podIPs'][1]['ip']}]:8080" for name in ("one", "two")]
+    urls += [f"[{service['clusterIPs'][1]}]:80", f"[{gateway}]:{node_port}"]
+    urls += [f"[{node.addresses[1]}]:{node_port}" for node in instance.nodes()]
+    fetch = ["curl", "-gsf", "-m", "5", "--noproxy", "*", "-o", "/dev/null"]
+
+    def answers(where: list[str]) -> bool:
+        asked = [*where, *fetch, *(f"http://{url}/" for url in urls)]
+        return subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+    inside = ["kubectl", "--kubeconfig", str(instance.kubeconfig), "exec"]
+    for where in ([*inside, "one", "--"], [*inside, "two", "--"], []):
+        eventually(f"answers to {where}", partial(answers, where), 10)
+    found = "import socket; print(*(a[4][0] for a in socket.getaddrinfo('web', 80, type=socket.SOCK_STREAM)))"
+    resolved = kubectl(instance, "exec", "one", "--", "python3", "-c", found).split()
+    assert sorted(resolved) == sorted(service["clusterIPs"])
+    listed = orjson.loads(kubectl(instance, "get", "nodes", "-o", "json"))["items"]
+    for node, document in zip(instance.nodes(), listed, strict=True):
+        addresses = [item["address"] for item in document["status"]["addresses"]]
+        assert addresses == [*node.addresses, node.name]
+        assert tuple(document["spec"]["podCIDRs"]) == node.pod_cidrs
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
@@ -168,6 +212,8 @@ def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> Non
     assert kubectl(instance, "exec", "one", "--", *secondary) == "200", "from node to node"
     names = "import socket; socket.getaddrinfo('kubernetes.default', 443)"
     kubectl(instance, "exec", "one", "--", "python3", "-c", names)
+    if instance.has_ipv6:
+        reach_each_other_by_both_families(instance)
 
     before = get_str(pod(instance, "one")["status"]["containerStatuses"][0], "containerID")
     running = supervisor.find_children(instance.id, processes.specs(instance))

@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 GATEWAY, LAN = "10.64.0.1", "192.168.77.1"
-GUARD = machine_rules.guard("t", "kd1", GATEWAY, 6443, "10.64.0.0/24")
+GUARD = machine_rules.guard("t", "kd1", GATEWAY, 6443, ("10.64.0.0/24", "fd6b::/64"))
 
 
 def speak_as(cluster: Namespace, address: str) -> None:
@@ -89,9 +89,17 @@ def test_ipv6_is_no_way_around(machine: Machine) -> None:
     for namespace, link, address in (
         (machine.itself, "kd1", "fd00::1"),
         (machine.cluster, "eth0", "fd00::2"),
+        (machine.itself, "kd1", "fd6b::1"),
+        (machine.cluster, "eth0", "fd6b::b"),
     ):
         namespace.run("ip", "addr", "add", f"{address}/64", "dev", link, "nodad")
     machine.itself.serve("fd00::1", 22)
+    machine.itself.serve("fd6b::1", 6443)
     machine.cluster.serve("fd00::2", 22)
-    assert machine.itself.reaches("fd00::1", 22)
+    assert machine.itself.reaches("fd00::2", 22)
     assert not machine.cluster.reaches("fd00::1", 22, 0.5)
+    assert machine.cluster.reaches("fd6b::1", 6443), "a node"
+    machine.cluster.run("ip", "addr", "del", "fd6b::b/64", "dev", "eth0")
+    machine.cluster.run("ip", "route", "add", "fd6b::/64", "dev", "eth0", "src", "fd00::2")
+    assert not machine.cluster.reaches("fd6b::1", 6443, 0.5)
+    machine.cluster.run("busybox", "ping6", "-c", "1", "-W", "5", "fd6b::1")

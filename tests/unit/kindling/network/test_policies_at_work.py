@@ -131,7 +131,7 @@ def attach(node: Namespace, pod: Namespace, name: str) -> None:
         path, _, value = setting.partition("=")
         node.sysctl(f"net.{path.replace('/', '.')}", value)
     for command in bridge_ports.commands(whole):
-        node.run(*command)
+        node.run("ip", *command.split())
 
 
 def policy(name: str, pods: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:

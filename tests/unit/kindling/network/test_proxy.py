@@ -56,9 +56,9 @@ def slices(*addresses: str) -> dict[str, Any]:
 def made(network: RoutedPods) -> ServiceNetwork:
     return ServiceNetwork(
         ClientConfig(server="memory://"),
-        [ProxyPlace("node01", network.namespace, "10.64.1.0/24", GATEWAY, (), GATEWAY)],
+        [ProxyPlace("node01", network.namespace, ("10.64.1.0/24",), (GATEWAY,), (), GATEWAY)],
         table="t",
-        subnet="10.64.0.0/16",
+        subnets=["10.64.0.0/16"],
         bridge="",
         dns_service="10.64.240.10",
         dns_address="127.0.0.1",

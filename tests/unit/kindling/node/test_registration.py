@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from tests.support.apiserver import running_server
 
 from kindling.node.options import NodeOptions, OptionProblem, parse
-from kindling.node.registration import Machine, advertised, machine_resources
+from kindling.node.registration import (
+    Machine,
+    NodeSettings,
+    advertised,
+    machine_resources,
+    status_addresses,
+)
+from kubecore.json import get_list
 from kubecore.objects.quantity import Quantity
+from kubecore.resources import NODES
 
 
 def test_resources_that_administrators_advertise_are_kept() -> None:
@@ -75,3 +86,17 @@ def test_options_are_read() -> None:
     options = parse(["eviction-hard=memory.available<1Gi,pid.available<10%", "reserved-cpus=0-1,3"])
     assert set(options.eviction_hard) == {"memory.available", "pid.available"}
     assert options.reserved_cpus == {0, 1, 3} and options.reserved("cpu") == Quantity.of(3)
+
+
+async def test_a_node_reports_an_address_of_each_family_as_often_as_it_likes(tmp_path: Path) -> None:
+    settings = NodeSettings("n", ("10.64.0.11", "fd6b::b"), ("10.64.1.0/24", "fd6b:0:0:1::/64"), 10250)
+    status = {"status": {"addresses": status_addresses(settings)}}
+    async with running_server(tmp_path) as server, server.client() as client:
+        await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
+        for _ in range(2):
+            node = await client.patch(NODES, "n", status, type="strategic", subresource="status")
+            assert get_list(node, "status", "addresses") == [
+                {"type": "InternalIP", "address": "10.64.0.11"},
+                {"type": "InternalIP", "address": "fd6b::b"},
+                {"type": "Hostname", "address": "n"},
+            ]

@@ -271,8 +271,11 @@ def validate_service_cidr(obj: JsonObject) -> Iterator[FieldError]:
 
 
 def validate_service_cidr_update(new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
-    """The ranges cannot be changed."""
-    return immutable(_CIDRS, get_list(new, "spec", "cidrs"), get_list(old, "spec", "cidrs"))
+    """The ranges cannot be changed; only a second one, of the other family, can be added."""
+    ranges, before = get_list(new, "spec", "cidrs"), get_list(old, "spec", "cidrs")
+    if len(before) == 1 and len(ranges) == 2 and ranges[0] == before[0]:
+        return validate_service_cidr(new)
+    return immutable(_CIDRS, ranges, before)
 
 
 def address_name_problems(name: str) -> list[str]:

@@ -76,7 +76,7 @@ def _masqueraded(plan: MasqueradePlan) -> JsonObject:
         "routers": [str(gateway.ip)],
         "routes": _written([Route(_EVERYWHERE, gateway.ip)]),
         "mtu": plan.mtu,
-    }
+    } | ({"ipv6": str(plan.ipv6.guest)} if plan.ipv6 is not None else {})
 
 
 def _bridged(plan: BridgePlan) -> JsonObject | None:

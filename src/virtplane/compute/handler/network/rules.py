@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from virtplane.compute.handler.network.plan import POD_INTERFACE, PRIMARY_BRIDGE, MasqueradePlan
@@ -11,54 +12,64 @@ _HOOKS = ("prerouting", -100), ("input", 100), ("output", -100), ("postrouting",
 
 
 def ruleset(plan: MasqueradePlan) -> dict[str, Any]:
-    """The whole table, replaced atomically."""
-    table = {"family": "ip", "name": _TABLE}
+    """The whole table of each family, replaced atomically."""
+    commands = _table("ip", str(plan.guest), str(plan.gateway.ip), plan.ports)
+    if plan.ipv6 is not None:
+        commands += _table("ip6", str(plan.ipv6.guest), str(plan.ipv6.gateway.ip), plan.ports)
+    return {"nftables": commands}
+
+
+def _table(family: str, guest: str, gateway: str, ports: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+    table = {"family": family, "name": _TABLE}
     commands: list[dict[str, Any]] = [
         {"add": {"table": table}},
         {"delete": {"table": table}},
         {"add": {"table": table}},
     ]
     for hook, priority in _HOOKS:
-        chain = {"family": "ip", "table": _TABLE, "name": hook}
+        chain = {"family": family, "table": _TABLE, "name": hook}
         commands.append(
             {"add": {"chain": chain | {"type": "nat", "hook": hook, "prio": priority, "policy": "accept"}}}
         )
     for name in ("KUBEVIRT_PREINBOUND", "KUBEVIRT_POSTINBOUND"):
-        commands.append({"add": {"chain": {"family": "ip", "table": _TABLE, "name": name}}})
-    commands += [_rule(chain, *expressions) for chain, expressions in _rules(plan)]
-    return {"nftables": commands}
+        commands.append({"add": {"chain": {"family": family, "table": _TABLE, "name": name}}})
+    rules = _rules(family, guest, gateway, ports)
+    return commands + [_rule(family, chain, *expressions) for chain, expressions in rules]
 
 
-def _rules(plan: MasqueradePlan) -> list[tuple[str, list[dict[str, Any]]]]:
-    guest, gateway = str(plan.guest), str(plan.gateway.ip)
+def _rules(
+    family: str, guest: str, gateway: str, ports: Sequence[tuple[str, int]]
+) -> list[tuple[str, list[dict[str, Any]]]]:
     to_guest = {"dnat": {"addr": guest}}
-    local = _match({"payload": {"protocol": "ip", "field": "daddr"}}, "127.0.0.1")
-    local_source = _match({"payload": {"protocol": "ip", "field": "saddr"}}, "127.0.0.1")
+    own = _match({"payload": {"protocol": family, "field": "saddr"}}, guest)
     rules: list[tuple[str, list[dict[str, Any]]]] = [
-        (
-            "postrouting",
-            [_match({"payload": {"protocol": "ip", "field": "saddr"}}, guest), {"masquerade": None}],
-        ),
+        ("postrouting", [own, {"masquerade": None}]),
         ("prerouting", [_match({"meta": {"key": "iifname"}}, POD_INTERFACE), _jump("KUBEVIRT_PREINBOUND")]),
         (
             "postrouting",
             [_match({"meta": {"key": "oifname"}}, PRIMARY_BRIDGE), _jump("KUBEVIRT_POSTINBOUND")],
         ),
     ]
-    if not plan.ports:
-        rules.append(("KUBEVIRT_PREINBOUND", [to_guest]))
-        rules.append(("KUBEVIRT_POSTINBOUND", [local_source, {"snat": {"addr": gateway}}]))
-        rules.append(("output", [local, to_guest]))
-    for protocol, number in plan.ports:
-        port = _match({"payload": {"protocol": protocol, "field": "dport"}}, number)
-        rules.append(("KUBEVIRT_PREINBOUND", [port, to_guest]))
-        rules.append(("KUBEVIRT_POSTINBOUND", [port, local_source, {"snat": {"addr": gateway}}]))
-        rules.append(("output", [local, port, to_guest]))
+    wanted = [
+        [_match({"payload": {"protocol": protocol, "field": "dport"}}, number)] for protocol, number in ports
+    ]
+    for chosen in wanted or [[]]:
+        rules.append(("KUBEVIRT_PREINBOUND", [*chosen, to_guest]))
+        if family == "ip":
+            # IPv6 has no route_localnet: packets for ::1 never leave the loopback interface.
+            rules += [
+                ("KUBEVIRT_POSTINBOUND", [*chosen, _loopback("saddr"), {"snat": {"addr": gateway}}]),
+                ("output", [_loopback("daddr"), *chosen, to_guest]),
+            ]
     return rules
 
 
-def _rule(chain: str, *expressions: dict[str, Any]) -> dict[str, Any]:
-    rule = {"family": "ip", "table": _TABLE, "chain": chain}
+def _loopback(field: str) -> dict[str, Any]:
+    return _match({"payload": {"protocol": "ip", "field": field}}, "127.0.0.1")
+
+
+def _rule(family: str, chain: str, *expressions: dict[str, Any]) -> dict[str, Any]:
+    rule = {"family": family, "table": _TABLE, "chain": chain}
     return {"add": {"rule": rule | {"expr": list(expressions)}}}
 
 

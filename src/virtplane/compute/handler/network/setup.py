@@ -32,6 +32,13 @@ _MASQUERADE_SYSCTLS = _DHCP_SYSCTLS | {
     "net/ipv4/ip_forward": "1",
     "net/ipv4/conf/all/route_localnet": "1",
 }
+_IPV6_SYSCTLS = {
+    "net/ipv6/conf/all/forwarding": "1",
+    # Nobody else has the gateway's address, and the guest need not wait until that is sure.
+    "net/ipv6/conf/all/accept_dad": "0",
+    "net/ipv6/conf/default/accept_dad": "0",
+    "net/ipv6/conf/default/disable_ipv6": "0",
+}
 # The pod has the same address as its guest: only the guest may answer ARP requests for it.
 _BRIDGE_SYSCTLS = _DHCP_SYSCTLS | {"net/ipv4/conf/all/arp_ignore": "1"}
 _SIOCETHTOOL = 0x8946
@@ -61,7 +68,7 @@ def apply(plan: MasqueradePlan | BridgePlan) -> None:
 
 
 def _apply_masquerade(plan: MasqueradePlan) -> None:
-    _set_sysctls(_MASQUERADE_SYSCTLS)
+    _set_sysctls(_MASQUERADE_SYSCTLS | (_IPV6_SYSCTLS if plan.ipv6 is not None else {}))
     with IPRoute() as route:
         index = _ensure_bridge(route, plan)
         _ensure_tap(route, plan, index)
@@ -96,9 +103,13 @@ def _ensure_bridge(route: IPRoute, plan: MasqueradePlan) -> int:
         route.link("add", ifname=PRIMARY_BRIDGE, kind="bridge", address=MASQUERADE_MAC, mtu=plan.mtu)
         index = _index(route, PRIMARY_BRIDGE)
         assert index is not None
-    address = str(plan.gateway.ip)
-    if not route.get_addr(index=index, address=address):
-        route.addr("add", index=index, address=address, prefixlen=plan.gateway.network.prefixlen)
+    gateways = [(socket.AF_INET, str(plan.gateway.ip), plan.gateway.network.prefixlen)]
+    if plan.ipv6 is not None:
+        gateway = plan.ipv6.gateway
+        gateways.append((socket.AF_INET6, str(gateway.ip), gateway.network.prefixlen))
+    for family, address, prefix in gateways:
+        if not route.get_addr(family=family, index=index, address=address):
+            route.addr("add", family=family, index=index, address=address, prefixlen=prefix)
     route.link("set", index=index, state="up")
     return index
 

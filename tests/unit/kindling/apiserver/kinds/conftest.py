@@ -84,9 +84,14 @@ class Addresses(AddressPool):
 
     ips: set[str] = field(default_factory=set)
     ports: set[int] = field(default_factory=set)
+    ranges: str = "10.96.0.0/16"
+
+    def __post_init__(self) -> None:
+        super().__init__(self.ranges)
 
     def allocate_ip(self, family: str = "IPv4") -> str:
-        value = next(f"10.96.0.{number}" for number in range(2, 250) if f"10.96.0.{number}" not in self.ips)
+        form = {"IPv4": "10.96.0.{}", "IPv6": "fd00:96::{}"}[family]
+        value = next(form.format(number) for number in range(2, 250) if form.format(number) not in self.ips)
         self.ips.add(value)
         return value
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kindling.apiserver.registry.addresses import AllocationError
@@ -19,8 +19,7 @@ def allocate_for_create(ctx: RequestContext, service: JsonObject) -> list[FieldE
     spec = service["spec"]
     if spec.get("type") == "ExternalName":
         return []
-    _set_families(spec)
-    return _allocate_address(ctx, spec) or _allocate_ports(ctx, spec, {})
+    return _allocate_addresses(ctx, spec, ()) or _allocate_ports(ctx, spec, {})
 
 
 def allocate_for_update(ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
@@ -28,10 +27,8 @@ def allocate_for_update(ctx: RequestContext, new: JsonObject, old: JsonObject) -
     spec, before = new["spec"], old["spec"]
     found: list[FieldError] = []
     if spec.get("type") != "ExternalName":
-        if before.get("type") == "ExternalName" or not before.get("clusterIP"):
-            _set_families(spec)
-            found = _allocate_address(ctx, spec)
-        found = found or _allocate_ports(ctx, spec, before)
+        held = () if before.get("type") == "ExternalName" else get_list(before, "clusterIPs")
+        found = _allocate_addresses(ctx, spec, held) or _allocate_ports(ctx, spec, before)
     freed_ports = _node_ports(before) - _node_ports(spec)
     freed_addresses = set(_addresses(before)) - set(_addresses(spec))
 
@@ -68,38 +65,35 @@ def _node_ports(spec: Mapping[str, Any]) -> set[int]:
     return found
 
 
-def _set_families(spec: JsonObject) -> None:
-    """Default to IPv4 alone; headless services without a selector get both families."""
-    if spec.get("clusterIP") == "None" and not spec.get("selector"):
-        spec.setdefault("ipFamilyPolicy", "RequireDualStack")
-        if spec["ipFamilyPolicy"] == "SingleStack":
-            spec.setdefault("ipFamilies", ["IPv4"])
-        else:
-            families = spec.setdefault("ipFamilies", ["IPv4"])
-            families += [family for family in ("IPv4", "IPv6") if family not in families]
-        return
-    spec.setdefault("ipFamilyPolicy", "SingleStack")
-    spec.setdefault("ipFamilies", ["IPv4"])
-
-
-def _allocate_address(ctx: RequestContext, spec: JsonObject) -> list[FieldError]:
-    values = get_list(spec, "clusterIPs")
-    if values[:1] == ["None"]:
+def _allocate_addresses(ctx: RequestContext, spec: JsonObject, held: Sequence[str]) -> list[FieldError]:
+    """One address for each family of the service, of which it has those in `held` already."""
+    wanted = get_list(spec, "clusterIPs")
+    if wanted[:1] == ["None"] or held[:1] == ["None"]:
         return []
-    try:
-        if values and values[0]:
-            value = values[0]
-            ctx.addresses.reserve_ip(value)
-        else:
-            value = ctx.addresses.allocate_ip(spec["ipFamilies"][0])
-    except AllocationError as error:
-        if values and values[0]:
-            return [invalid(_SPEC.child("clusterIPs"), values, f"failed to allocate IP {values[0]}: {error}")]
-        return [internal(_SPEC.child("clusterIP"), f"failed to allocate a serviceIP: {error}")]
-    ctx.on_rollback(lambda: ctx.addresses.release_ip(value))
-    spec["clusterIP"] = value
-    spec["clusterIPs"] = [value]
+    values = list(wanted)
+    for position, family in enumerate(spec["ipFamilies"]):
+        asked = wanted[position] if position < len(wanted) else ""
+        if asked and asked in held:
+            continue
+        try:
+            value = _take_address(ctx, asked, family)
+        except AllocationError as error:
+            if asked:
+                return [invalid(_SPEC.child("clusterIPs"), wanted, f"failed to allocate IP {asked}: {error}")]
+            return [internal(_SPEC.child("clusterIP"), f"failed to allocate a serviceIP: {error}")]
+        values[position : position + 1] = [value]
+    spec["clusterIP"] = values[0]
+    spec["clusterIPs"] = values
     return []
+
+
+def _take_address(ctx: RequestContext, asked: str, family: str) -> str:
+    """The address `asked` for, or any of a family. Raises AllocationError."""
+    if asked:
+        ctx.addresses.reserve_ip(asked)
+    value = asked or ctx.addresses.allocate_ip(family)
+    ctx.on_rollback(lambda: ctx.addresses.release_ip(value))
+    return value
 
 
 def _allocate_ports(ctx: RequestContext, spec: JsonObject, before: Mapping[str, Any]) -> list[FieldError]:

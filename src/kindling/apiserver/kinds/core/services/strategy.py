@@ -15,8 +15,15 @@ from kubecore.objects.fields import FieldError
 from kubecore.objects.names import is_dns1123_label
 from kubecore.resources import SERVICES
 
+from . import families
 from .allocation import allocate_for_create, allocate_for_update, release
-from .validation import service_warnings, validate_service, validate_service_status, validate_service_update
+from .validation import (
+    service_warnings,
+    validate_addresses,
+    validate_service,
+    validate_service_status,
+    validate_service_update,
+)
 
 AFFINITY_SECONDS = 10800
 """Default of session affinity's timeout, in seconds (three hours, as Kubernetes has it)."""
@@ -52,12 +59,12 @@ class ServiceStrategy(BuiltinStrategy):
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """Check the service, then allocate its addresses and ports."""
-        found = list(validate_service(obj))
+        found = _settle_families(ctx, obj, None) or list(validate_service(obj))
         return found or allocate_for_create(ctx, obj)
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """Validate the update, then allocate addresses and ports that it adds."""
-        found = list(validate_service_update(new, old))
+        found = _settle_families(ctx, new, old) or list(validate_service_update(new, old))
         return found or allocate_for_update(ctx, new, old)
 
     def validate_name(self, name: str, *, prefix: bool) -> list[str]:
@@ -67,6 +74,15 @@ class ServiceStrategy(BuiltinStrategy):
     def after_delete(self, ctx: RequestContext, obj: JsonObject) -> None:
         """Release the service's addresses and ports."""
         release(ctx, obj)
+
+
+def _settle_families(ctx: RequestContext, service: JsonObject, old: JsonObject | None) -> list[FieldError]:
+    """Set the families of a service; their errors stand alone, since the other rules build on them."""
+    if service["spec"].get("type") == "ExternalName":
+        return []
+    before = old["spec"] if old is not None else None
+    found = list(validate_addresses(service))
+    return found or families.settle(service["spec"], before, ctx.addresses.families)
 
 
 def default_service(obj: JsonObject) -> None:
@@ -104,16 +120,14 @@ def patch_allocated(new: JsonObject, old: JsonObject) -> None:
     """Keep allocated addresses and ports that the client left out (in a PUT of its manifest)."""
     if new.get("type") == "ExternalName" or old.get("type") == "ExternalName":
         return
-    if not new.get("clusterIP") and not new.get("clusterIPs") and old.get("clusterIP"):
+    if not new.get("clusterIP") and old.get("clusterIP"):
         new["clusterIP"] = old["clusterIP"]
-        new["clusterIPs"] = list(old.get("clusterIPs") or [old["clusterIP"]])
+    if not new.get("clusterIPs") and old.get("clusterIPs"):
+        new["clusterIPs"] = list(old["clusterIPs"])
     if new.get("type") in EXPOSED and old.get("type") in EXPOSED:
         _patch_node_ports(new, old)
     if _needs_health_check(new) and _needs_health_check(old) and old.get("healthCheckNodePort"):
         new["healthCheckNodePort"] = new.get("healthCheckNodePort") or old["healthCheckNodePort"]
-    for field in ("ipFamilies", "ipFamilyPolicy"):
-        if field not in new and field in old:
-            new[field] = old[field]
 
 
 def _patch_node_ports(new: JsonObject, old: JsonObject) -> None:

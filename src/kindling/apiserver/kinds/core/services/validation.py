@@ -19,7 +19,17 @@ from kindling.apiserver.kinds.machinery.checks import (
 )
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject, get_list, get_object
-from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid, not_supported
+from kubecore.objects.fields import (
+    FieldError,
+    FieldPath,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
+
+from .families import FAMILIES, PREFER, REQUIRE, SINGLE, unchangeable
 
 TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 EXPOSED = ("NodePort", "LoadBalancer")
@@ -101,41 +111,50 @@ _AFFINITY = (
 
 
 def _cluster_ips(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
-    values = get_list(spec, "clusterIPs")
+    values, families = get_list(spec, "clusterIPs"), get_list(spec, "ipFamilies")
     first = spec.get("clusterIP", "")
     at = path.child("clusterIPs")
-    if spec.get("type") == "ExternalName":
-        return
-    if values and first != values[0]:
+    if first and not values:
+        yield required(at)
+    elif first and first != values[0]:
         yield invalid(at, values, "first value must match `clusterIP`")
+    elif values and not first:
+        yield invalid(at, values, "must be empty when `clusterIP` is not specified")
+    for position, family in enumerate(families):
+        if family not in FAMILIES:
+            yield not_supported(path.child("ipFamilies").index(position), family, list(FAMILIES))
+        if family in families[:position]:
+            yield duplicate(path.child("ipFamilies").index(position), family)
+    if spec.get("ipFamilyPolicy") is not None:
+        yield from one_of(path.child("ipFamilyPolicy"), spec["ipFamilyPolicy"], (PREFER, REQUIRE, SINGLE))
+    problems = list(_each_address(at, values))
+    yield from problems
     if len(values) > 2:
         yield invalid(at, values, "may only hold up to 2 values")
-    for position, value in enumerate(values):
-        if value == "None":
-            if len(values) > 1:
-                yield invalid(at, values, "'None' must be the first and only value")
-            continue
-        if value:
-            yield from address(at.index(position), value)
-    families = get_list(spec, "ipFamilies")
-    for position, family in enumerate(families):
-        if family not in ("IPv4", "IPv6"):
-            yield not_supported(path.child("ipFamilies").index(position), family, ["IPv4", "IPv6"])
-        elif family == "IPv6" and first != "None":
-            # One address family is configured: IPv4.
-            yield invalid(path.child("ipFamilies").index(position), family, "not configured on this cluster")
-    policy = spec.get("ipFamilyPolicy")
-    if policy is not None:
-        allowed = ("PreferDualStack", "RequireDualStack", "SingleStack")
-        yield from one_of(path.child("ipFamilyPolicy"), policy, allowed)
-        if policy == "RequireDualStack" and first != "None":
-            text = "this cluster is not configured for dual-stack services"
-            yield invalid(path.child("ipFamilyPolicy"), policy, text)
-    for position, (value, family) in enumerate(zip(values, families, strict=False)):
-        parsed = parse_address(value)
-        if parsed is not None and f"IPv{parsed.version}" != family:
+    if problems or first == "None":
+        return
+    versions = [parsed.version for parsed in map(parse_address, values) if parsed is not None]
+    if len(versions) > 1 and len(set(versions)) == 1:
+        yield invalid(at, values, "may specify no more than one IP for each IP family")
+    for position, (value, version, family) in enumerate(zip(values, versions, families, strict=False)):
+        if f"IPv{version}" != family and family in FAMILIES:
             text = f"expected an {family} value as indicated by `ipFamilies[{position}]`"
             yield invalid(at.index(position), value, text)
+
+
+def _each_address(at: FieldPath, values: list[str]) -> Iterator[FieldError]:
+    for position, value in enumerate(values):
+        if value != "None" or position:
+            yield from address(at.index(position), value)
+        elif len(values) > 1:
+            yield invalid(at, values, "'None' must be the first and only value")
+
+
+def validate_addresses(service: JsonObject) -> Iterator[FieldError]:
+    """The addresses and families that a service asks for, whatever the cluster has."""
+    spec = get_object(service, "spec")
+    if not _EXTERNAL(spec):
+        yield from _cluster_ips(_SPEC, spec)
 
 
 def _source_ranges(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
@@ -204,14 +223,7 @@ validate_service = f.spec(
 def validate_service_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """On updates, clusterIP is immutable unless the type changes accordingly."""
     spec, before = get_object(new, "spec"), get_object(old, "spec")
-    kept = "ExternalName" not in (spec.get("type"), before.get("type"))
-    if kept and before.get("clusterIP"):
-        known, given = get_list(before, "clusterIPs"), get_list(spec, "clusterIPs")
-        if given[:1] != known[:1]:
-            yield invalid(_SPEC.child("clusterIPs").index(0), given, "may not change once set")
-    families, known_families = get_list(spec, "ipFamilies"), get_list(before, "ipFamilies")
-    if kept and families and known_families and families[0] != known_families[0]:
-        yield invalid(_SPEC.child("ipFamilies").index(0), families, "may not change once set")
+    yield from unchangeable(spec, before)
     wanted = spec.get("loadBalancerClass")
     if before.get("type") == spec.get("type") == "LoadBalancer" and wanted != before.get("loadBalancerClass"):
         yield invalid(_SPEC.child("loadBalancerClass"), wanted, "may not change once set")

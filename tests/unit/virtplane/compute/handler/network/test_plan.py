@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
-from ipaddress import IPv4Interface
+from dataclasses import replace
+from ipaddress import IPv4Interface, IPv6Interface
 from typing import Any
 
 import pytest
@@ -20,8 +22,11 @@ from virtplane.compute.handler.network.rules import ruleset
 POD = network.PodInterface("0a:58:0a:01:00:05", 1450, (IPv4Interface("10.1.0.5/24"),))
 
 
-def masquerade(vmi: VirtualMachineInstance) -> network.MasqueradePlan:
-    plan = network.plan_network(vmi, POD)
+DUAL = replace(POD, addresses=(*POD.addresses, IPv6Interface("fd6b::1:5/64")))
+
+
+def masquerade(vmi: VirtualMachineInstance, pod: network.PodInterface = POD) -> network.MasqueradePlan:
+    plan = network.plan_network(vmi, pod)
     assert isinstance(plan, network.MasqueradePlan)
     return plan
 
@@ -63,6 +68,34 @@ def test_own_network_and_mac_are_honoured() -> None:
     )
 
 
+@pytest.mark.feature("NET-05")
+def test_a_guest_behind_nat_has_ipv6_where_its_pod_has() -> None:
+    plan = masquerade(instance({"masquerade": {}}), DUAL)
+    assert plan.ipv6 is not None
+    assert (str(plan.ipv6.gateway), str(plan.ipv6.guest)) == ("fd10:0:2::1/120", "fd10:0:2::2")
+    own = masquerade(instance({"masquerade": {}}, vmIPv6NetworkCIDR="fd00:7::9/64"), DUAL)
+    assert own.ipv6 is not None
+    assert (str(own.ipv6.gateway), str(own.ipv6.guest)) == ("fd00:7::1/64", "fd00:7::2")
+    only_on_its_link = replace(POD, addresses=(*POD.addresses, IPv6Interface("fe80::5/64")))
+    assert masquerade(instance({"masquerade": {}}), POD).ipv6 is None
+    assert masquerade(instance({"masquerade": {}}), only_on_its_link).ipv6 is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("vmNetworkCIDR", "10.0.2.0/31"),
+        ("vmNetworkCIDR", "fd00::/64"),
+        ("vmIPv6NetworkCIDR", "10.0.2.0/24"),
+        ("vmIPv6NetworkCIDR", "fd00::/127"),
+        ("vmIPv6NetworkCIDR", "; add table ip x"),
+    ],
+)
+def test_a_network_without_room_for_a_guest_is_said(field: str, value: str) -> None:
+    with pytest.raises(network.UnusableNetwork, match=re.escape(value)):
+        masquerade(instance({"masquerade": {}}, **{field: value}), DUAL)
+
+
 def test_leading_zeros_in_a_network_are_those_of_decimal_numbers() -> None:
     plan = masquerade(instance({"masquerade": {}}, vmNetworkCIDR="10.10.010.0/024"))
     assert (str(plan.gateway), str(plan.guest)) == ("10.10.10.1/24", "10.10.10.2")
@@ -101,7 +134,7 @@ def test_guest_without_pod_network_has_no_plan() -> None:
 def test_nft_accepts_the_rules(ports: list[dict[str, Any]]) -> None:
     if shutil.which("nft") is None or shutil.which("unshare") is None:
         pytest.skip("nft is not installed")
-    plan = masquerade(instance({"masquerade": {}, "ports": ports}))
+    plan = masquerade(instance({"masquerade": {}, "ports": ports}), DUAL)
     done = subprocess.run(
         ["unshare", "--net", "--map-root-user", "nft", "-j", "-f", "-"],
         input=json.dumps(ruleset(plan)),

@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Interface
 from typing import TypeVar
 
 import pytest
@@ -36,7 +36,7 @@ GATEWAY = "10.9.0.1"
 POD = PodInterface(
     MAC,
     1400,
-    (IPv4Interface("10.9.0.5/24"),),
+    (IPv4Interface("10.9.0.5/24"), IPv6Interface("fd6b::1:5/64")),
     (
         Route(IPv4Network("0.0.0.0/0"), IPv4Address(GATEWAY)),
         Route(IPv4Network("192.168.7.0/24"), IPv4Address("169.254.1.1")),
@@ -106,6 +106,7 @@ def pod(node: Namespace) -> Iterator[Namespace]:
             f"link add eth0 address {MAC} mtu 1400 type veth peer name pod",
             f"link set pod netns {node.pid}",
             "addr add 10.9.0.5/24 dev eth0",
+            "addr add fd6b::1:5/64 dev eth0 nodad",
             "link set eth0 up",
             f"route add default via {GATEWAY}",
             "route add 192.168.7.0/24 via 169.254.1.1 dev eth0 onlink",
