@@ -18,7 +18,7 @@ from kindling.apiserver.storage import backup as storage
 from kindling.apiserver.storage import files
 from kindling.apiserver.storage.backup import Attachment, Backup, Restored
 from kindling.apiserver.storage.journal import StorageError
-from kindling.cluster import bringup, processes, state_directory, supervisor
+from kindling.cluster import bringup, node_places, processes, state_directory, supervisor
 from kindling.cluster import instance as instances
 from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import Instance
@@ -116,7 +116,7 @@ def adopted(attachments: Mapping[str, Attachment], state: Path, existing: Instan
         existing,
         subnet=layout.subnet,
         api_port=layout.api_port,
-        node_names=max(existing.node_names, layout.node_names, key=len),
+        node_names=node_places.merged(existing.node_names, layout.node_names),
     )
 
 

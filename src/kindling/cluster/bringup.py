@@ -10,7 +10,8 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from kindling.cluster import (
     machine,
     namespaces,
     node_network,
+    node_places,
+    node_teardown,
     nodeimages,
     processes,
     state_directory,
@@ -43,6 +46,8 @@ Progress = Callable[[str], None]
 
 READY_SECONDS = 90.0
 _KILLED_SECONDS = 10
+_SUPERVISOR_SECONDS = 60.0
+"""It stops the processes of a node one after the other."""
 _KEPT_VARIABLES = ("PATH", "LANG", "TZ", "HOME", "PYTHONPATH", program.VARIABLE)
 
 
@@ -65,6 +70,20 @@ def up(options: UpOptions, progress: Progress) -> Instance:
     """Bring the cluster up. Processes that run already are restarted only if they are outdated. Raises
     SetupError.
     """
+    with node_lock(options.state, progress):
+        return bring_up(options, progress)
+
+
+@contextmanager
+def node_lock(state: Path, progress: Progress) -> Iterator[None]:
+    """`instances.node_lock`, which tells the user if it has to wait."""
+    text = f"waiting for another command that changes the nodes of {state}"
+    with instances.node_lock(state, lambda: progress(text)):
+        yield
+
+
+def bring_up(options: UpOptions, progress: Progress) -> Instance:
+    """As `up`, for those who hold the lock of the nodes. Stopped nodes stay stopped."""
     machine.check_machine()
     progress("preparing state, certificates and addresses")
     instance = _load_or_create(options)
@@ -80,19 +99,47 @@ def up(options: UpOptions, progress: Progress) -> Instance:
         )  # never generate keys twice: certificates and tokens signed with the first ones are in use
     has_pool = storage_pool.ensure(instance, options.storage, progress)
     node_network.create(instance)
-    for node in instance.nodes():
+    for node in instance.running_nodes():
         progress(f"preparing {node.name}")
-        _prepare_node(instance, node)
+        _prepare_node(instance, node, progress)
     if has_pool:
         storage_pool.mount(instance)
     archives = images.build_images(instance.state / "images", host_image=instance.host_image)
     instance.logs.mkdir(exist_ok=True)
     logged = _size(instance.logs / "apiserver.log")
-    if not _reload_supervisor(instance):
-        _launch_supervisor(instance)
+    run_processes(instance)
+    for node in instance.stopped():
+        progress(f"{node.name} stays stopped: {program.command(f'node start {node.name}', instance.state)}")
+        switch_off(instance, node, 0, progress)  # stopping it may have been interrupted
     nodeimages.import_built_in(instance, archives, progress)
     wait_ready(instance, progress, logged)
     return instance
+
+
+def run_processes(instance: Instance) -> None:
+    """Have the supervisor, started now if there is none, run exactly the processes of the instance."""
+    if not _reload_supervisor(instance):
+        _launch_supervisor(instance)
+
+
+def switch_off(instance: Instance, node: NodeLayout, grace_seconds: float, progress: Progress) -> None:
+    """End a node that is recorded as stopped. May be repeated. Raises SetupError."""
+    record = instance.state / processes.SUPERVISED
+    record.unlink(missing_ok=True)
+    run_processes(instance)
+    own = {spec.name for spec in processes.of_node(instance, node.name)}
+    deadline = time.monotonic() + _SUPERVISOR_SECONDS
+    # Whatever the supervisor was doing when the record was removed, it has read the settings when it writes
+    # one without the node's processes, and starts none of them any more.
+    while not record.exists() or own & set(record.read_text().split()):
+        if time.monotonic() > deadline:
+            raise SetupError(
+                f"stopping {node.name}",
+                f"the supervisor did not answer within {_SUPERVISOR_SECONDS:.0f} s",
+                f"see {instance.logs}/supervisor.log",
+            )
+        time.sleep(0.02)
+    node_teardown.switch_off(instance, node, grace_seconds, progress)
 
 
 def supervisor_pid(instance: Instance) -> int:
@@ -157,14 +204,15 @@ def _load_or_create(options: UpOptions) -> Instance:
         if existing is not None:
             port = options.api_port or existing.api_port
             _check_still_free(existing, port)
-            names = instances.node_names(options.nodes) if options.nodes else existing.node_names
-            if len(names) < len(existing.node_names):
+            present = len(existing.nodes())
+            if options.nodes and options.nodes < present:
                 raise SetupError(
                     f"--nodes {options.nodes}",
-                    f"the cluster has {len(existing.node_names)} nodes; nodes are added, never taken away",
-                    f"to start anew: {program.command('reset', state)}",
+                    f"the cluster has {present} nodes; this adds nodes and takes none away",
+                    program.command("node remove NAME", state),
                     code=ExitCode.UNUSABLE,
                 )
+            names = node_places.with_nodes(existing.node_names, options.nodes or present)
             changed = replace(
                 existing,
                 api_port=port,
@@ -186,7 +234,7 @@ def _load_or_create(options: UpOptions) -> Instance:
             id=identifier,
             subnet=instances.choose_subnet(identifier, taken),
             api_port=options.api_port or instances.choose_port(ports),
-            node_names=instances.node_names(options.nodes or 1),
+            node_names=node_places.with_nodes((), options.nodes or 1),
             host_image=options.host_image,
             mtu=machine.uplink_mtu(),
             api_flags=options.api_flags,
@@ -203,7 +251,7 @@ def _check_still_free(instance: Instance, port: int) -> None:
     Raises SetupError.
     """
     again = program.command("up", instance.state)
-    if supervisor_pid(instance) or namespaces.exists(instance.nodes()[0]):
+    if supervisor_pid(instance) or any(namespaces.exists(node) for node in instance.nodes()):
         if port != instance.api_port:
             remedy = f"{program.command('down', instance.state)}, then {again} --port {port}"
             raise SetupError(f"port {port}", f"the cluster runs with port {instance.api_port}", remedy)
@@ -217,10 +265,14 @@ def _check_still_free(instance: Instance, port: int) -> None:
         raise SetupError(f"port {port}", "another program listens on it", remedy)
 
 
-def _prepare_node(instance: Instance, node: NodeLayout) -> None:
+def _prepare_node(instance: Instance, node: NodeLayout, progress: Progress) -> None:
     node.directory.mkdir(parents=True, exist_ok=True)
     namespaces.create(instance, node)
     node_network.connect(instance, node)
+    node_network.plug(instance, node)
+    if node.name in instance.isolated_nodes:
+        again = program.command(f"node start {node.name}", instance.state)
+        progress(f"{node.name} stays isolated: {again}")
     cni = node.directory / "cni-config"
     cni.mkdir(exist_ok=True)
     instances.write_atomically(cni / "10-kindling.conflist", node_network.render_cni(node, instance.mtu))
