@@ -18,8 +18,8 @@ from kindling.apiserver.storage import backup as storage
 from kindling.apiserver.storage import files
 from kindling.apiserver.storage.backup import Attachment, Backup, Restored
 from kindling.apiserver.storage.journal import StorageError
-from kindling.cluster import bringup, processes, state_directory, supervisor
 from kindling.cluster import instance as instances
+from kindling.cluster import node_places, processes, state_directory, supervision, supervisor
 from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import Instance
 
@@ -89,7 +89,7 @@ def restore(state: Path, source: Path) -> Outcome:
 
 def _refuse_running(instance: Instance) -> None:
     running = supervisor.find_children(instance.id, processes.specs(instance))
-    if bringup.supervisor_pid(instance) or running:
+    if supervision.supervisor_pid(instance) or running:
         raise SetupError(
             "restore", f"the cluster in {instance.state} runs", program.command("down", instance.state)
         )
@@ -117,7 +117,7 @@ def adopted(attachments: Mapping[str, Attachment], state: Path, existing: Instan
         subnet=layout.subnet,
         subnet6=layout.subnet6,
         api_port=layout.api_port,
-        node_names=max(existing.node_names, layout.node_names, key=len),
+        node_names=node_places.merged(existing.node_names, layout.node_names),
     )
 
 

@@ -90,6 +90,13 @@ def ensure(instance: Instance) -> list[str]:
     return [leaf.name for leaf in due]
 
 
+def forget_node(instance: Instance, name: str) -> None:
+    """Remove the certificates and keys of a removed node."""
+    for leaf in (f"node-{name}", f"node-{name}-server"):
+        for ending in ("crt", "key"):
+            (instance.pki / f"{leaf}.{ending}").unlink(missing_ok=True)
+
+
 def _make_authority(directory: Path, name: str) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"kindling-{name}")])

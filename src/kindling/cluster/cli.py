@@ -7,67 +7,21 @@ import ipaddress
 import os
 import sys
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any
 
 import click
 
 from kindling import program
 from kindling.cluster import instance as instances
+from kindling.cluster import node_cli
+from kindling.cluster.cli_parts import progress_to_user, quiet_option, reporting, state_option
 from kindling.cluster.errors import ExitCode, SetupError
-
-Parameters = ParamSpec("Parameters")
-_quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show nothing but failures.")
 
 _EPILOG = (
     "Exit codes: 0 done; 1 failed, or not ready; 2 wrong arguments, or something is missing on this machine; "
     "3 not permitted."
 )
-
-
-def _state_option(function: Callable[..., None]) -> Callable[..., None]:
-    return click.option(
-        "--state",
-        # Not checked by click, whose message would not contain the program name that the user typed.
-        type=click.Path(path_type=Path, readable=False),
-        default=instances.DEFAULT_STATE,
-        envvar="KINDLING_STATE",
-        show_default=True,
-        help="Directory of the cluster; clusters with different ones live side by side.",
-    )(function)
-
-
-def _reporting(function: Callable[Parameters, None]) -> Callable[Parameters, None]:
-    """Report failures as a message and an exit code, without a traceback."""
-
-    @wraps(function)
-    def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
-        try:
-            function(*args, **kwargs)
-        except SetupError as error:
-            click.echo(f"{program.name()}: {error}", err=True)
-            sys.exit(int(error.code))
-        except PermissionError as error:
-            click.echo(f"{program.name()}: {error}\nWhat to do: run this as root, or with sudo", err=True)
-            sys.exit(int(ExitCode.NOT_PERMITTED))
-        except OSError as error:
-            click.echo(f"{program.name()}: {error}", err=True)
-            sys.exit(int(ExitCode.FAILED))
-
-    return wrapped
-
-
-def _progress(quiet: bool) -> Callable[[str], None]:
-    import time
-
-    begun = time.monotonic()
-
-    def show(text: str) -> None:
-        if not quiet:
-            click.echo(f"[{time.monotonic() - begun:5.1f}s] {text}", err=True)
-
-    return show
 
 
 def _ranges(_context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -128,11 +82,14 @@ def main() -> None:
     """A Kubernetes of real parts on one machine."""
 
 
+main.add_command(node_cli.node)
+
+
 def _command(name: str | None = None, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
     """A command on a cluster, whose failures are reported."""
 
     def decorated(function: Callable[..., None]) -> click.Command:
-        return main.command(name, **settings)(_state_option(_reporting(function)))
+        return main.command(name, **settings)(state_option(reporting(function)))
 
     return decorated
 
@@ -199,13 +156,13 @@ def _command(name: str | None = None, **settings: Any) -> Callable[[Callable[...
     help="Addresses of nodes, pods and services: IPv4 alone, or IPv6 as well where the machine has it. "
     "Default: as before; dual at first.",
 )
-@_quiet_option
+@quiet_option
 @click.argument("api_flags", nargs=-1, type=click.UNPROCESSED)
 def up(quiet: bool, **options: Any) -> None:
     """Start the cluster, or what is missing of it. API_FLAGS go to the API server."""
     from kindling.cluster import bringup
 
-    show = _progress(quiet)
+    show = progress_to_user(quiet)
     instance = bringup.up(bringup.UpOptions(**options), show)
     show(f"ready: kubectl --kubeconfig {instance.kubeconfig} get nodes")
 
@@ -219,16 +176,16 @@ def up(quiet: bool, **options: Any) -> None:
     metavar="SECONDS",
     help="How long containers may take to end before they are killed.",
 )
-@_quiet_option
+@quiet_option
 def down(state: Path, grace_period: float, quiet: bool) -> None:
     """Stop everything, pods included, and keep the state."""
     from kindling.cluster import teardown
 
-    teardown.down(instances.require(state), _progress(quiet), grace_period)
+    teardown.down(instances.require(state), progress_to_user(quiet), grace_period)
 
 
 @_command()
-@_quiet_option
+@quiet_option
 def reset(state: Path, quiet: bool) -> None:
     """Stop everything and remove every trace."""
     from kindling.cluster import state_directory, teardown
@@ -236,13 +193,13 @@ def reset(state: Path, quiet: bool) -> None:
     if not state_directory.check_removable(state):
         click.echo(f"{state}: there is no cluster, nothing to remove", err=True)
         return
-    teardown.reset(instances.require(state), _progress(quiet))
+    teardown.reset(instances.require(state), progress_to_user(quiet))
 
 
 @_command()
 def status(state: Path) -> None:
     """Show which processes run and what is missing; exit code 1 when the cluster is down or not ready."""
-    from kindling.cluster import bringup, processes, readiness, supervisor
+    from kindling.cluster import processes, readiness, supervision, supervisor
 
     instance = instances.require(state)
     if not os.access(instance.pki, os.R_OK | os.X_OK):
@@ -252,12 +209,16 @@ def status(state: Path) -> None:
         )
     click.echo(f"state       {instance.state}\napi         {instance.api_url}")
     click.echo(f"subnet      {', '.join(instance.subnets)}")
-    pid = bringup.supervisor_pid(instance)
+    pid = supervision.supervisor_pid(instance)
     click.echo(f"supervisor  {pid or 'not running'}")
     specs = processes.specs(instance)
     running = supervisor.find_children(instance.id, specs)
     for spec in specs:
         click.echo(f"{spec.name:<20}{running.get(spec.name, 'not running')}")
+    for node in instance.nodes():
+        if node.name in instance.stopped_nodes or node.name in instance.isolated_nodes:
+            what = "stopped" if node.name in instance.stopped_nodes else "isolated"
+            click.echo(f"{node.name:<20}{what}: {program.command(f'node start {node.name}', instance.state)}")
     if not pid:
         click.echo(f"start it: {program.command('up', instance.state)}")
         sys.exit(int(ExitCode.FAILED))
@@ -372,9 +333,9 @@ def controllers(state: Path, nodes: str) -> None:
     components.run_controllers(instances.require(state), [name for name in nodes.split(",") if name])
 
 
-@_command()
+@_command("run-node", hidden=True)
 @click.argument("name")
-def node(state: Path, name: str) -> None:
+def run_node(state: Path, name: str) -> None:
     """Run the agent of node NAME in the foreground."""
     from kindling.cluster import components
 
@@ -388,8 +349,13 @@ def supervise(state: Path) -> None:
     from kindling.cluster.supervisor import Supervisor
 
     instance = instances.require(state)
-    chores = processes.chores(instance)
-    Supervisor(instance.id, lambda: processes.specs(instances.require(state)), instance.logs, chores).run()
+    Supervisor(
+        instance.id,
+        lambda: processes.specs(instances.require(state)),
+        instance.logs,
+        processes.chores(instance),
+        record=lambda names: processes.record(instance, names),
+    ).run()
 
 
 @_command(hidden=True)

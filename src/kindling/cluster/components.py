@@ -45,7 +45,7 @@ def run_node(instance: Instance, name: str) -> None:
         api=kubeconfigs.client_config(instance, f"node-{name}", internal=True),
         network_api=kubeconfigs.client_config(instance, "service-proxy", internal=True),
         runtime_socket=processes.runtime_socket(),
-        cgroup_root=f"{instance.cgroup}/{name}",
+        cgroup_root=instance.node_cgroup(name),
         resolver=ResolverSettings(
             instance.dns_service,
             upstream_servers=servers,
@@ -81,7 +81,7 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
         kubeconfigs.client_config(instance, name) for name in ("controllers", "scheduler", "service-proxy")
     )
     sign = token_secrets.signer((instance.pki / "sa.key").read_bytes())
-    served = [node for node in instance.nodes() if not nodes or node.name in nodes]
+    served = [node for node in instance.running_nodes() if not nodes or node.name in nodes]
     places = [ProxyPlace("host", None)]
     places += [
         ProxyPlace(

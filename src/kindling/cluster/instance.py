@@ -12,7 +12,7 @@ import hashlib
 import ipaddress
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -34,11 +34,12 @@ TUPLES = (
     "image_accounts",
     "node_options",
     "node_links",
+    "stopped_nodes",
+    "isolated_nodes",
 )
 """Fields of an instance that are lists in its file."""
 DUAL, IPV4 = IP_FAMILIES = ("dual", "ipv4")
 """The choices of ``--ip-family``."""
-_MAX_NODES = 200
 _FIRST_PORT = 6443
 
 
@@ -85,6 +86,7 @@ class Instance:
     subnet: str
     api_port: int
     node_names: tuple[str, ...]
+    """A node's place decides its addresses; the place of a removed node is empty text."""
     host_image: bool = True
     mtu: int = 1500
     api_flags: tuple[str, ...] = field(default=())
@@ -104,6 +106,10 @@ class Instance:
     """What the administrator wants: IPv4 alone, or both families where the machine has them."""
     has_ipv6: bool = False
     """Whether the cluster has both families at present."""
+    stopped_nodes: tuple[str, ...] = ()
+    """Nodes that stay as if powered off until ``node start``."""
+    isolated_nodes: tuple[str, ...] = ()
+    """Nodes whose link is cut until ``node start``."""
 
     @property
     def subnets(self) -> tuple[str, ...]:
@@ -193,13 +199,26 @@ class Instance:
         return f"https://{self.gateway}:{self.api_port}"
 
     def nodes(self) -> list[NodeLayout]:
-        """The layout of every node."""
-        return [self.node(name) for name in self.node_names]
+        """The layout of every node, also of stopped ones."""
+        return [self.node(name) for name in self.node_names if name]
+
+    def running_nodes(self) -> list[NodeLayout]:
+        """The layout of every node that is not stopped."""
+        return [node for node in self.nodes() if node.name not in self.stopped_nodes]
+
+    def stopped(self) -> list[NodeLayout]:
+        """The layout of every stopped node."""
+        return [node for node in self.nodes() if node.name in self.stopped_nodes]
+
+    def node_cgroup(self, name: str) -> str:
+        """The cgroup below which all pods of node `name` live."""
+        return f"{self.cgroup}/{name}"
 
     def node(self, name: str) -> NodeLayout:
         """The layout of node `name`. Raises SetupError for an unknown one."""
-        if name not in self.node_names:
-            raise SetupError(f"node {name}", "no such node in this instance", f"one of {self.node_names}")
+        if not name or name not in self.node_names:
+            known = ", ".join(filter(None, self.node_names))
+            raise SetupError(f"node {name!r}", "there is none", f"one of {known}", code=ExitCode.UNUSABLE)
         index = self.node_names.index(name) + 1
         return NodeLayout(
             name=name,
@@ -281,6 +300,28 @@ def require(state: Path) -> Instance:
 
 
 @contextmanager
+def node_lock(state: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """A lock for everything that adds, starts, stops or removes nodes of the instance in `state`.
+
+    `on_wait` is called if another process holds it. A directory that is not there has no nodes.
+    """
+    try:
+        descriptor = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def machine_lock() -> Iterator[None]:
     """A lock for choosing names, subnets and ports that other instances could choose at the same time."""
     REGISTRY.mkdir(exist_ok=True)
@@ -310,13 +351,6 @@ def unregister(instance: Instance) -> bool:
                 (REGISTRY / name).unlink(missing_ok=True)
             REGISTRY.rmdir()
     return last
-
-
-def node_names(count: int) -> tuple[str, ...]:
-    """Names of `count` nodes. Raises SetupError beyond what a subnet holds."""
-    if not 1 <= count <= _MAX_NODES:
-        raise SetupError("--nodes", f"must be between 1 and {_MAX_NODES}", code=ExitCode.UNUSABLE)
-    return tuple(f"node{index:02d}" for index in range(1, count + 1))
 
 
 def choose_subnet(identifier: str, taken: list[ipaddress.IPv4Network]) -> str:

@@ -117,6 +117,26 @@ def _set_inside(inside: list[str], name: str, value: str, *, required: bool = Tr
     machine.run([*inside, "sh", "-c", f"echo {value} > {path}"], what=f"sysctl {name}", check=required)
 
 
+def plug(instance: Instance, node: NodeLayout) -> None:
+    """Cut the node's link if the node is isolated, as a broken cable does, or mend it. Raises SetupError."""
+    state = "down" if node.name in instance.isolated_nodes else "up"
+    _ip(f"link of {node.name}", f"link set {node.host_link} {state}")
+
+
+def disconnect(instance: Instance, node: NodeLayout) -> None:
+    """Remove the node's link, the filter on it and the routes of the machine and of other nodes to its pods,
+    as far as there are any.
+    """
+    what = f"removing the network of {node.name}"
+    chain = f"chain {pod_filter.FAMILY} {instance.table} {node.host_link}"
+    machine.nft(f"flush {chain}\ndelete {chain}\n", what=what, check=False)
+    machine.run(["ip", "link", "del", node.host_link], what=what, check=False)
+    others = [["nsenter", f"--net={other.namespaces / 'net'}"] for other in instance.running_nodes()]
+    for prefix in ([], *others):
+        for cidr in node.pod_cidrs:
+            machine.run([*prefix, "ip", "route", "del", cidr], what=what, check=False)
+
+
 def destroy(instance: Instance) -> None:
     """Remove the links, the bridge and the rules that exist."""
     machine.nft(delete_rules(instance), what="nftables", check=False)

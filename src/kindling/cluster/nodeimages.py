@@ -27,11 +27,12 @@ def import_built_in(instance: Instance, archives: Sequence[Path], progress: Prog
     Waits for the nodes' runtimes. Raises SetupError.
     """
     digest = ":".join(str(path.stat().st_size) + str(hash_of(path)) for path in archives)
-    for node in instance.nodes():
+    nodes = instance.running_nodes()
+    for node in nodes:
         progress(f"waiting for the container runtime of {node.name}")
         wait_runtime(instance, node)
-    older = [node for node in instance.nodes() if (node.directory / _MARKER).exists()]
-    for node in instance.nodes():
+    older = [node for node in nodes if (node.directory / _MARKER).exists()]
+    for node in nodes:
         marker = node.directory / _MARKER
         if marker.exists() and marker.read_text() == digest:
             continue
@@ -46,8 +47,13 @@ def import_built_in(instance: Instance, archives: Sequence[Path], progress: Prog
 
 
 def load(instance: Instance, archives: Sequence[Path]) -> Iterable[str]:
-    """Import archives (OCI or Docker) into every node; returns the output of ctr. Raises SetupError."""
-    for node in instance.nodes():
+    """Import archives (OCI or Docker) into every node; returns the output of ctr. Raises SetupError.
+
+    Stopped nodes get them from the others when they are started.
+    """
+    for node in instance.stopped():
+        (node.directory / _MARKER).unlink(missing_ok=True)
+    for node in instance.running_nodes():
         if not namespaces.exists(node):
             raise SetupError(
                 f"loading images into {node.name}",

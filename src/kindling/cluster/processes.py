@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from kindling.cluster import fingerprints, images, namespaces
 from kindling.cluster.containerd import SOCKET
-from kindling.cluster.instance import Instance
+from kindling.cluster.instance import Instance, write_atomically
 
 _KINDLING = (sys.executable, "-m", "kindling.cluster.cli")
 
 DATABASE = "apiserver.db"
 """Everything that the API server stores, in the state directory."""
+
+SUPERVISED = "supervised"
+"""In the state directory: the processes that the supervisor runs, so that others see what it has read."""
 
 NODES_VARIABLE = "KINDLING_NODES"
 """Environment variable of the controllers: the nodes that they serve, separated by commas."""
@@ -26,6 +29,8 @@ class ProcessSpec:
     name: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    earlier: Sequence[str] = ()
+    """The command of earlier versions, by which a process that one started is found and replaced."""
 
 
 def specs(instance: Instance) -> list[ProcessSpec]:
@@ -43,27 +48,41 @@ def specs(instance: Instance) -> list[ProcessSpec]:
     state = ["--state", str(instance.state)]
     arguments = api_server_arguments(instance)
     shown = ("apiserver", "apiserver-kubelet-client", "front-proxy-ca", "front-proxy-client")
+    nodes = instance.running_nodes()
     wanted = [
         ProcessSpec("apiserver", [*_KINDLING, "apiserver", *state], settings(*arguments, certificates=shown))
     ]
-    for node in instance.nodes():
+    for node in nodes:
         config = node.directory / "containerd.toml"
         command = [*namespaces.enter_command(node), "containerd", "--config", str(config)]
         # Makes Go collect garbage earlier: containerd and its shims count towards the memory of each node.
         limits = {"GOGC": "50", "GOMAXPROCS": "2"}
         configured = {fingerprints.VARIABLE: fingerprints.of(files=[config])}
         wanted.append(ProcessSpec(f"containerd-{node.name}", command, limits | configured))
-    layout = {NODES_VARIABLE: ",".join(instance.node_names)}
+    layout = {NODES_VARIABLE: ",".join(node.name for node in nodes)}
     used = ("controllers", "scheduler", "service-proxy", "metrics", "metrics-server")
-    layout |= settings(*instance.external_ranges, *instance.subnets, certificates=used)
+    control_plane = (node.name for node in instance.nodes()[:1])
+    layout |= settings(*instance.external_ranges, *instance.subnets, *control_plane, certificates=used)
     wanted.append(ProcessSpec("controllers", [*_KINDLING, "controllers", *state], layout))
-    for node in instance.nodes():
+    for node in nodes:
         name = f"node-{node.name}"
         networks = f"isolated networks: {instance.isolate_networks}"
         certificates = (name, f"{name}-server", "service-proxy")
         own = settings(networks, *instance.node_options, certificates=certificates)
-        wanted.append(ProcessSpec(name, [*_KINDLING, "node", node.name, *state], own))
+        earlier = [*_KINDLING, "node", node.name, *state]
+        wanted.append(ProcessSpec(name, [*_KINDLING, "run-node", node.name, *state], own, earlier))
     return wanted
+
+
+def of_node(instance: Instance, name: str) -> list[ProcessSpec]:
+    """The processes of one node, stopped or not."""
+    every = specs(replace(instance, stopped_nodes=()))
+    return [spec for spec in every if spec.name in (f"containerd-{name}", f"node-{name}")]
+
+
+def record(instance: Instance, names: Iterable[str]) -> None:
+    """Write down which processes the supervisor runs from now on (`names`)."""
+    write_atomically(instance.state / SUPERVISED, "\n".join(names).encode())
 
 
 def supervisor(instance: Instance) -> ProcessSpec:

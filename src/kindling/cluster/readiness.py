@@ -46,7 +46,9 @@ def request(
 
 
 def missing_parts(instance: Instance) -> str:
-    """What is not ready yet, as text for users; empty when everything is."""
+    """What is not ready yet, as text for users; empty when everything is. Stopped and isolated nodes need not
+    be ready.
+    """
     if names := supervisor.outdated(instance.id, processes.specs(instance)):
         return f"{', '.join(names)} with the new settings"
     status, _ = get(instance, "/readyz")
@@ -54,7 +56,8 @@ def missing_parts(instance: Instance) -> str:
         return "the API server"
     _, nodes = get(instance, "/api/v1/nodes")
     ready = {get_str(node, "metadata", "name") for node in get_list(nodes, "items") if is_ready(node)}
-    waiting = [node.name for node in instance.nodes() if node.name not in ready or not _has_agent(node)]
+    wanted = [node for node in instance.running_nodes() if node.name not in instance.isolated_nodes]
+    waiting = [node.name for node in wanted if node.name not in ready or not _has_agent(node)]
     if waiting:
         return "node " + ", ".join(waiting)
     status, _ = get(instance, "/api/v1/namespaces/default/serviceaccounts/default")

@@ -20,6 +20,7 @@ _NAMES = (
     *_RESTORED,
     "kubeconfig",
     "supervisor.pid",
+    "supervised",
     "mount-points",
     "nodes",
     "logs",

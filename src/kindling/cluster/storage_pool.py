@@ -73,10 +73,38 @@ def mount(instance: Instance) -> None:
     Raises SetupError.
     """
     namespaces.make_mount_points(instance)
-    for node in instance.nodes():
+    nodes = instance.running_nodes()
+    for node in nodes:
         script = f"POOL={MOUNT_POINT} FILE='{pool_file(instance)}' NODE_NAME={node.name}\n{_MOUNT}"
         _run_in(node, ["sh", "-c", script], what=f"mounting the storage pool in {node.name}")
-    _run_in(instance.nodes()[0], ["xfs_growfs", "-d", MOUNT_POINT], what="growing the storage pool")
+    for node in nodes[:1]:
+        _run_in(node, ["xfs_growfs", "-d", MOUNT_POINT], what="growing the storage pool")
+
+
+def detach_own(instance: Instance, node: NodeLayout) -> None:
+    """Detach the loop devices over files of the node's own directory; those over shared files may be in use
+    by other nodes.
+    """
+    pools = loop_devices.of_file(pool_file(instance).stat()) if pool_file(instance).exists() else []
+    volumes = [each for pool in pools for each in loop_devices.of_file_system(pool.number)]
+    if not volumes or not namespaces.exists(node):
+        return
+    script = 'find "$0" -xdev -type f -printf "%i\\n"'
+    command = [*namespaces.enter_command(node), "sh", "-c", script, f"{MOUNT_POINT}/local"]
+    own = {int(line) for line in machine.run(command, what="own volumes", check=False).split()}
+    for volume in volumes:
+        if volume.file_inode in own:
+            loop_devices.detach(volume)
+
+
+def remove_own(instance: Instance, node: NodeLayout) -> None:
+    """Remove the node's own directory from the pool. Raises SetupError."""
+    if not pool_file(instance).exists():
+        return
+    # In a mount namespace of its own, which ends with the command: perhaps no node runs.
+    script = f'mount -t xfs -o loop,nodev "$0" {MOUNT_POINT} && rm -rf --one-file-system -- "$1"'
+    command = ["unshare", "--mount", "sh", "-c", script, str(pool_file(instance))]
+    machine.run([*command, f"{MOUNT_POINT}/nodes/{node.name}"], what=f"removing volumes of {node.name}")
 
 
 def release(instance: Instance) -> None:

@@ -2,9 +2,9 @@
 
 A child that ends is restarted, at first immediately and then with increasing delays. The environment of each
 child names the instance, so that a new supervisor finds and adopts the children of one that was killed. On
-SIGHUP it reloads the list of processes: it starts those of an added node, and restarts those whose settings
-changed. A chore, such as the renewal of certificates, is a process that ends and runs again a day later; what
-it changed is read then. This module imports nothing that the children need.
+SIGHUP it reloads the list of processes: it starts those of an added node, stops those of a stopped node, and
+restarts those whose settings changed. A chore, such as the renewal of certificates, is a process that ends
+and runs again a day later; what it changed is read then. This module imports nothing that the children need.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Supervisor:
         chores: Sequence[ProcessSpec] = (),
         *,
         chore_seconds: float = CHORE_SECONDS,
+        record: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
         self._identifier = identifier
         self._read_specs = read_specs
@@ -62,6 +63,7 @@ class Supervisor:
         first = time.monotonic() + chore_seconds
         self._chores = [_Child(chore, due=first) for chore in chores]
         self._logs = logs
+        self._record = record
         self._stopping = False
         self._outdated = True
         self._wake_reader, self._wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -100,7 +102,8 @@ class Supervisor:
             os.write(self._wake_writer, b".")
 
     def _sync_processes(self) -> None:
-        """Start the processes of the specs: adopt running ones, and stop those with outdated settings.
+        """Start the processes of the specs: adopt running ones, and stop those with outdated settings and
+        those that are no longer wanted. Their names are recorded afterwards.
 
         Raises SetupError when the specs cannot be read and no process is supervised yet.
         """
@@ -113,6 +116,12 @@ class Supervisor:
             return
         known = {child.spec.name: child for child in self._children}
         self._children = [known.get(spec.name) or _Child(spec) for spec in specs]
+        wanted = {spec.name for spec in specs}
+        for child in reversed(known.values()):
+            if child.pid and child.spec.name not in wanted:
+                _say(f"stopping {child.spec.name} ({child.pid}), which is no longer wanted")
+                stop(child.pid, child.handle)
+                os.close(child.handle)
         running = find_children(self._identifier, specs)
         for child, spec in zip(self._children, specs, strict=True):
             child.spec = spec
@@ -126,6 +135,10 @@ class Supervisor:
                 _say(f"stopping {spec.name} ({child.pid}), whose settings have changed")
                 # When it has ended, it is restarted like any other child, with the new settings.
                 stop(child.pid, child.handle)
+        try:
+            self._record([spec.name for spec in specs])
+        except OSError as error:
+            _say(f"cannot write down which processes are wanted, so stopping a node will fail: {error}")
 
     def _start_due(self) -> None:
         now = time.monotonic()
@@ -239,7 +252,10 @@ def find_children(identifier: str, wanted: Sequence[ProcessSpec]) -> dict[str, i
     ignored.
     """
     found: dict[str, int] = {}
-    commands = {spec.name: "\0".join(spec.command).encode() + b"\0" for spec in wanted}
+    commands = {
+        spec.name: ["\0".join(each).encode() + b"\0" for each in (spec.command, spec.earlier) if each]
+        for spec in wanted
+    }
     prefix = f"{MARK}={identifier}/".encode()
     own = _identity(Path("/proc/self/ns/pid"))
     for entry in Path("/proc").iterdir():
@@ -254,7 +270,7 @@ def find_children(identifier: str, wanted: Sequence[ProcessSpec]) -> dict[str, i
             continue
         for item in environment:
             name = item.removeprefix(prefix).decode() if item.startswith(prefix) else ""
-            if name in commands and command and commands[name].endswith(command):
+            if command and any(each.endswith(command) for each in commands.get(name, ())):
                 found.setdefault(name, int(entry.name))
     return found
 

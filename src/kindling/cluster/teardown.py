@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from kindling.cluster import instance as instances
@@ -15,16 +16,14 @@ from kindling.cluster import (
     namespaces,
     node_links,
     node_network,
+    node_teardown,
     processes,
     state_directory,
     storage_pool,
     supervisor,
-    termination,
 )
-from kindling.cluster.bringup import supervisor_pid
-from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import Instance
-from kindling.node.pods.cgroups import hierarchies, remove_tree
+from kindling.cluster.supervision import supervisor_pid
 
 Progress = Callable[[str], None]
 
@@ -40,27 +39,22 @@ def down(instance: Instance, progress: Progress, grace_seconds: float = 0.0) -> 
     """
     progress("stopping the supervisor and its processes")
     _stop_supervisor(instance)
-    left = supervisor.find_children(instance.id, processes.specs(instance))
+    every = processes.specs(replace(instance, stopped_nodes=()))  # stopping a node may have been interrupted
+    left = supervisor.find_children(instance.id, every)
     namespaces.kill(list(left.values()))
     progress("stopping pods")
-    if grace_seconds:
-        late = termination.terminate(
-            termination.first_processes(termination.pod_processes(instance)), grace_seconds
-        )
-        if late:
-            progress(f"killing {len(late)} containers that did not end within {grace_seconds:g} s")
+    node_teardown.end_containers(instance.cgroup, grace_seconds, progress)
     for node in instance.nodes():
-        stayed = _kill_node(node)
-        if stayed:
-            raise SetupError(f"stopping {node.name}", f"processes {stayed} cannot be killed")
-    _kill_cgroups(instance)
+        node_teardown.kill_processes(node)
+    node_teardown.kill_pods(instance.cgroup)
     for node in instance.nodes():
         namespaces.destroy(node)
     storage_pool.release(instance)
     node_links.destroy(instance)
     node_network.destroy(instance)
-    _remove_cgroups(instance)
-    (instance.state / "supervisor.pid").unlink(missing_ok=True)
+    node_teardown.remove_cgroups(instance.cgroup)
+    for name in ("supervisor.pid", processes.SUPERVISED):
+        (instance.state / name).unlink(missing_ok=True)
 
 
 def reset(instance: Instance, progress: Progress) -> None:
@@ -96,32 +90,6 @@ def _stop_supervisor(instance: Instance) -> None:
     if supervisor_pid(instance):
         signal.pidfd_send_signal(handle, signal.SIGKILL)
     os.close(handle)
-
-
-def _kill_node(node: instances.NodeLayout) -> list[int]:
-    """Kill the processes in the node's namespaces until there are none; returns those that cannot be
-    killed.
-    """
-    for _ in range(20):
-        found = namespaces.processes(node)
-        if not found:
-            return []
-        namespaces.kill(found, timeout_seconds=2.0)
-    return namespaces.processes(node)
-
-
-def _kill_cgroups(instance: Instance) -> None:
-    for _ in range(50):
-        found = termination.pod_processes(instance)
-        if not found:
-            return
-        namespaces.kill(sorted(found), timeout_seconds=2.0)
-    raise SetupError("stopping pods", f"processes {sorted(found)} cannot be killed")
-
-
-def _remove_cgroups(instance: Instance) -> None:
-    for hierarchy in hierarchies():
-        remove_tree(hierarchy / instance.cgroup.lstrip("/"))
 
 
 def _detach_loops(instance: Instance) -> None:

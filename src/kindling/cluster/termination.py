@@ -9,7 +9,6 @@ import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from kindling.cluster.instance import Instance
 from kindling.node.pods.cgroups import hierarchies
 
 
@@ -69,11 +68,11 @@ def _status(pid: int) -> dict[str, str]:
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
-def pod_processes(instance: Instance) -> set[int]:
-    """All processes in the cgroups of an instance's pods."""
+def pod_processes(cgroup: str) -> set[int]:
+    """All processes in the cgroups of the pods below `cgroup`, an instance's or a node's."""
     found: set[int] = set()
     for hierarchy in hierarchies():
-        root = hierarchy / instance.cgroup.lstrip("/")
+        root = hierarchy / cgroup.lstrip("/")
         for file in root.rglob("cgroup.procs") if root.is_dir() else ():
             try:
                 found |= {int(line) for line in file.read_text().split()}

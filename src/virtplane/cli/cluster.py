@@ -31,7 +31,10 @@ PROGRAM = "./virtplane"
 
 
 def kindling(*arguments: str, state: Path) -> int:
-    """Run kindling's command line and return its exit code. Raises CommandError if it is not installed."""
+    """Run kindling's command line and return its exit code: a command, of one word or more, and its options.
+
+    Raises CommandError if it is not installed.
+    """
     try:
         program = own_program("kindling")
     except FileNotFoundError as error:
@@ -42,7 +45,7 @@ def kindling(*arguments: str, state: Path) -> int:
     command, *rest = arguments
     environment = {**os.environ, "KINDLING_PROGRAM": PROGRAM}
     return subprocess.run(
-        [program, command, "--state", str(state), *rest], check=False, env=environment
+        [program, *command.split(), "--state", str(state), *rest], check=False, env=environment
     ).returncode
 
 
@@ -107,10 +110,10 @@ async def _install(state: Path) -> None:
                 require_webhook_certificate=True,
             ),
         )
-        await _wait_ready(client)
+        await wait_ready(client)
 
 
-async def _wait_ready(client: Client) -> None:
+async def wait_ready(client: Client) -> None:
     """Wait until `status` says ready: the virt-handler of a node that was added starts later.
 
     Raises CommandError.
@@ -295,7 +298,8 @@ def _up_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _down_options(parser: argparse.ArgumentParser) -> None:
+def add_grace_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--grace-period``."""
     parser.add_argument(
         "--grace-period",
         type=_seconds,
@@ -343,7 +347,7 @@ class _Command(NamedTuple):
 
 _COMMANDS = {
     "up": _Command(_up, "Start the cluster with virtplane on it, or what is missing of it.", _up_options),
-    "down": _Command(_down, "Shut the guests down and stop the cluster; its state stays.", _down_options),
+    "down": _Command(_down, "Shut the guests down and stop the cluster; its state stays.", add_grace_option),
     "status": _Command(_status, "Say what runs and whether it is ready; exit code 1 when it is not."),
     "reset": _Command(_reset, "Stop the cluster and remove every trace of it."),
     "backup": _Command(

@@ -7,7 +7,7 @@ import importlib
 import re
 import sys
 
-from virtplane.cli import logs
+from virtplane.cli import logs, nodes
 from virtplane.cli.main import COMMANDS
 
 _PROGRAMS = ("virtplane", "./virtplane")
@@ -53,7 +53,8 @@ def _options(name: str) -> list[str]:
 def _values(name: str) -> list[str]:
     if name == "logs":
         return [*logs.COMPONENTS, *_CLUSTER_COMPONENTS]
-    return {"completion": list(_SHELLS), "boot": ["enable", "disable"]}.get(name, [])
+    fixed = {"completion": list(_SHELLS), "boot": ["enable", "disable"], "node": list(nodes.ACTIONS)}
+    return fixed.get(name, [])
 
 
 def _bash(words: dict[str, list[str]], *, zsh: bool) -> str:

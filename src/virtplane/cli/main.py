@@ -37,6 +37,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "up": Command("virtplane.cli.cluster", "Start the embedded cluster with virtplane on it"),
     "down": Command("virtplane.cli.cluster", "Stop the embedded cluster; its state stays"),
+    "node": Command("virtplane.cli.nodes", "Add, remove, stop, start or isolate nodes of the cluster"),
     "status": Command("virtplane.cli.cluster", "Say what runs, and whether it is ready"),
     "reset": Command("virtplane.cli.cluster", "Stop the embedded cluster and remove every trace of it"),
     "backup": Command("virtplane.cli.cluster", "Save the embedded cluster's objects, keys and settings"),

@@ -10,13 +10,16 @@ DEFAULT_STATE = Path("/var/lib/virtplane")
 _VARIABLE = "VIRTPLANE_STATE"
 
 
-def add_state_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option ``--state``; its default is the variable ``VIRTPLANE_STATE``, or `DEFAULT_STATE`."""
+def add_state_option(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
+    """Add the option ``--state``; its default is the variable ``VIRTPLANE_STATE``, or `DEFAULT_STATE`.
+
+    `again`: to an action of a command that has it, too; what stands before the action then holds as well.
+    """
     default = Path(os.environ.get(_VARIABLE) or DEFAULT_STATE)
     parser.add_argument(
         "--state",
         type=Path,
-        default=default,
+        default=argparse.SUPPRESS if again else default,
         metavar="DIR",
         help=f"the cluster's directory (default: {default})",
     )

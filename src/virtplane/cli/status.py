@@ -8,7 +8,8 @@ from pathlib import Path
 from kubecore import resources
 from kubecore.client import Client, ConnectionFailed, load_kubeconfig
 from kubecore.errors import StatusError, is_not_found
-from kubecore.json import JsonObject, get_int, get_object
+from kubecore.json import JsonObject, get_int, get_list, get_object
+from kubecore.objects import meta
 from kubecore.objects.structs import UnfitDocument, decode
 from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.kubevirt import KubeVirtStatus
@@ -46,9 +47,12 @@ async def missing_parts(client: Client, namespace: str) -> str:
         await client.request("GET", _SUBRESOURCES)
         await client.request("GET", VIRTUAL_MACHINES.path(None), query={"limit": "1"})
         handlers = await client.get(resources.DAEMON_SETS, "virt-handler", namespace)
+        nodes = await client.list(resources.NODES)
     except StatusError as error:
         return f"the KubeVirt API does not answer: {error}"
-    wanted = get_int(handlers, "status", "desiredNumberScheduled")
+    # The cluster says which of its nodes should be ready; no virt-handler is ready on others.
+    away = sum(not meta.is_condition_true(node, "Ready") for node in get_list(nodes, "items"))
+    wanted = get_int(handlers, "status", "desiredNumberScheduled") - away
     ready = get_int(handlers, "status", "numberReady")
     return f"virt-handler is ready on {ready} of {wanted} nodes" if ready < wanted else ""
 

@@ -22,6 +22,7 @@ from kindling.cluster import (
     kubeconfigs,
     processes,
     readiness,
+    supervision,
     supervisor,
 )
 from kindling.cluster import instance as instances
@@ -124,11 +125,11 @@ async def test_other_keys_are_kept_aside_and_the_backups_addresses_return(tmp_pa
 
 def test_a_restore_is_refused_while_the_cluster_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = made(tmp_path / "state", 7001)
-    monkeypatch.setattr(bringup, "supervisor_pid", lambda _: 1)
+    monkeypatch.setattr(supervision, "supervisor_pid", lambda _: 1)
     with pytest.raises(SetupError, match="runs") as caught:
         backups.restore(cluster.state, tmp_path / "backup")
     assert caught.value.remedy == f"kindling down --state {cluster.state}"
-    monkeypatch.setattr(bringup, "supervisor_pid", lambda _: 0)
+    monkeypatch.setattr(supervision, "supervisor_pid", lambda _: 0)
     monkeypatch.setattr(supervisor, "find_children", lambda *_: {"apiserver": 1})
     with pytest.raises(SetupError, match="runs"):
         backups.restore(cluster.state, tmp_path / "backup")
@@ -158,7 +159,7 @@ def test_the_status_tells_why_the_server_refuses_to_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = made(tmp_path / "state", 7001)
-    monkeypatch.setattr(bringup, "supervisor_pid", lambda _: 1)
+    monkeypatch.setattr(supervision, "supervisor_pid", lambda _: 1)
     cluster.logs.mkdir()
     record = {"msg": "Storage cannot be used", "err": "it is corrupt"}
     (cluster.logs / "apiserver.log").write_bytes(orjson.dumps(record) + b"\n")
@@ -180,6 +181,6 @@ def test_a_port_that_was_taken_meanwhile_can_be_exchanged(
     settled = bringup._load_or_create(bringup.UpOptions(cluster.state, api_port=7002))
     assert (settled.api_port, settled.subnet) == (7002, cluster.subnet)
     assert bringup._load_or_create(bringup.UpOptions(cluster.state)).api_port == 7002
-    monkeypatch.setattr(bringup, "supervisor_pid", lambda _: 1)
+    monkeypatch.setattr(supervision, "supervisor_pid", lambda _: 1)
     with pytest.raises(SetupError, match="runs with port 7002"):
         bringup._load_or_create(bringup.UpOptions(cluster.state, api_port=7003))

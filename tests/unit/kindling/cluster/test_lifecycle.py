@@ -1,4 +1,6 @@
-"""A real cluster from nothing to nothing: pods on two nodes, killed processes, and what is left behind."""
+"""A real cluster from nothing to nothing: pods on two nodes, killed processes, a node that comes and goes,
+and what is left behind.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ import orjson
 import pytest
 
 from kindling.cluster import instance as instances
-from kindling.cluster import namespaces, processes, readiness, supervisor
+from kindling.cluster import namespaces, processes, readiness, supervisor, termination
 from kubecore import loop_devices
 from kubecore.json import get_str
 
@@ -193,6 +195,87 @@ def reach_each_other_by_both_families(instance: instances.Instance) -> None:
         assert tuple(document["spec"]["podCIDRs"]) == node.pod_cidrs
 
 
+def one_node_stops_and_starts(state: Path, instance: instances.Instance) -> None:
+    node, cgroup = instance.node("node02"), instance.node_cgroup("node02")
+    shared = "/var/lib/storage/shared"
+    in_node(instance, "node01", f"truncate -s 1M {shared}/one; losetup --find {shared}/one")
+    pool = loop_devices.of_file((state / "pool.img").stat())
+    volumes = [each for device in pool for each in loop_devices.of_file_system(device.number)]
+    assert volumes
+    assert termination.pod_processes(cgroup)
+    for _ in range(2):
+        run("node", "stop", "--state", str(state), "--grace-period=0", "node02")
+        assert not termination.pod_processes(cgroup)
+        assert not namespaces.exists(node)
+        found = traces(state)
+        assert not [line for line in found["mounts"] if str(node.directory) in line]
+        assert not [line for line in found["links"] if node.host_link in line]
+        assert not list(Path("/sys/fs/cgroup").glob(f"*{cgroup}"))
+    assert loop_devices.of_file_system(pool[0].number) == volumes, "those of the other node stay"
+    assert set(supervisor.find_children(instance.id, processes.specs(instance))) == {
+        *("apiserver", "controllers", "containerd-node01", "node-node01")
+    }
+    assert "node02 stays stopped" in run_all("up", "--state", str(state))
+    assert not namespaces.exists(node)
+    assert state_of(state, "node02") == "stopped"
+    run("node", "start", "--state", str(state), "node02", "--quiet")
+    eventually("pod two back", lambda: restarts(instance, "two") == 1 and is_ready(instance, "two"))
+    for device in volumes:
+        loop_devices.detach(device)
+
+
+def one_node_is_isolated(state: Path, instance: instances.Instance) -> None:
+    container = pod(instance, "two")["status"]["containerStatuses"][0]
+    running = termination.pod_processes(instance.node_cgroup("node02"))
+    probe = f"curl -sk -m 1 -o /dev/null {instance.internal_api_url}/healthz && echo there || echo away"
+    assert in_node(instance, "node02", probe) == "there\n"
+    run("node", "isolate", "--state", str(state), "node02")
+    assert in_node(instance, "node02", probe) == "away\n"
+    assert "node02 stays isolated" in run_all("up", "--state", str(state))
+    assert (in_node(instance, "node02", probe), state_of(state, "node02")) == ("away\n", "isolated")
+    run("node", "start", "--state", str(state), "node02")
+    assert in_node(instance, "node02", probe) == "there\n"
+    assert state_of(state, "node02") == "running"
+    assert pod(instance, "two")["status"]["containerStatuses"][0] == container
+    assert running <= termination.pod_processes(instance.node_cgroup("node02"))
+
+
+def one_node_is_removed_and_added_again(state: Path, instance: instances.Instance) -> None:
+    node = instance.node("node02")
+    in_node(instance, "node02", "touch /var/lib/storage/local/old")
+    _, before = readiness.get(instance, "/api/v1/nodes/node02")
+    with pytest.raises(AssertionError, match="pods run on it: default/two"):
+        run("node", "remove", "--state", str(state), "node02")
+    assert is_ready(instance, "two")
+    run("node", "remove", "--state", str(state), "--grace-period=0", "--force", "node02")
+    for path in ("nodes/node02", "namespaces/default/pods/two"):
+        assert readiness.get(instance, f"/api/v1/{path}")[0] == 404
+    assert not node.directory.exists()
+    assert not list(instance.pki.glob("node-node02*"))
+    run("node", "add", "--state", str(state))
+    added = instances.require(state).node("node02")
+    _, after = readiness.get(instance, "/api/v1/nodes/node02")
+    assert (added, readiness.is_ready(after)) == (node, True)
+    assert get_str(after, "metadata", "uid") != get_str(before, "metadata", "uid")
+    assert in_node(instance, "node02", "ls /var/lib/storage/local") == ""
+
+
+def run_all(*command: str) -> str:
+    """As `run`, with what is told on the way."""
+    done = subprocess.run([*KINDLING, *command], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def state_of(state: Path, name: str) -> str:
+    lines = [line.split() for line in run("node", "list", "--state", str(state)).splitlines()]
+    return next(words[2] for words in lines if words[0] == name)
+
+
+def restarts(instance: instances.Instance, name: str) -> int:
+    return int(pod(instance, name)["status"]["containerStatuses"][0]["restartCount"])
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> None:
     account = "--host-image-account=default/default"
@@ -224,6 +307,11 @@ def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> Non
     eventually("status", lambda: readiness.is_ready(pod(instance, "one")))
     container = pod(instance, "one")["status"]["containerStatuses"][0]
     assert (container["containerID"], container["restartCount"]) == (before, 0)
+
+    one_node_stops_and_starts(state, instance)
+    one_node_is_isolated(state, instance)
+    one_node_is_removed_and_added_again(state, instance)
+    assert pod(instance, "one")["status"]["containerStatuses"][0]["containerID"] == before
 
     backup = state.parent / "backup"
     run("backup", "--state", str(state), str(backup))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kindling.cluster import bringup, certificates, fingerprints, nodeimages, processes, supervisor
+from kindling.cluster import certificates, fingerprints, nodeimages, processes, supervision, supervisor
 from kindling.cluster.instance import Instance
 from kindling.cluster.processes import ProcessSpec
 
@@ -55,7 +55,13 @@ def read():
 
 change = f"with open('{folder}/settings', 'w') as file: file.write('one=1 two=1')"
 chores = [ProcessSpec("chore", [sys.executable, "-c", change])] if "chore" in sys.argv else []
-Supervisor(sys.argv[1], read, folder, chores, chore_seconds=0.3).run()
+
+
+def record(names):
+    (folder / "recorded").write_text(" ".join(names))
+
+
+Supervisor(sys.argv[1], read, folder, chores, chore_seconds=0.3, record=record).run()
 """
 
 
@@ -97,6 +103,36 @@ def test_processes_are_added_and_replaced_when_the_layout_changes(
     eventually("the first one is replaced", lambda: running().get("one") not in (first, None))
     assert supervisor.has_settings(running()["one"], sleeper("one", SETTING="2"))
     assert running()["two"] == second
+
+
+def test_a_process_that_is_no_longer_wanted_is_ended_before_the_others_are_recorded(
+    supervised: tuple[subprocess.Popen[bytes], Path],
+) -> None:
+    process, settings = supervised
+    recorded = settings.with_name("recorded")
+    eventually("the first one runs", lambda: set(running()) == {"one"})
+    settings.write_text("one=1 two=1")
+    process.send_signal(signal.SIGHUP)
+    eventually("both run", lambda: set(running()) == {"one", "two"})
+    eventually("both are recorded", lambda: recorded.read_text() == "one two")
+    first = running()["one"]
+    settings.write_text("one=1")
+    recorded.unlink()
+    process.send_signal(signal.SIGHUP)
+    eventually("one is recorded", lambda: recorded.exists() and recorded.read_text() == "one")
+    assert running() == {"one": first}
+
+
+def test_a_process_with_the_command_of_an_earlier_version_is_found() -> None:
+    earlier = sleeper("one")
+    wanted = replace(earlier, command=["another"], earlier=earlier.command)
+    mark = {supervisor.MARK: f"{_IDENTIFIER}/one"}
+    with subprocess.Popen(list(earlier.command), env={**os.environ, **mark}) as process:
+        try:
+            found = {"one": process.pid}
+            eventually("it is found", lambda: supervisor.find_children(_IDENTIFIER, [wanted]) == found)
+        finally:
+            process.kill()
 
 
 def test_processes_stay_as_they_are_while_the_layout_cannot_be_read(
@@ -223,7 +259,7 @@ def test_a_supervisor_of_an_earlier_version_makes_room_for_a_new_one(tmp_path: P
         assert stand_in.stdout is not None
         stand_in.stdout.readline()
         (tmp_path / "supervisor.pid").write_text(str(stand_in.pid))
-        told = bringup._reload_supervisor(instance)
+        told = supervision._reload_supervisor(instance)
         assert told is (version == "this")
         assert stand_in.wait(10) == (7 if told else -signal.SIGKILL)
 

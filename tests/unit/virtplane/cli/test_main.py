@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import virtplane
-from virtplane.cli import cluster, main, terminal
+from virtplane.cli import cluster, main, nodes, terminal
 from virtplane.cli import test as checks
 from virtplane.cli.terminal import CommandError
 
@@ -244,6 +244,16 @@ def test_commands_of_the_embedded_cluster_are_passed_on_with_the_folder_of_its_s
     for command in ("backup", "restore"):
         assert cluster.main([command, "--state", str(tmp_path), "file"]) == 4
         assert seen[-1] == (command, "file", str(tmp_path))
+    for words, passed in (
+        (["list"], ("node list",)),
+        (["add"], ("node add",)),
+        (["stop", "n2", "--grace-period", "5"], ("node stop", "--grace-period=5.0", "--", "n2")),
+        (["remove", "--force", "n2"], ("node remove", "--grace-period=30.0", "--force", "--", "n2")),
+        (["isolate", "n2"], ("node isolate", "--", "n2")),
+        (["start", "n2"], ("node start", "--", "n2")),
+    ):
+        assert nodes.main([*words, "--state", str(tmp_path)]) == 4
+        assert seen[-1] == (*passed, str(tmp_path))
 
 
 _REPORT = """<testsuites><testsuite>

@@ -21,7 +21,7 @@ _READY = {"phase": "Deployed", "conditions": [{"type": "Available", "status": "T
 
 
 def _api(kubevirt: JsonObject | None = _READY, ready: int = 1) -> MemoryApi:
-    """A cluster of one node with virtplane on it."""
+    """A cluster of two nodes with virtplane on it."""
     api = MemoryApi([kinds.KUBEVIRTS, kinds.VIRTUAL_MACHINES])
     if kubevirt is not None:
         metadata = {"name": "kubevirt", "namespace": "kubevirt"}
@@ -60,6 +60,16 @@ async def test_what_is_not_ready_is_named(
     api.reactions.append(_subresources_answer(code))
     async with api.client() as client:
         assert await status.missing_parts(client, "kubevirt") == said
+
+
+async def test_no_virt_handler_is_expected_on_a_node_that_is_away() -> None:
+    api = _api(ready=1)
+    api.reactions.append(_subresources_answer(200))
+    for name, ready in (("node01", "True"), ("node02", "Unknown")):
+        conditions = [{"type": "Ready", "status": ready}]
+        api.put(resources.NODES, {"metadata": {"name": name}, "status": {"conditions": conditions}})
+    async with api.client() as client:
+        assert await status.missing_parts(client, "kubevirt") == ""
 
 
 @pytest.mark.parametrize(("missing", "code"), [("", 0), ("the KubeVirt API does not answer", 1)])
