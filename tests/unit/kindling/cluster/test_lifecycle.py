@@ -197,11 +197,13 @@ def reach_each_other_by_both_families(instance: instances.Instance) -> None:
 
 def one_node_stops_and_starts(state: Path, instance: instances.Instance) -> None:
     node, cgroup = instance.node("node02"), instance.node_cgroup("node02")
-    shared = "/var/lib/storage/shared"
+    shared, local = "/var/lib/storage/shared", "/var/lib/storage/local"
     in_node(instance, "node01", f"truncate -s 1M {shared}/one; losetup --find {shared}/one")
     pool = loop_devices.of_file((state / "pool.img").stat())
     volumes = [each for device in pool for each in loop_devices.of_file_system(device.number)]
-    assert volumes
+    assert len(volumes) == 1
+    in_node(instance, "node02", f"mkdir {local}/a; truncate -s 1M {local}/a/b; losetup --find {local}/a/b")
+    assert len(loop_devices.of_file_system(pool[0].number)) == 2
     assert termination.pod_processes(cgroup)
     for _ in range(2):
         run("node", "stop", "--state", str(state), "--grace-period=0", "node02")
