@@ -17,6 +17,7 @@ from virtplane.api.paths import KUBELET_ROOT
 from virtplane.api.resources import KUBEVIRTS
 from virtplane.cli.installation import (
     is_available,
+    is_away,
     is_for_guests,
     is_rolled_out,
     kvm_notice,
@@ -173,12 +174,13 @@ async def _is_done(client: Client, options: InstallOptions) -> bool:
     try:
         operator = await client.get(DEPLOYMENTS, _OPERATOR, options.namespace)
         kubevirt = await client.get(KUBEVIRTS, KUBEVIRT_NAME, options.namespace)
+        nodes = get_list(await client.list(NODES), "items")
     except StatusError as error:
         if error.code in (404, 429) or error.code >= 500:
             return False
         raise
     wanted = {"image": options.image, "layout": options.layout, "kubeletRoot": options.kubelet_root}
-    return is_rolled_out(operator) and is_available(kubevirt, wanted)
+    return is_rolled_out(operator) and is_available(kubevirt, wanted, nodes_away=any(map(is_away, nodes)))
 
 
 def _name(obj: JsonObject) -> str:

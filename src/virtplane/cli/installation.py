@@ -36,11 +36,18 @@ def is_rolled_out(deployment: JsonObject) -> bool:
     return seen and counts == {wanted}
 
 
-def is_available(kubevirt: JsonObject, wanted: Mapping[str, str]) -> bool:
+def is_away(node: JsonObject) -> bool:
+    """Whether a node does not work at present: switched off or isolated, say."""
+    ready = meta.get_condition(node, "Ready")
+    return ready is not None and ready.get("status") != "True"
+
+
+def is_available(kubevirt: JsonObject, wanted: Mapping[str, str], *, nodes_away: bool = False) -> bool:
     """Whether everything runs as `wanted` (keys of the operator's deployment configuration) and is available.
 
     At the beginning of an upgrade the conditions are still those of the former version: the observed versions
-    in the status tell which version they are about.
+    in the status tell which version they are about. With `nodes_away`, a complete installation goes on
+    progressing, because it waits for the virt-handlers of nodes that are away.
     """
     try:
         status = decode(KubeVirtStatus, get_object(kubevirt, "status"))
@@ -51,7 +58,8 @@ def is_available(kubevirt: JsonObject, wanted: Mapping[str, str]) -> bool:
     is_settled = (status.observed_deployment_id or "") == (status.target_deployment_id or "")
     is_current = (status.observed_generation or 0) >= get_int(kubevirt, "metadata", "generation")
     conditions = {each.type: each.status for each in status.conditions}
-    is_up = (conditions.get("Available"), conditions.get("Progressing", "False")) == ("True", "False")
+    is_complete = nodes_away or conditions.get("Progressing", "False") == "False"
+    is_up = conditions.get("Available") == "True" and is_complete
     return status.phase == "Deployed" and is_observed and is_settled and is_current and is_up
 
 

@@ -9,11 +9,11 @@ from kubecore import resources
 from kubecore.client import Client, ConnectionFailed, load_kubeconfig
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, get_int, get_list, get_object
-from kubecore.objects import meta
 from kubecore.objects.structs import UnfitDocument, decode
 from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.kubevirt import KubeVirtStatus
 from virtplane.api.resources import KUBEVIRTS, SUBRESOURCES_GROUP, VIRTUAL_MACHINES
+from virtplane.cli.installation import is_away
 from virtplane.operators.kubevirt.manifests import KUBEVIRT_NAME
 
 _SECONDS = 10.0
@@ -51,7 +51,7 @@ async def missing_parts(client: Client, namespace: str) -> str:
     except StatusError as error:
         return f"the KubeVirt API does not answer: {error}"
     # The cluster says which of its nodes should be ready; no virt-handler is ready on others.
-    away = sum(not meta.is_condition_true(node, "Ready") for node in get_list(nodes, "items"))
+    away = sum(map(is_away, get_list(nodes, "items")))
     wanted = get_int(handlers, "status", "desiredNumberScheduled") - away
     ready = get_int(handlers, "status", "numberReady")
     return f"virt-handler is ready on {ready} of {wanted} nodes" if ready < wanted else ""

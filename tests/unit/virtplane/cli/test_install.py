@@ -160,6 +160,24 @@ async def test_an_upgrade_that_goes_on_is_waited_for(
         await _run(api, monkeypatch, _CONFIG_MAP, seconds=0.05)
 
 
+@pytest.mark.parametrize("observed", ["i", "former"])
+async def test_a_complete_installation_does_not_wait_for_nodes_that_are_away(
+    monkeypatch: pytest.MonkeyPatch, observed: str
+) -> None:
+    api = _api()
+    conditions = [{"type": "Available", "status": "True"}, _PROGRESSING]
+    api.put(
+        kinds.KUBEVIRTS, _kubevirt(**_READY | {"conditions": conditions, "observedDeploymentID": observed})
+    )
+    away = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+    api.put(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "away"}, "status": away})
+    if observed == "i":
+        await _run(api, monkeypatch, _CONFIG_MAP, seconds=5)
+        return
+    with pytest.raises(CommandError, match="did not become available"):
+        await _run(api, monkeypatch, _CONFIG_MAP, seconds=0.05)
+
+
 async def test_the_former_operator_is_waited_for_until_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     api = _api()
     api.put(DEPLOYMENTS, _operator(replicas=2))
