@@ -52,8 +52,10 @@ def kindling(*arguments: str, state: Path) -> int:
 def _host_image_accounts() -> list[str]:
     """kindling's options that allow only the product's service accounts to use the host image."""
     from virtplane.components import COMPONENTS
+    from virtplane.operators.hostpath.product import DRIVER_ACCOUNTS
 
-    accounts = sorted({component.service_account for component in COMPONENTS.values()})
+    own = {component.service_account for component in COMPONENTS.values()}
+    accounts = sorted({*own, *DRIVER_ACCOUNTS})
     return [f"--host-image-account={NAMESPACE}/{account}" for account in accounts]
 
 
@@ -93,6 +95,7 @@ _POLL_SECONDS = 0.2
 async def _install(state: Path) -> None:
     from kubecore.client import Client
     from kubecore.client.kubeconfig import load_kubeconfig
+    from virtplane.cli import storage
     from virtplane.cli.install import install
     from virtplane.compute.handler import kvm
     from virtplane.operators.kubevirt.manifests import InstallOptions
@@ -110,6 +113,7 @@ async def _install(state: Path) -> None:
                 require_webhook_certificate=True,
             ),
         )
+        await storage.install(client, state, storage.deadline_in(_READY_SECONDS))
         await wait_ready(client)
 
 

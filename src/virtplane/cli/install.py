@@ -55,8 +55,8 @@ async def install(client: Client, options: InstallOptions, *, timeout_seconds: f
     deadline = time.monotonic() + timeout_seconds
     with step("Applying the operator"):
         for obj in install_objects(options):
-            await _apply(client, obj, deadline)
-        await _apply(client, kubevirt_object(options), deadline)
+            await apply(client, obj, deadline)
+        await apply(client, kubevirt_object(options), deadline)
     with step("Waiting for virtplane to be available"):
         await _wait_available(client, options, deadline)
     notice = kvm_notice(await _nodes_for_guests(client), emulation=options.use_emulation)
@@ -94,7 +94,7 @@ async def _list_or_nothing(client: Client, resource: ResourceType, label_selecto
         raise
 
 
-async def _apply(client: Client, obj: JsonObject, deadline: float) -> None:
+async def apply(client: Client, obj: JsonObject, deadline: float) -> None:
     """Server-side apply; retries while a kind is being established or a webhook starts."""
     trouble = "The cluster does not serve this kind."
     while True:

@@ -33,6 +33,8 @@ _SOCKET_FOLDER = "plugins/csi-hostpath"
 _ADDRESS = f"--csi-address={_SOCKET}"
 
 _ON_EACH_NODE, _BY_ONE_NODE = "--node-deployment=true", "--leader-election"
+_SOON = "--node-deployment-base-delay=50ms"
+"""How long nodes wait by chance before they take a claim that is for any of them: the few of one machine."""
 
 _PROVISIONER = (
     "--feature-gates=Topology=true",
@@ -191,10 +193,8 @@ def _sidecars(
     compact = settings.layout == "compact"
     kubelet_socket = f"{settings.kubelet_root}/{_SOCKET_FOLDER}/csi.sock"
     verbosity = f"--v={settings.verbosity}"
-    # Volumes of local pools are made, and their snapshots taken, on their own node; those of shared pools
-    # belong to none, so one node does it. Where all sidecars are one process, they have to agree on that.
-    is_everywhere = bool(spec.storage_pools) and all(map(is_shared, spec.storage_pools))
-    provisioner = [each for each in _PROVISIONER if not (compact and is_everywhere and each == _ON_EACH_NODE)]
+    # Volumes of local pools are made, and their snapshots taken, on their own node. What belongs to no node,
+    # an elected sidecar does; those of one process have to agree on being on each node.
     table: dict[str, tuple[str, Sequence[str], bool]] = {
         "registrar": (
             "node-driver-registrar",
@@ -202,16 +202,15 @@ def _sidecars(
             True,
         ),
         "liveness": ("liveness-probe", (_ADDRESS, f"--health-port={HEALTH_PORT}"), False),
-        "provisioner": ("csi-provisioner", (verbosity, _ADDRESS, *provisioner), True),
+        "provisioner": ("csi-provisioner", (verbosity, _ADDRESS, *_PROVISIONER), True),
         "resizer": ("csi-resizer", (verbosity, _ADDRESS, _BY_ONE_NODE), True),
     }
     if SNAPSHOTTING in spec.feature_gates:
-        where = _BY_ONE_NODE if is_everywhere else _ON_EACH_NODE
-        table["snapshotter"] = ("csi-snapshotter", (verbosity, _ADDRESS, where), True)
+        table["snapshotter"] = ("csi-snapshotter", (verbosity, _ADDRESS, _ON_EACH_NODE), True)
     if compact:
         merged = list(dict.fromkeys(each for _, given, _ in table.values() for each in given))
-        if not is_everywhere:
-            merged.remove(_BY_ONE_NODE)
+        merged.remove(_BY_ONE_NODE)
+        merged.append(_SOON)
         containers = [_sidecar("csi-sidecars", ",".join(table), merged, settings, privileged=True)]
     else:
         containers = [

@@ -17,6 +17,8 @@ NAME = "hostpath-provisioner"
 CSI_NAME = "hostpath-provisioner-csi"
 LEGACY_ACCOUNT = "hostpath-provisioner-admin"
 CSI_ACCOUNT = "hostpath-provisioner-admin-csi"
+DRIVER_ACCOUNTS = (LEGACY_ACCOUNT, CSI_ACCOUNT)
+"""Service accounts of the driver's pods."""
 DRIVER = "kubevirt.io.hostpath-provisioner"
 LEGACY_POOL = "legacy"
 FINALIZER = "finalizer.delete.hostpath-provisioner"

@@ -19,6 +19,7 @@ from typing import Any
 from kubecore.client import Client
 from kubecore.runtime import CannotRun, EventRecorder, Health, LeaderElector, Manager
 from kubecore.runtime.health import serve_health
+from virtplane.api import storage_labels as names
 from virtplane.storage.csi import capacity as capacities
 from virtplane.storage.csi import options as flags
 from virtplane.storage.csi.attacher import Attacher, TrivialAttacher
@@ -142,23 +143,39 @@ class Process:
         """What to run for the parts that speak with the API server.
 
         Parts share their caches, unless each has a leader of its own. The snapshotter has its own always: the
-        others must not wait for a snapshot API that is not there. Raises CannotRun.
+        others must not wait for a snapshot API that is not there. Where every node has this process, it works
+        for its node, and what belongs to no node is for one of them. Raises CannotRun.
         """
-        chosen = [part for part in flags.CONTROLLERS if part in self._options.parts]
         found: list[tuple[str, Work]] = []
         shared = Manager(client)
+        is_on_every_node = self._options.any("node-deployment")
         elects = self._options.any("leader-election")
-        for part in chosen:
-            alone = elects or part == flags.SNAPSHOTTER
+        has_shared = False
+        for part in flags.CONTROLLERS:
+            if part not in self._options.parts:
+                continue
+            if elects or (is_on_every_node and part in (flags.ATTACHER, flags.RESIZER)):
+                found.append(await self._elected(stack, part, driver, client))
+                continue
+            alone = part == flags.SNAPSHOTTER
             manager = Manager(client) if alone else shared
             await self._add(stack, part, driver, manager)
-            if elects:
-                found.append((f"csi-{part}", partial(self._elector(part, driver, client).run, manager.run)))
-            elif alone:
+            has_shared = has_shared or not alone
+            if alone:
                 found.append((f"csi-{part}", manager.run))
-        if not elects and any(part != flags.SNAPSHOTTER for part in chosen):
+            if alone and is_on_every_node:
+                found.append(await self._elected(stack, part, driver, client))
+        if has_shared:
             found.append(("csi-controllers", shared.run))
         return found
+
+    async def _elected(
+        self, stack: AsyncExitStack, part: str, driver: Driver, client: Client
+    ) -> tuple[str, Work]:
+        """The work of a part that one process of all does at a time."""
+        manager = Manager(client)
+        await self._add(stack, part, driver, manager, elected=True)
+        return f"csi-{part}-elected", partial(self._elector(part, driver, client).run, manager.run)
 
     def _elector(self, part: str, driver: Driver, client: Client) -> LeaderElector:
         option = self._options.any
@@ -172,7 +189,9 @@ class Process:
             retry_seconds=option("leader-election-retry-period"),
         )
 
-    async def _add(self, stack: AsyncExitStack, part: str, driver: Driver, manager: Manager) -> None:
+    async def _add(
+        self, stack: AsyncExitStack, part: str, driver: Driver, manager: Manager, *, elected: bool = False
+    ) -> None:
         option = partial(self._options.of, part)
         component = {
             flags.PROVISIONER: f"{driver.identity.name}_{self._about.identity}",
@@ -190,11 +209,13 @@ class Process:
             retry_most_seconds=option("retry-interval-max"),
             workers=max(1, option("workers" if part == flags.RESIZER else "worker-threads")),
         )
+        if part == flags.SNAPSHOTTER:
+            await self._add_snapshotter(env, elected=elected)
+            return
         await {
             flags.PROVISIONER: self._add_provisioner,
             flags.ATTACHER: self._add_attacher,
             flags.RESIZER: self._add_resizer,
-            flags.SNAPSHOTTER: self._add_snapshotter,
         }[part](env)
 
     async def _add_provisioner(self, env: Environment) -> None:
@@ -298,7 +319,7 @@ class Process:
         except CallError as error:
             raise CannotRun(f"the CSI driver does not say what it can do on nodes: {error}") from error
 
-    async def _add_snapshotter(self, env: Environment) -> None:
+    async def _add_snapshotter(self, env: Environment, *, elected: bool) -> None:
         option = partial(self._options.of, flags.SNAPSHOTTER)
         if "CREATE_DELETE_SNAPSHOT" not in env.identity.controller:
             raise CannotRun(f"CSI driver {env.identity.name} does not support ControllerCreateSnapshot")
@@ -308,8 +329,13 @@ class Process:
             env,
             Naming(option("snapshot-name-prefix"), option("snapshot-name-uuid-length")),
             extra_metadata=option("extra-create-metadata"),
-            node_name=self._about.node if option("node-deployment") else "",
+            selector=self._contents(elected=elected) if option("node-deployment") else "",
         )
+
+    def _contents(self, *, elected: bool) -> str:
+        """Which contents this node's snapshotter is for, and which the elected one: those of no node."""
+        managed = names.SNAPSHOT_MANAGED_BY
+        return f"!{managed}" if elected else f"{managed}={self._about.node}"
 
 
 class _WithoutTopology:

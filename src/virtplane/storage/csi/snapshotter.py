@@ -63,14 +63,11 @@ def is_of_group(content: VolumeSnapshotContent) -> bool:
 class Snapshotter:
     """Reconciles contents."""
 
-    def __init__(
-        self, env: Environment, naming: Naming, *, extra_metadata: bool, node_name: str = ""
-    ) -> None:
-        """`node_name`: only the contents of volumes on that node, where each node has its own driver."""
+    def __init__(self, env: Environment, naming: Naming, *, extra_metadata: bool, selector: str = "") -> None:
+        """`selector` is a label selector of contents: each node may have its own snapshotter."""
         self._env = env
         self._naming = naming
         self._extra_metadata = extra_metadata
-        selector = f"{names.SNAPSHOT_MANAGED_BY}={node_name}" if node_name else ""
         self._contents = env.manager.informer(
             kinds.VOLUME_SNAPSHOT_CONTENTS, struct=VolumeSnapshotContent, label_selector=selector
         )

@@ -227,16 +227,16 @@ async def test_the_compact_layout_has_one_container_for_all_sidecars() -> None:
         assert "/data/kubelet/pods" in {each["mountPath"] for each in driver["volumeMounts"]}
 
 
-async def test_one_node_serves_pools_that_all_nodes_share() -> None:
-    """Sidecars of one process cannot work on each node and be elected at the same time."""
+async def test_sidecars_of_one_process_serve_pools_that_all_nodes_share_without_a_long_wait() -> None:
     pool = {"name": "s", "path": "/pool", "overlayClassName": "virtplane", "snapshotProvider": "reflink"}
     async with running(replace(SETTINGS, layout="compact")) as operator:
         operator.put({"storagePools": [pool], "featureGates": ["Snapshotting"]})
         live = await operator.appears(resources.DAEMON_SETS, "hostpath-provisioner-csi")
         _, sidecars = live["spec"]["template"]["spec"]["containers"]
         assert sidecars["command"][-1] == "registrar,liveness,provisioner,resizer,snapshotter"
-        assert "--leader-election" in sidecars["args"]
-        assert "--node-deployment=true" not in sidecars["args"]
+        assert "--leader-election" not in sidecars["args"]
+        assert "--node-deployment=true" in sidecars["args"]
+        assert "--node-deployment-base-delay=50ms" in sidecars["args"]
 
 
 @pytest.mark.feature("STO-63", "INS-37")
