@@ -65,6 +65,17 @@ def connect(instance: Instance, node: NodeLayout) -> None:
         machine.run([*inside, "link", "set", name, "up"], what=what)
 
 
+def disconnect(instance: Instance, node: NodeLayout) -> None:
+    """Remove the links of a node that exist.
+
+    The kernel removes them with the node's network namespace, but later: a node that is started at once would
+    be taken for one that has them.
+    """
+    for position in range(len(instance.node_links)):
+        port = port_name(instance, position, node)
+        machine.run(["ip", "link", "del", port], what=f"removing {port}", check=False)
+
+
 def destroy(instance: Instance) -> None:
     """Remove the links and switches that exist."""
     if not instance.node_links:

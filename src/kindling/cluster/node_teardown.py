@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kindling.cluster import namespaces, node_network, processes, storage_pool, supervisor, termination
+from kindling.cluster import (
+    namespaces,
+    node_links,
+    node_network,
+    processes,
+    storage_pool,
+    supervisor,
+    termination,
+)
 from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import Instance, NodeLayout
 from kindling.node.pods.cgroups import hierarchies, remove_tree
@@ -26,6 +34,7 @@ def switch_off(instance: Instance, node: NodeLayout, grace_seconds: float, progr
     storage_pool.detach_own(instance, node)
     namespaces.destroy(node)
     node_network.disconnect(instance, node)
+    node_links.disconnect(instance, node)
     remove_cgroups(cgroup)
     node.registered.unlink(missing_ok=True)
     if not instance.running_nodes():

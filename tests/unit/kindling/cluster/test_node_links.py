@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,13 @@ def _arrives(sender: Namespace, receiver: Namespace, source: str) -> bool:
         except TimeoutError:
             return False
     return True
+
+
+def test_only_the_links_of_a_stopped_node_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr("kindling.cluster.machine.run", lambda command, **_: commands.append(command))
+    instance = replace(INSTANCE, node_links=("lan0", "lan1"))
+    node = instance.node("node02")
+    node_links.disconnect(instance, node)
+    ports = [node_links.port_name(instance, position, node) for position in (0, 1)]
+    assert commands == [["ip", "link", "del", port] for port in ports]
