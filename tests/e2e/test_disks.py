@@ -53,7 +53,7 @@ def _with_claims(name: str, *claims: str) -> Document:
 
 
 def _device(console: Console, serial: str) -> str:
-    return console.run(f"cd /sys/block; for d in vd*; do grep -qx {serial} $d/serial && echo $d; done; cd /")
+    return console.run(f"(cd /sys/block; for d in vd*; do grep -qx {serial} $d/serial && echo $d; done)")
 
 
 def _sectors(console: Console, device: str) -> int:
@@ -111,7 +111,8 @@ def test_a_snapshot_keeps_what_the_disk_held_and_fills_a_new_claim(
             device = _device(console, "taken")
             console.run(f"echo before | dd of=/dev/{device} conv=fsync 2>/dev/null")
             source = {"persistentVolumeClaimName": "taken"}
-            snapshot = {"metadata": {"name": "kept"}, "spec": {"source": source}}
+            snapshot: Document = {"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot"}
+            snapshot |= {"metadata": {"name": "kept"}, "spec": {"source": source}}
             cluster.request("POST", SNAPSHOTS, snapshot)
             kept = f"{SNAPSHOTS}/kept"
             wait_for(
