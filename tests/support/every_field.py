@@ -174,7 +174,9 @@ INSTANCE: JsonObject = {
     "evictionStrategy": "LiveMigrate",
     "hostname": "host",
     "livenessProbe": _PROBE,
-    "networks": [{"name": "default", "pod": {"vmNetworkCIDR": "10.9.0.0/24"}}],
+    "networks": [
+        {"name": "default", "pod": {"vmNetworkCIDR": "10.9.0.0/24", "vmIPv6NetworkCIDR": "fd10:0:9::/120"}}
+    ],
     "nodeSelector": {"disk": "fast"},
     "priorityClassName": "high",
     "readinessProbe": _PROBE,

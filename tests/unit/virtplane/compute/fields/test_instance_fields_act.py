@@ -31,7 +31,8 @@ from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 from virtplane.compute.launcherpod.render import render_launcher_pod
 
-_POD = plan.PodInterface("02:00:00:00:00:01", 1500, (ipaddress.IPv4Interface("10.1.0.5/24"),))
+_ADDRESSES = (ipaddress.IPv4Interface("10.1.0.5/24"), ipaddress.IPv6Interface("fd00::5/64"))
+_POD = plan.PodInterface("02:00:00:00:00:01", 1500, _ADDRESSES)
 _RESOLVER = lease.Resolver(("10.0.0.53",), ("ns.svc.cluster.local",))
 _SETTINGS = ClusterConfig(
     {
