@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from tests.e2e.clusters import CORE, NAMESPACE, Cluster, Machine, manifest
@@ -35,7 +36,11 @@ def claims(cluster: Cluster) -> Iterator[list[str]]:
         if cluster.find(f"{CLAIMS}/{name}") is not None:
             cluster.request("DELETE", f"{CLAIMS}/{name}")
     for name in made:
-        wait_for(f"claim {name} is gone", lambda name=name: cluster.find(f"{CLAIMS}/{name}") is None, 30)
+        wait_for(f"claim {name} is gone", partial(_is_gone, cluster, f"{CLAIMS}/{name}"), 30)
+
+
+def _is_gone(cluster: Cluster, path: str) -> bool:
+    return cluster.find(path) is None
 
 
 def _create(cluster: Cluster, claims: list[str], claim: Document) -> None:
@@ -58,6 +63,10 @@ def _device(console: Console, serial: str) -> str:
 
 def _sectors(console: Console, device: str) -> int:
     return int(console.run(f"cat /sys/block/{device}/size"))
+
+
+def _has_grown(console: Console, device: str) -> bool:
+    return _sectors(console, device) > 90 * _MIB
 
 
 @pytest.mark.feature("VML-36")
@@ -93,11 +102,7 @@ def _write_and_grow(cluster: Cluster, machine: Machine, claims: list[str]) -> No
             cluster.request("PATCH", f"{CLAIMS}/{name}", more)
         for name in claims:
             device = _device(console, name)
-            wait_for(
-                f"{name} has grown",
-                lambda device=device: _sectors(console, device) > 90 * _MIB,
-                60,
-            )
+            wait_for(f"{name} has grown", partial(_has_grown, console, device), 60)
 
 
 def test_a_snapshot_keeps_what_the_disk_held_and_fills_a_new_claim(
@@ -134,4 +139,4 @@ def test_a_snapshot_keeps_what_the_disk_held_and_fills_a_new_claim(
     finally:
         clean_up([reader])
         cluster.request("DELETE", f"{SNAPSHOTS}/kept")
-        wait_for("the snapshot is gone", lambda: cluster.find(f"{SNAPSHOTS}/kept") is None, 30)
+        wait_for("the snapshot is gone", partial(_is_gone, cluster, f"{SNAPSHOTS}/kept"), 30)

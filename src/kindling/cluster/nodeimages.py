@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -12,11 +13,15 @@ from kindling import program
 from kindling.cluster import machine, namespaces
 from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import Instance, NodeLayout, write_atomically
+from kindling.node.images import collector
+from kindling.node.images.collector import LOADED_IMAGES
 
 Progress = Callable[[str], None]
 
 _BUILT_IN = "kindling.local/"
 _RUNTIME_SECONDS = 30.0
+_IMPORTED = re.compile(r"^unpacking (\S+) \(", re.MULTILINE)
+"""How ctr tells the name of an image that it has imported."""
 _MARKER = "images-imported"
 """In a node's directory: which of the built-in images it has."""
 
@@ -64,7 +69,16 @@ def load(instance: Instance, archives: Sequence[Path]) -> Iterable[str]:
             # Image names without a registry are completed like image names in pods.
             command = [*_ctr(node), "images", "import", "--base-name", "docker.io/library"]
             what = f"importing {archive} into {node.name}"
-            yield machine.run([*command, str(archive.resolve())], what=what)
+            said = machine.run([*command, str(archive.resolve())], what=what)
+            _keep(node, _IMPORTED.findall(said))
+            yield said
+
+
+def _keep(node: NodeLayout, names: Iterable[str]) -> None:
+    """Let the node's agent know that images came from an archive, so that it never removes them."""
+    file = node.directory / "kubelet" / LOADED_IMAGES
+    known = collector.loaded_images(file)
+    write_atomically(file, "".join(f"{name}\n" for name in sorted({*known, *names})).encode())
 
 
 def copy_images(source: NodeLayout, target: NodeLayout, progress: Progress) -> None:
@@ -76,6 +90,7 @@ def copy_images(source: NodeLayout, target: NodeLayout, progress: Progress) -> N
     names = to_copy(machine.run([*_ctr(source), "images", "ls", "-q"], what=f"images of {source.name}"))
     if not names:
         return
+    _keep(target, collector.loaded_images(source.directory / "kubelet" / LOADED_IMAGES))
     progress(f"copying {len(names)} images to {target.name}")
     with subprocess.Popen(
         [*_ctr(source), "images", "export", "-", *names], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -18,7 +18,7 @@ from kindling.node.cpus.manager import CpuManager
 from kindling.node.devices.manager import DeviceManager
 from kindling.node.eviction.manager import EvictionManager, EvictionServices
 from kindling.node.housekeeping import Housekeeping
-from kindling.node.images.collector import ImageCollector
+from kindling.node.images.collector import LOADED_IMAGES, ImageCollector
 from kindling.node.images.host_image import HostFiles
 from kindling.node.images.manager import ImageManager
 from kindling.node.networks.attachments import NetworkSettings, PodNetworks
@@ -288,7 +288,7 @@ class NodeAgent:
         pleg, pod_workers = parts.pleg, parts.pod_workers
         lost_shims = LostShims(self._settings.runtime_socket)
         options, node_event = self._settings.node.options, to.node_event(self._settings.node.name)
-        images = ImageCollector(to.runtime, options, to.pods.list, node_event)
+        images = ImageCollector(to.runtime, options, to.pods.list, node_event, identity.ROOT / LOADED_IMAGES)
 
         async def share_processors() -> None:
             await parts.cpus.reconcile(

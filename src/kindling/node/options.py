@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kindling.node.eviction.thresholds import HARD_DEFAULTS, SIGNALS, Threshold
+from kindling.node.eviction.thresholds import SHARED_DISK_DEFAULTS, SIGNALS, Threshold
 from kubecore.objects.quantity import Quantity
 
 _RESERVABLE = ("cpu", "memory", "ephemeral-storage", "pid")
@@ -22,13 +22,14 @@ class NodeOptions:
 
     system_reserved: Mapping[str, Quantity] = field(default_factory=dict)
     kube_reserved: Mapping[str, Quantity] = field(default_factory=dict)
-    eviction_hard: Mapping[str, Threshold] = field(default_factory=lambda: dict(HARD_DEFAULTS))
+    eviction_hard: Mapping[str, Threshold] = field(default_factory=lambda: dict(SHARED_DISK_DEFAULTS))
     pressure_transition_seconds: float = 300.0
     max_pods: int = 110
     pod_max_pids: int = 4096
     """The most processes and threads of one pod: stops a fork bomb, and leaves enough for a large guest."""
-    image_gc_high: int = 85
+    image_gc_high: int = 100
     image_gc_low: int = 80
+    """Unused images are removed under disk pressure, and from the first percentage on, down to the second."""
     cpu_manager_policy: str = "none"
     reserved_cpus: frozenset[int] = frozenset()
 

@@ -75,6 +75,12 @@ HARD_DEFAULTS: Mapping[str, Threshold] = {
     }.items()
 }
 """A kubelet's."""
+SHARED_DISK_DEFAULTS: Mapping[str, Threshold] = {
+    **HARD_DEFAULTS,
+    NODEFS_AVAILABLE: Threshold.parse(NODEFS_AVAILABLE, "1Gi"),
+    IMAGEFS_AVAILABLE: Threshold.parse(IMAGEFS_AVAILABLE, "1Gi"),
+}
+"""Where the disk is not the node's alone: that it is nine tenths full says nothing about pods."""
 
 
 @dataclass(frozen=True, slots=True)

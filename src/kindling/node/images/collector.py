@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from kindling.node.images.references import normalize, problem
 from kindling.node.options import NodeOptions
@@ -19,6 +20,8 @@ _log = logging.getLogger(__name__)
 
 MINIMUM_AGE_SECONDS = 120.0
 """An image that was just pulled is not removed before the pod that wants it can use it."""
+LOADED_IMAGES = "loaded-images"
+"""In the node's /var/lib/kubelet: the names of images that were loaded from archives."""
 _BUILT_IN = "kindling.local/"
 
 
@@ -72,6 +75,14 @@ def excess(system: FileSystem, high: int, low: int) -> int:
     return used - system.capacity * low // 100
 
 
+def loaded_images(file: Path) -> set[str]:
+    """The names in the file of loaded images. Raises OSError."""
+    try:
+        return set(file.read_text().split())
+    except FileNotFoundError:
+        return set()
+
+
 def _is_used(image: Image, used: set[str]) -> bool:
     return bool({image.id, *image.tags, *image.digests} & used)
 
@@ -79,7 +90,8 @@ def _is_used(image: Image, used: set[str]) -> bool:
 class ImageCollector:
     """Removes unused images of one node.
 
-    `pods` lists the node's pods; `record_node_event` tells a Warning about the node (reason, message).
+    `pods` lists the node's pods; `record_node_event` tells a Warning about the node (reason, message). The
+    file `loaded` names images that were loaded from archives, one a line: no registry has them, so they stay.
     """
 
     def __init__(
@@ -88,12 +100,14 @@ class ImageCollector:
         options: NodeOptions,
         pods: Callable[[], Sequence[JsonObject]],
         record_node_event: Callable[[str, str], None],
+        loaded: Path,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._runtime = runtime
         self._options = options
         self._pods = pods
         self._record_node_event = record_node_event
+        self._loaded = loaded
         self._clock = clock
         self._records: dict[str, Record] = {}
 
@@ -129,6 +143,7 @@ class ImageCollector:
         }
         for pod in self._pods():
             used |= references_of(pod)
+        used |= await asyncio.to_thread(loaded_images, self._loaded)
         self._records = observed(self._records, images, used, self._clock())
         return images, used
 

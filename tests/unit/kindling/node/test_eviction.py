@@ -277,7 +277,7 @@ class Node:
             record_node_event=lambda reason, text: self.events.append(f"{reason}: {text}"),
             changed=self.changed,
         )
-        return EvictionManager(options or NodeOptions(), services)
+        return EvictionManager(options or NodeOptions(eviction_hard=HARD_DEFAULTS), services)
 
 
 @pytest.mark.looptime

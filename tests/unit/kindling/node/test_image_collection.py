@@ -92,12 +92,17 @@ def available(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return left
 
 
-async def test_only_as_much_as_needed_is_removed(available: list[int]) -> None:
+async def test_only_as_much_as_needed_is_removed(available: list[int], tmp_path: Path) -> None:
     runtime: Any = Runtime(image("a", 40), image("b", 40), image("c", 40), running="a")
     events: list[str] = []
     now = [10.0]
     found = ImageCollector(
-        runtime, NodeOptions(), lambda: [], lambda reason, _: events.append(reason), lambda: now[0]
+        runtime,
+        NodeOptions(image_gc_high=85, image_gc_low=80),
+        lambda: [],
+        lambda reason, _: events.append(reason),
+        tmp_path / "none",
+        lambda: now[0],
     )
     await found.collect()
     now[0] = 1000
@@ -111,8 +116,15 @@ async def test_only_as_much_as_needed_is_removed(available: list[int]) -> None:
     assert runtime.images == [] and events == ["FreeDiskSpaceFailed"]
 
 
-async def test_a_pod_that_waits_for_its_image_keeps_it() -> None:
+async def test_a_pod_that_waits_for_its_image_keeps_it(tmp_path: Path) -> None:
     runtime: Any = Runtime(image("a"), image("b"))
     pods = [{"spec": {"containers": [{"image": "a"}]}}]
-    await ImageCollector(runtime, NodeOptions(), lambda: pods, Mock()).remove_unused()
+    await ImageCollector(runtime, NodeOptions(), lambda: pods, Mock(), tmp_path / "none").remove_unused()
     assert [each.id for each in runtime.images] == ["a"]
+
+
+async def test_an_image_that_no_registry_has_stays(tmp_path: Path) -> None:
+    runtime: Any = Runtime(image("a"), image("b"))
+    (tmp_path / "loaded").write_text(f"{runtime.images[1].tags[0]}\n")
+    await ImageCollector(runtime, NodeOptions(), list, Mock(), tmp_path / "loaded").remove_unused()
+    assert [each.id for each in runtime.images] == ["b"]
