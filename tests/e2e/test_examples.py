@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.host, pytest.mark.timeout(120)]
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 _PATHS = {
+    "PersistentVolumeClaim": f"{CORE}/namespaces/{NAMESPACE}/persistentvolumeclaims",
     "ConfigMap": f"{CORE}/namespaces/{NAMESPACE}/configmaps",
     "Secret": f"{CORE}/namespaces/{NAMESPACE}/secrets",
     "Service": f"{CORE}/namespaces/{NAMESPACE}/services",
