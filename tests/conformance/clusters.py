@@ -14,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 _UP_SECONDS = 180.0
 _RESET_SECONDS = 90.0
-_RECORDED_FAMILY = "--ip-family=ipv4"
-"""What the recorded clusters have; a cluster keeps it."""
+_AS_RECORDED = ("--ip-family=ipv4", "--storage=0")
+"""What the recorded clusters have: claims stay pending. A cluster keeps both."""
 _DOCUMENTATION_RANGES = ("--external-range=192.0.0.0/15",)
 """The requests' services claim addresses for documentation, which the recorded servers allow.
 
@@ -63,7 +63,7 @@ def _bring_up(with_virtplane: bool, state: Path, deadline: Deadline) -> None:
         command = [str(program), "up", "--state", str(state), *_DOCUMENTATION_RANGES, *options]
         subprocess.run(command, check=True, timeout=deadline.left(_UP_SECONDS))
 
-    up(ROOT / ".venv/bin/kindling", _RECORDED_FAMILY)
+    up(ROOT / ".venv/bin/kindling", *_AS_RECORDED)
     if with_virtplane:
         asyncio.run(asyncio.wait_for(_add_neighbours(state), deadline.left(_UP_SECONDS)))
         up(ROOT / "virtplane")

@@ -181,6 +181,7 @@ def _load_or_create(options: UpOptions) -> Instance:
                 external_ranges=options.external_ranges or existing.external_ranges,
                 image_accounts=options.image_accounts or existing.image_accounts,
                 node_options=options.node_options or existing.node_options,
+                wants_storage=existing.wants_storage if options.storage is None else options.storage > 0,
                 node_links=_links((*existing.node_links, *options.node_links)),
                 isolate_networks=existing.isolate_networks
                 if options.isolate_networks is None
@@ -206,6 +207,7 @@ def _load_or_create(options: UpOptions) -> Instance:
             external_ranges=options.external_ranges,
             image_accounts=options.image_accounts,
             node_options=options.node_options,
+            wants_storage=options.storage != 0,
             node_links=_links(options.node_links),
             isolate_networks=bool(options.isolate_networks),
         )

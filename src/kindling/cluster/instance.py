@@ -106,6 +106,8 @@ class Instance:
     """What the administrator wants: IPv4 alone, or both families where the machine has them."""
     has_ipv6: bool = False
     """Whether the cluster has both families at present."""
+    wants_storage: bool = True
+    """Whether there is to be a storage pool, where the machine can have one."""
     stopped_nodes: tuple[str, ...] = ()
     """Nodes that stay as if powered off until ``node start``."""
     isolated_nodes: tuple[str, ...] = ()

@@ -49,14 +49,14 @@ def ensure(instance: Instance, size: int | None, progress: Progress) -> bool:
     """Make the pool file, or let it grow to `size` bytes; returns whether there is a pool.
 
     Without a size, a new pool may take most of the free space, and an existing one stays as it is. A size of
-    0 makes none. A machine that cannot mount XFS has no pool, which is an error only if a size is given.
-    Raises SetupError.
+    0 makes none, also later. A machine that cannot mount XFS has no pool, which is an error only if a size is
+    given. Raises SetupError.
     """
     file = pool_file(instance)
     if file.exists():
         _grow(file, size)
         return True
-    if size == 0:
+    if size == 0 or not instance.wants_storage:
         return False
     if problem := _cannot_mount():
         if size is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,9 @@ def test_a_pool_without_a_size_may_take_most_of_the_free_space(instance: Instanc
     assert 0.5 * free < storage_pool.pool_file(instance).stat().st_size < free
 
 
-def test_size_zero_makes_no_pool(instance: Instance) -> None:
+def test_size_zero_makes_no_pool_and_a_cluster_without_one_stays_so(instance: Instance) -> None:
     assert not _ensure(instance, 0)
+    assert not _ensure(replace(instance, wants_storage=False), None)
     assert list(instance.state.iterdir()) == []
 
 
