@@ -1,4 +1,8 @@
-"""The objects of the metrics API: the APIService, the service that it names, and who may do what; pure."""
+"""The objects of the metrics API: the APIService, the service that it names, and who may read it; pure.
+
+What the component itself may do is among the default roles of the API server: it starts before these objects
+exist.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,8 @@ from kindling.metrics.documents import GROUP, VERSION
 from kubecore.json import JsonObject
 from kubecore.resources import (
     API_SERVICES,
-    CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     ENDPOINTS,
-    ROLE_BINDINGS,
-    ROLES,
     SERVICES,
     ResourceType,
 )
@@ -29,7 +30,6 @@ _RBAC = "rbac.authorization.k8s.io"
 def objects(authority: bytes) -> list[tuple[ResourceType, JsonObject]]:
     """All of them; `authority` is the PEM of the authority that signs the component's certificate."""
     aggregated = {f"{_RBAC}/aggregate-to-{name}": "true" for name in ("admin", "edit", "view")}
-    subject = {"kind": "User", "apiGroup": _RBAC, "name": USER}
     port = {"name": "https", "port": 443, "protocol": "TCP", "targetPort": 443}
     api_service = {
         "group": GROUP,
@@ -44,28 +44,6 @@ def objects(authority: bytes) -> list[tuple[ResourceType, JsonObject]]:
             CLUSTER_ROLES,
             _object(CLUSTER_ROLES, "system:aggregated-metrics-reader", labels=aggregated)
             | {"rules": [_rule(GROUP, ["nodes", "pods"], "get", "list", "watch")]},
-        ),
-        (
-            CLUSTER_ROLES,
-            _object(CLUSTER_ROLES, USER)
-            | {"rules": [_rule("", ["nodes/stats"], "get"), _rule("", ["nodes", "pods"], "get", "list")]},
-        ),
-        (
-            CLUSTER_ROLE_BINDINGS,
-            _object(CLUSTER_ROLE_BINDINGS, USER) | _bound("ClusterRole") | {"subjects": [subject]},
-        ),
-        (
-            ROLES,
-            _object(ROLES, USER, NAMESPACE)
-            | {
-                "rules": [
-                    _rule("", ["endpoints"], "get", "list", "watch", "patch") | {"resourceNames": [SERVICE]}
-                ]
-            },
-        ),
-        (
-            ROLE_BINDINGS,
-            _object(ROLE_BINDINGS, USER, NAMESPACE) | _bound("Role") | {"subjects": [subject]},
         ),
         # The component writes where it listens.
         (ENDPOINTS, _object(ENDPOINTS, SERVICE, NAMESPACE)),
@@ -90,7 +68,3 @@ def _object(
 
 def _rule(group: str, resources: list[str], *verbs: str) -> JsonObject:
     return {"apiGroups": [group], "resources": resources, "verbs": list(verbs)}
-
-
-def _bound(kind: str) -> JsonObject:
-    return {"roleRef": {"apiGroup": _RBAC, "kind": kind, "name": USER}}

@@ -120,6 +120,7 @@ _ISSUER_PATHS = (
 )
 
 _SERVICE_PROXY = "system:kindling:service-proxy"
+_METRICS = "system:kindling:metrics"
 _LOCKING_CONTROLLERS = "system::leader-locking-kube-controller-manager"
 _LOCKING_SCHEDULER = "system::leader-locking-kube-scheduler"
 _SECONDARY_NETWORKS = "system:kindling:secondary-networks"
@@ -154,6 +155,7 @@ list,watch networking.k8s.io servicecidrs
 list,watch - namespaces,pods
 list,watch networking.k8s.io networkpolicies
 """,
+    _METRICS: "get - nodes/stats\nget,list - nodes,pods",
     # Nodes attach pods to secondary networks. Nobody but administrators writes definitions of them: root
     # sets up on a node what they say.
     _SECONDARY_NETWORKS: """
@@ -259,6 +261,8 @@ create,patch,update -,events.k8s.io events
 """,
         _LOCKING_CONTROLLERS: "watch - configmaps\nget,update - configmaps kube-controller-manager",
         _LOCKING_SCHEDULER: "watch - configmaps\nget,update - configmaps kube-scheduler",
+        # Where the metrics API listens.
+        _METRICS: "get,list,watch,patch - endpoints metrics-server",
     }
     return [
         {
@@ -307,6 +311,7 @@ def cluster_role_bindings() -> list[JsonObject]:
         ),
         _binding("system:node-proxier", "system:node-proxier", ("User", "system:kube-proxy")),
         _binding(_SERVICE_PROXY, _SERVICE_PROXY, ("User", "system:kube-proxy")),
+        _binding(_METRICS, _METRICS, ("User", _METRICS)),
         _binding(_SECONDARY_NETWORKS, _SECONDARY_NETWORKS, ("Group", "system:nodes")),
         _binding(
             "system:kubelet-api-admin", "system:kubelet-api-admin", ("User", "kube-apiserver-kubelet-client")
@@ -336,5 +341,6 @@ def role_bindings() -> list[JsonObject]:
             (f"system::{reader}", reader, (controllers, scheduler)),
             (_LOCKING_CONTROLLERS, _LOCKING_CONTROLLERS, (controllers,)),
             (_LOCKING_SCHEDULER, _LOCKING_SCHEDULER, (scheduler,)),
+            (_METRICS, _METRICS, (("User", _METRICS),)),
         )
     ]

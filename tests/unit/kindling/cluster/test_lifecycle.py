@@ -313,6 +313,8 @@ def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> Non
     one_node_stops_and_starts(state, instance)
     one_node_is_isolated(state, instance)
     one_node_is_removed_and_added_again(state, instance)
+    kubectl(instance, "create", "--validate=false", "-f", "-", stdin=web("two", "node02", "10.200.0.2"))
+    eventually("pod two ready", partial(is_ready, instance, "two"))
     assert pod(instance, "one")["status"]["containerStatuses"][0]["containerID"] == before
 
     backup = state.parent / "backup"

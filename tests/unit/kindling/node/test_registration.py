@@ -39,7 +39,9 @@ def test_all_that_is_advertised_can_be_allocated_and_of_devices_the_healthy_ones
 
 
 def test_what_must_stay_free_lest_pods_are_evicted_cannot_be_allocated() -> None:
-    capacity, allocatable = machine_resources(MACHINE, NodeOptions(), {}, {})
+    capacity, allocatable = machine_resources(
+        MACHINE, parse(["eviction-hard=memory.available<100Mi,nodefs.available<10%"]), {}, {}
+    )
     assert (capacity["memory"], allocatable["memory"]) == ("1000Mi", "900Mi")
     assert (capacity["ephemeral-storage"], allocatable["ephemeral-storage"]) == ("10000Mi", "9000Mi")
     assert (capacity["cpu"], allocatable["cpu"], allocatable["pods"]) == ("4", "4", "110")
