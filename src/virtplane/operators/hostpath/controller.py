@@ -136,11 +136,8 @@ class HostPathController:
     async def _apply_all(self, hpp: JsonObject, spec: HostPathProvisionerSpec) -> None:
         settings, legacy = self._settings, spec.path_config is not None
         await self._remove_others(hpp, legacy=legacy)
-        if legacy:
-            await self._apply_daemon_set(hpp, driver.legacy_daemon_set(hpp, settings))
-        await self._apply_daemon_set(hpp, driver.csi_daemon_set(hpp, settings))
-        await self._pools.reconcile(hpp, spec, lambda document: self._apply(hpp, document))
         snapshots = SNAPSHOTTING in spec.feature_gates
+        # Upstream writes the DaemonSets first: their pods are refused until their account exists.
         for document in (
             *rights.accounts(settings, legacy=legacy),
             *rights.cluster_rights(settings, legacy=legacy, snapshots=snapshots),
@@ -148,6 +145,10 @@ class HostPathController:
             cluster_objects.csi_driver(settings),
         ):
             await self._apply(hpp, document)
+        if legacy:
+            await self._apply_daemon_set(hpp, driver.legacy_daemon_set(hpp, settings))
+        await self._apply_daemon_set(hpp, driver.csi_daemon_set(hpp, settings))
+        await self._pools.reconcile(hpp, spec, lambda document: self._apply(hpp, document))
         if await self._serves(cluster_objects.CONSTRAINTS):
             for document in cluster_objects.constraints(settings, legacy=legacy):
                 await self._apply(hpp, document)
