@@ -2,7 +2,7 @@
 
     POOL/ID/                             a directory volume's files, as the upstream driver has them
     POOL/.virtplane/volumes/ID/          record.json; disk, where the volume is an image; users/NODE
-    POOL/.virtplane/work/RANDOM/         what is being made or removed; locked by whoever makes it
+    POOL/.virtplane/pending/RANDOM/      what is being made or removed; locked by whoever makes it
     POOL/.virtplane/reserve              space for the calls that must work in a full pool
     SNAPSHOTS/ID/                        record.json, and disk or data/
 
@@ -94,22 +94,23 @@ class Pool:
         self.snapshots = info.snapshots
         self._state = self.folder / STATE_DIRECTORY
         self.volumes = self._state / "volumes"
-        self.work = self._state / "work"
+        self.pending = self._state / "pending"
         self.reserve = self._state / "reserve"
 
     def is_there(self) -> bool:
         """Whether the pool can be used: its claim is mounted, if it has one, and its folders are made."""
-        return self.work.is_dir() and self._is_mounted()
+        return self.pending.is_dir() and self._is_mounted()
 
     def _is_mounted(self) -> bool:
         return not self.info.claimed or self.folder in mount_points()
 
     def prepare(self) -> None:
         """Make the pool's folders, if its claim is mounted. Raises OSError."""
-        if not self._is_mounted() or self.work.is_dir():
+        if not self._is_mounted() or self.pending.is_dir():
             return
         self.folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-        for folder in (self._state, self.volumes, self.work, *([self.snapshots] if self.snapshots else [])):
+        snapshots = [self.snapshots] if self.snapshots else []
+        for folder in (self._state, self.volumes, self.pending, *snapshots):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def space(self) -> os.statvfs_result:
@@ -184,7 +185,7 @@ class Pool:
 
         It is in the file system of `beside`, by default of the pool.
         """
-        parent = self.work if beside is None else beside
+        parent = self.pending if beside is None else beside
         folder = parent / f".{secrets.token_hex(8)}"
         folder.mkdir(mode=0o700)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -202,7 +203,7 @@ class Pool:
 
         It is renamed as it is, which needs no space in a full pool.
         """
-        parent = folder.parent if folder.parent == self.snapshots else self.work
+        parent = folder.parent if folder.parent == self.snapshots else self.pending
         gone = parent / f".{secrets.token_hex(8)}"
         try:
             folder.rename(gone)

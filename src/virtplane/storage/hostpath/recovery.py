@@ -22,7 +22,7 @@ def recover(pools: Iterable[Pool], node: str) -> None:
     for pool in pools:
         if not pool.is_there():
             continue  # its claim is mounted later
-        _remove_abandoned(pool.work)
+        _remove_abandoned(pool.pending)
         if pool.snapshots is not None:
             _remove_abandoned(pool.snapshots)
         for volume in pool.list_volumes():

@@ -102,7 +102,7 @@ def test_a_volume_that_cannot_be_made_is_refused(
         driver.call("CreateVolume", {**good, **values})
     assert failure.value.code is code
     assert list(driver.pool.list_volumes()) == []
-    assert list(driver.pool.work.iterdir()) == []
+    assert list(driver.pool.pending.iterdir()) == []
 
 
 @needs_pools
@@ -168,7 +168,7 @@ def test_a_driver_that_starts_undoes_what_a_killed_one_left(folder: Path, tmp_pa
         driver.stage(name, tmp_path / name, DEVICE)
     left = driver.pool.record_folder("left") / "users" / "node1"
     left.write_text("the boot before")
-    abandoned = driver.pool.work / ".abandoned"
+    abandoned = driver.pool.pending / ".abandoned"
     (abandoned / "new").mkdir(parents=True)
     with driver.pool.workplace() as busy:
         driver.recover()

@@ -163,4 +163,4 @@ def test_trees_deeper_than_any_recursion_are_refused_and_removed(driver: Driver,
     assert not list(driver.call("ListSnapshots").entries)
     driver.call("DeleteVolume", {"volume_id": "v"})
     assert not (folder / "v").exists()
-    assert list(driver.pool.work.iterdir()) == []
+    assert list(driver.pool.pending.iterdir()) == []

@@ -125,4 +125,4 @@ async def check_whole(remote: Remote, folder: Path, mounted: Path) -> None:
     assert are_detached(folder)
     left = {path.relative_to(folder) for path in folder.rglob("*")}
     state = Path(".virtplane")
-    assert left == {state, *(state / name for name in ("reserve", "snapshots", "volumes", "work"))}
+    assert left == {state, *(state / name for name in ("reserve", "snapshots", "volumes", "pending"))}
