@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from kubecore.wire import Message
@@ -257,8 +257,7 @@ def _page(listed: Sequence[_Listed], request: Message, what: str) -> tuple[Seque
     """
     if request.max_entries < 0:
         raise invalid("maxEntries < 0")
-    key: Callable[[_Listed], tuple[int, str]] = lambda one: (one.created, one.id)  # noqa: E731
-    entries = sorted(listed, key=key)
+    entries = sorted(listed, key=lambda one: (one.created, one.id))
     if request.starting_token:
         if not request.starting_token.isdecimal():
             raise CsiFailure(Code.ABORTED, "the type of startingToken should be integer")

@@ -6,9 +6,9 @@
     POOL/.virtplane/reserve              space for the calls that must work in a full pool
     SNAPSHOTS/ID/                        record.json, and disk or data/
 
-A record's folder is made in work/ and renamed to its place when all of it is on the disk: what is in place
-is whole. To remove it, it is renamed back to work/ first. Names are checked (`is_identifier`) before they get
-here.
+A record's folder is made in pending/ and renamed to its place when all of it is on the disk: what is in place
+is whole. To remove it, it is renamed back to pending/ first. Names are checked (`is_identifier`) before they
+get here.
 """
 
 from __future__ import annotations
