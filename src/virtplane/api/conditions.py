@@ -1,9 +1,9 @@
-"""Conditions, in the two shapes that objects have."""
+"""Conditions, in the three shapes that objects have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from virtplane.api.markers import NULL_IS_WRITTEN, NULLABLE, ApiStruct, Int64, Time, mark, one_of
 
@@ -13,6 +13,17 @@ class Condition(ApiStruct, kw_only=True):
 
     last_probe_time: Annotated[Time | None, NULLABLE, NULL_IS_WRITTEN] = None
     last_transition_time: Annotated[Time | None, NULLABLE, NULL_IS_WRITTEN] = None
+    message: str | None = None
+    reason: str | None = None
+    status: str
+    type: str
+
+
+class HeartbeatCondition(ApiStruct, kw_only=True):
+    """One observed aspect of an object, with the times it was last seen and last changed."""
+
+    last_heartbeat_time: Time | None = None
+    last_transition_time: Time | None = None
     message: str | None = None
     reason: str | None = None
     status: str
@@ -38,11 +49,14 @@ class ObservedCondition(ApiStruct, kw_only=True):
     ]
 
 
-def has_status(conditions: Iterable[Condition | ObservedCondition], type: str, status: str) -> bool:
+AnyCondition: TypeAlias = Condition | HeartbeatCondition | ObservedCondition
+
+
+def has_status(conditions: Iterable[AnyCondition], type: str, status: str) -> bool:
     """Whether the condition `type` is there with that status."""
     return any(condition.type == type and condition.status == status for condition in conditions)
 
 
-def is_true(conditions: Iterable[Condition | ObservedCondition], type: str) -> bool:
+def is_true(conditions: Iterable[AnyCondition], type: str) -> bool:
     """Whether the condition `type` is there and ``True``."""
     return has_status(conditions, type, "True")

@@ -19,6 +19,7 @@ from virtplane.api.markers import (
     Int64,
     IntOrString,
     Quantity,
+    list_map,
     mark,
     requested_one_of,
 )
@@ -262,3 +263,24 @@ class ResourceRequirementsWithoutClaims(ApiStruct, kw_only=True):
 
     limits: Mapping[str, Quantity] = field(default_factory=dict)
     requests: Mapping[str, Quantity] = field(default_factory=dict)
+
+
+class ResourceClaim(ApiStruct, kw_only=True):
+    """A claim of the pod's whose devices a container gets, or one request of it."""
+
+    name: str
+    request: str | None = None
+
+
+class ResourceRequirements(ResourceRequirementsWithoutClaims, kw_only=True):
+    """Compute resources requested and their limits, and claims of devices."""
+
+    claims: Annotated[tuple[ResourceClaim, ...], list_map("name")] = ()
+
+
+class NodePlacement(ApiStruct, kw_only=True):
+    """On which nodes pods run."""
+
+    affinity: Affinity | None = None
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()

@@ -111,6 +111,11 @@ NETWORK_INFO = "kubevirt.io/network-info"
 INSTALL_STRATEGY_IDENTIFIER = "kubevirt.io/install-strategy-identifier"
 CUSTOMIZER_IDENTIFIER = "kubevirt.io/customizer-identifier"
 
+# Annotations of others' that pods have.
+NETWORKS = "k8s.v1.cni.cncf.io/networks"
+DEFAULT_NETWORK = "v1.multus-cni.io/default-network"
+ISTIO_INJECT = "sidecar.istio.io/inject"
+
 CERTIFICATE_SECRET = "certificates.kubevirt.io/secret"
 """On webhooks and aggregated services: the secret of the certificate that they are verified by."""
 CONDITION_UNPAUSED = "kubevirt.io/virtual-machine-unpaused"

@@ -67,8 +67,24 @@ PLUGINS = ResourceType("plugin.kubevirt.io", "v1alpha1", "plugins", "Plugin", Fa
 
 DATA_VOLUMES = _cdi("datavolumes", "DataVolume")
 DATA_SOURCES = _cdi("datasources", "DataSource")
+DATA_IMPORT_CRONS = _cdi("dataimportcrons", "DataImportCron")
+OBJECT_TRANSFERS = _cdi("objecttransfers", "ObjectTransfer", False)
+VOLUME_CLONE_SOURCES = _cdi("volumeclonesources", "VolumeCloneSource")
+VOLUME_IMPORT_SOURCES = _cdi("volumeimportsources", "VolumeImportSource")
+VOLUME_UPLOAD_SOURCES = _cdi("volumeuploadsources", "VolumeUploadSource")
+CDIS = _cdi("cdis", "CDI", False)
 CDI_CONFIGS = _cdi("cdiconfigs", "CDIConfig", False)
 STORAGE_PROFILES = _cdi("storageprofiles", "StorageProfile", False)
+OPENSTACK_VOLUME_POPULATORS = ResourceType(
+    "forklift.cdi.kubevirt.io", "v1beta1", "openstackvolumepopulators", "OpenstackVolumePopulator"
+)
+OVIRT_VOLUME_POPULATORS = ResourceType(
+    "forklift.cdi.kubevirt.io", "v1beta1", "ovirtvolumepopulators", "OvirtVolumePopulator"
+)
+UPLOAD_TOKEN_REQUESTS = ResourceType(
+    "upload.cdi.kubevirt.io", "v1beta1", "uploadtokenrequests", "UploadTokenRequest"
+)
+"""Served by cdi-apiserver through the aggregation layer; stored nowhere."""
 
 HOSTPATH_PROVISIONERS = ResourceType(
     "hostpathprovisioner.kubevirt.io", "v1beta1", "hostpathprovisioners", "HostPathProvisioner", False

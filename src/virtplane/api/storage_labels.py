@@ -24,6 +24,10 @@ VOLUME_BEING_CREATED = "provisioner.virtplane.io/volume-being-created"
 """On a claim for which there may be storage that no volume stands for yet (decision 027)."""
 ATTACHER_FINALIZER_PREFIX = "external-attacher/"
 
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+DEFAULT_VIRT_CLASS = "storageclass.kubevirt.io/is-default-virt-class"
+"""The class for disks of virtual machines, where it is another than the cluster's default."""
+
 CAPACITY_DRIVER = "csi.storage.k8s.io/drivername"
 CAPACITY_MANAGED_BY = "csi.storage.k8s.io/managed-by"
 

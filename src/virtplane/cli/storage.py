@@ -10,6 +10,7 @@ from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, get_list
 from kubecore.objects import meta
 from kubecore.resources import STORAGE_CLASSES, ResourceType
+from virtplane.api import storage_labels
 from virtplane.api.resources import HOSTPATH_PROVISIONERS
 from virtplane.cli.install import apply
 from virtplane.cli.terminal import step
@@ -18,8 +19,6 @@ _POOL_FILE = "pool.img"
 """In the state directory where kindling has a pool; its nodes have it mounted below `_POOL`."""
 _POOL = "/var/lib/storage"
 _DRIVER = "kubevirt.io.hostpath-provisioner"
-_DEFAULT = "storageclass.kubernetes.io/is-default-class"
-_DEFAULT_SNAPSHOTS = "snapshot.storage.kubernetes.io/is-default-class"
 SHARED, LOCAL = "hostpath", "hostpath-local"
 """The class whose volumes every node reaches, and the one whose volumes stay on their node."""
 _SNAPSHOT_CLASSES = ResourceType(
@@ -36,7 +35,7 @@ async def install(client: Client, state: Path, deadline: float) -> None:
         return
     with step("Applying the storage pools"):
         has_default = any(
-            meta.annotations(each).get(_DEFAULT) == "true"
+            meta.annotations(each).get(storage_labels.DEFAULT_CLASS) == "true"
             for each in get_list(await client.list(STORAGE_CLASSES), "items")
         )
         for name, pool, mode in ((SHARED, "shared", "Immediate"), (LOCAL, "local", "WaitForFirstConsumer")):
@@ -83,7 +82,7 @@ def _provisioner() -> JsonObject:
 
 
 def _storage_class(name: str, pool: str, mode: str, is_default: bool) -> JsonObject:
-    annotations = {_DEFAULT: "true"} if is_default else {}
+    annotations = {storage_labels.DEFAULT_CLASS: "true"} if is_default else {}
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -98,7 +97,7 @@ def _storage_class(name: str, pool: str, mode: str, is_default: bool) -> JsonObj
 
 
 def _snapshot_class(name: str, pool: str) -> JsonObject:
-    annotations = {_DEFAULT_SNAPSHOTS: "true"} if name == SHARED else {}
+    annotations = {storage_labels.DEFAULT_SNAPSHOT_CLASS: "true"} if name == SHARED else {}
     return {
         "apiVersion": "snapshot.storage.k8s.io/v1",
         "kind": "VolumeSnapshotClass",

@@ -9,15 +9,18 @@ from typing import Any
 
 import msgspec
 
+from virtplane.api import cdi_crds
 from virtplane.api.crds import DEFINITIONS, HOSTPATH_PROVISIONER
 from virtplane.api.fields.state import Field, Table
 from virtplane.api.markers import ApiStruct
 
+KNOWN = (*DEFINITIONS, HOSTPATH_PROVISIONER, *cdi_crds.DEFINITIONS, cdi_crds.CDI)
+"""The kinds whose fields the table may have."""
+
 
 def struct_of(kind: str) -> type[ApiStruct]:
     """The type of a kind's spec."""
-    known = (*DEFINITIONS, HOSTPATH_PROVISIONER)
-    (root,) = (each.struct for each in known if each.resource.kind == kind)
+    (root,) = (each.struct for each in KNOWN if each.resource.kind == kind)
     spec, _ = _inside(typing.get_type_hints(root, include_extras=True)["spec"])
     assert spec is not None
     return spec

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from msgspec import field
 
-from virtplane.api.core_v1 import Affinity, PersistentVolumeClaimSpec, Toleration
+from virtplane.api.conditions import HeartbeatCondition
+from virtplane.api.core_v1 import NodePlacement, PersistentVolumeClaimSpec
 from virtplane.api.markers import ATOMIC, SET, ApiStruct, Int, Quantity, Time, list_map
 from virtplane.api.meta_v1 import ObjectMeta
 
@@ -29,14 +30,6 @@ class PathConfig(ApiStruct, kw_only=True):
     use_naming_prefix: bool | None = None
 
 
-class NodePlacement(ApiStruct, kw_only=True):
-    """On which nodes the driver runs."""
-
-    affinity: Affinity | None = None
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    tolerations: tuple[Toleration, ...] = ()
-
-
 class HostPathProvisionerSpec(ApiStruct, kw_only=True):
     """The pools, and the nodes that have them."""
 
@@ -45,17 +38,6 @@ class HostPathProvisionerSpec(ApiStruct, kw_only=True):
     path_config: PathConfig | None = None
     storage_pools: Annotated[tuple[StoragePool, ...], ATOMIC] = ()
     workload: NodePlacement = NodePlacement()
-
-
-class HostPathProvisionerCondition(ApiStruct, kw_only=True):
-    """A condition of the provisioner."""
-
-    last_heartbeat_time: Time | None = None
-    last_transition_time: Time | None = None
-    message: str | None = None
-    reason: str | None = None
-    status: str
-    type: str
 
 
 class ClaimCondition(ApiStruct, kw_only=True):
@@ -109,7 +91,7 @@ class StoragePoolStatus(ApiStruct, kw_only=True):
 class HostPathProvisionerStatus(ApiStruct, kw_only=True):
     """What is deployed, and whether it works."""
 
-    conditions: Annotated[tuple[HostPathProvisionerCondition, ...], ATOMIC] = ()
+    conditions: Annotated[tuple[HeartbeatCondition, ...], ATOMIC] = ()
     observed_version: str | None = None
     operator_version: str | None = None
     storage_pool_statuses: Annotated[tuple[StoragePoolStatus, ...], ATOMIC] = ()

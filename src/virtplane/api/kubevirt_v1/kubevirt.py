@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import field
 
 from virtplane.api.conditions import Condition
-from virtplane.api.core_v1 import Affinity, LocalObjectReference, Toleration
+from virtplane.api.core_v1 import LocalObjectReference, NodePlacement
 from virtplane.api.kubevirt_v1.configuration import KubeVirtConfiguration
 from virtplane.api.markers import (
     ATOMIC,
@@ -69,14 +69,6 @@ class CustomizeComponents(ApiStruct, kw_only=True):
 
     flags: Flags | None = None
     patches: Annotated[tuple[CustomizeComponentsPatch, ...], ATOMIC] = ()
-
-
-class NodePlacement(ApiStruct, kw_only=True):
-    """Which nodes components run on."""
-
-    affinity: Affinity | None = None
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    tolerations: tuple[Toleration, ...] = ()
 
 
 class ComponentConfig(ApiStruct, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from virtplane.api.cdi_v1beta1.data_volume import DataVolumeSpec
+from virtplane.api.cdi_v1beta1.data_volume_template import TemplateSpec
 from virtplane.api.kubevirt_v1.vm_status import VirtualMachineStatus
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.api.markers import (
@@ -31,7 +31,7 @@ class DataVolumeTemplateSpec(ApiStruct, kw_only=True):
     api_version: str | None = None
     kind: str | None = None
     metadata: Annotated[TemplateMetadata, NULLABLE] = None
-    spec: DataVolumeSpec
+    spec: TemplateSpec
     status: Annotated[DataVolumeTemplateDummyStatus | None, NULLABLE] = None
 
 

@@ -15,7 +15,6 @@ LAUNCHER = "virt-launcher"
 DOMAIN_ANNOTATION = labels.DOMAIN
 OBSERVED_ANNOTATIONS = (labels.LATEST_API_VERSION, labels.STORAGE_API_VERSION)
 SKIP_BACKUP_ANNOTATION = "kubevirt.io/skip-backup-hooks"
-_SIDECAR_INJECT = "sidecar.istio.io/inject"
 
 
 _LAUNCHER_PREFIX_LIMIT = 58
@@ -51,9 +50,9 @@ def pod_labels(inputs: RenderInputs) -> dict[str, str]:
     result[CREATED_BY_LABEL] = inputs.uid
     result[labels.VM_NAME] = inputs.hostname
     result[labels.VMI_ID] = label_sized(inputs.name)
-    inject = inputs.annotations.get(_SIDECAR_INJECT)
+    inject = inputs.annotations.get(labels.ISTIO_INJECT)
     if inject is not None:
-        result[_SIDECAR_INJECT] = inject
+        result[labels.ISTIO_INJECT] = inject
     return result
 
 

@@ -13,8 +13,6 @@ from virtplane.api.kubevirt_v1.configuration import InterfaceBindingPlugin
 from virtplane.api.kubevirt_v1.networks import Interface
 from virtplane.compute.launcherpod.inputs import RenderInputs
 
-NETWORKS_ANNOTATION = "k8s.v1.cni.cncf.io/networks"
-DEFAULT_NETWORK_ANNOTATION = "v1.multus-cni.io/default-network"
 NETWORK_STATUS_ANNOTATION = "k8s.v1.cni.cncf.io/network-status"
 NETWORK_INFO_ANNOTATION = labels.NETWORK_INFO
 _ISTIO_ANNOTATIONS = ("istio.io/reroute-virtual-interfaces", "traffic.sidecar.istio.io/kubevirtInterfaces")
@@ -30,10 +28,10 @@ def pod_annotations(inputs: RenderInputs) -> dict[str, str]:
     result: dict[str, str] = {}
     attachments = network_attachments(inputs)
     if attachments:
-        result[NETWORKS_ANNOTATION] = orjson.dumps(attachments).decode()
+        result[labels.NETWORKS] = orjson.dumps(attachments).decode()
     for network in inputs.spec.networks:
         if network.multus is not None and network.multus.default:
-            result[DEFAULT_NETWORK_ANNOTATION] = network.multus.network_name
+            result[labels.DEFAULT_NETWORK] = network.multus.network_name
     pod_networks = {network.name for network in inputs.spec.networks if network.pod is not None}
     for interface in inputs.devices.interfaces:
         if interface.masquerade is not None and interface.name in pod_networks:

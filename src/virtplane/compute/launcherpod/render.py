@@ -113,7 +113,7 @@ def _copied(inputs: RenderInputs) -> JsonObject:
 
 
 def _mounts_token(inputs: RenderInputs, pod_volumes: VolumeSet) -> bool:
-    return bool(pod_volumes.service_account) or inputs.annotations.get("sidecar.istio.io/inject") == "true"
+    return bool(pod_volumes.service_account) or inputs.annotations.get(labels.ISTIO_INJECT) == "true"
 
 
 def _pod_security(inputs: RenderInputs) -> JsonObject:

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.generated_names import bounded
 from kubecore.objects.structs import decode
 from virtplane.api.hostpathprovisioner_v1beta1.hostpathprovisioner import HostPathProvisionerSpec, StoragePool
-from virtplane.operators.hostpath.naming import bounded
 from virtplane.operators.hostpath.product import (
     CSI_ACCOUNT,
     CSI_NAME,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kubecore.json import JsonObject, get_str
+from kubecore.objects.generated_names import bounded
 from virtplane.api.hostpathprovisioner_v1beta1.hostpathprovisioner import StoragePool
 from virtplane.operators.hostpath.driver import SCC_ANNOTATION, is_shared
-from virtplane.operators.hostpath.naming import bounded
 from virtplane.operators.hostpath.product import CSI_ACCOUNT, CSI_NAME, DRIVER, Settings, made, owned
 
 POOL_LABEL = f"{DRIVER}/storagePool"

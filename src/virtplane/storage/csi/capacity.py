@@ -16,6 +16,7 @@ from typing import Any
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
+from kubecore.objects.generated_names import fnv32a
 from kubecore.objects.quantity import BINARY_SI, Quantity
 from kubecore.patch.guarded import guarded_patch
 from kubecore.resources import CSI_NODES, NODES, PERSISTENT_VOLUMES, STORAGE_CLASSES, ResourceType
@@ -41,15 +42,8 @@ def manager_name(node_name: str) -> str:
     name = f"{CENTRAL}-{node_name}" if node_name else CENTRAL
     if len(name) <= _MOST_NAME:
         return name
-    digest = _fnv32a(node_name)
+    digest = fnv32a(node_name)
     return f"{name[: _MOST_NAME - 9].rstrip('-.')}-{digest:08x}"
-
-
-def _fnv32a(text: str) -> int:
-    value = 2166136261
-    for byte in text.encode():
-        value = (value ^ byte) * 16777619 % 2**32
-    return value
 
 
 @dataclass(frozen=True, slots=True)

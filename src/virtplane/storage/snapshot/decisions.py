@@ -10,7 +10,7 @@ from datetime import datetime
 from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta, times
 from kubecore.objects.structs import encode, part, parts
-from virtplane.api import labels
+from virtplane.api import labels, storage_labels
 from virtplane.api import resources as kinds
 from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineSpec
@@ -208,7 +208,7 @@ def snapshot_class(driver: str, classes: Iterable[VolumeSnapshotClass]) -> str:
     found = [item.metadata for item in classes if item.driver == driver]
     if len(found) == 1:
         return found[0].name
-    key = "snapshot.storage.kubernetes.io/is-default-class"
+    key = storage_labels.DEFAULT_SNAPSHOT_CLASS
     return next((item.name for item in found if item.annotations.get(key) == "true"), "")
 
 

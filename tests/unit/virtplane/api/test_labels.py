@@ -7,10 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import virtplane
-from virtplane.api import labels
+from virtplane.api import cdi_labels, labels
 
 _ROOT = Path(virtplane.__file__).parent
-_TABLE = {value: name for name, value in vars(labels).items() if isinstance(value, str) and "/" in value}
+_TABLES = (labels, cdi_labels)
+_TABLE = {
+    value: name
+    for table in _TABLES
+    for name, value in vars(table).items()
+    if isinstance(value, str) and "/" in value and not (name.startswith("__") or value.endswith("/"))
+}
 
 
 def _texts(path: Path) -> Iterator[str]:
@@ -24,7 +30,7 @@ def test_a_name_of_the_table_is_written_nowhere_else() -> None:
     second = [
         f"{path.relative_to(_ROOT)}: {_TABLE[text]}"
         for path in sorted(_ROOT.rglob("*.py"))
-        if path != Path(labels.__file__)
+        if path not in {Path(str(table.__file__)) for table in _TABLES}
         for text in _texts(path)
         if text in _TABLE
     ]

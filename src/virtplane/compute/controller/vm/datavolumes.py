@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.objects.structs import decode, encode
+from virtplane.api import cdi_labels
 from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
-from virtplane.api.cdi_v1beta1.data_volume import DataSource, DataVolume, DataVolumeSourceRef
+from virtplane.api.cdi_v1beta1.data_source import DataSource, DataSourceSource
+from virtplane.api.cdi_v1beta1.data_volume import DataVolume
+from virtplane.api.cdi_v1beta1.data_volume_template import DataVolumeSourceRef, TemplateSource
 from virtplane.api.kubevirt_v1.vm import DataVolumeTemplateSpec, VirtualMachine
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.storage_kinds import PersistentVolumeClaim
@@ -19,8 +22,6 @@ from virtplane.compute.controller.vmi.storage import READY_PHASES
 
 IMMEDIATE_ANNOTATION = wellknown.IMMEDIATE_DATA_VOLUMES
 CREATED_BY_LABEL = wellknown.CREATED_BY
-_ADOPTION_ANNOTATION = "cdi.kubevirt.io/allowClaimAdoption"
-_POPULATED_ANNOTATION = "cdi.kubevirt.io/storage.populatedFor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def data_volume(vm: VirtualMachine, template: DataVolumeTemplateSpec) -> JsonObj
             "name": metadata.name,
             "namespace": vm.metadata.namespace,
             "labels": {**metadata.labels, CREATED_BY_LABEL: vm.metadata.uid},
-            "annotations": {_ADOPTION_ANNOTATION: "true", **metadata.annotations},
+            "annotations": {cdi_labels.ALLOW_CLAIM_ADOPTION: "true", **metadata.annotations},
             "ownerReferences": [meta.new_controller_ref(described(vm), kinds.VIRTUAL_MACHINES)],
         },
         "spec": encode(template.spec),
@@ -74,7 +75,7 @@ def missing_templates(
     for template in templates(vm):
         name = name_of(template)
         claim = claims.get(name)
-        populated = claim.metadata.annotations.get(_POPULATED_ANNOTATION) if claim else None
+        populated = claim.metadata.annotations.get(cdi_labels.POPULATED_FOR) if claim else None
         if name not in data_volumes and populated != name:
             result.append(template)
     return result
@@ -106,7 +107,7 @@ def clone_source(
     template: DataVolumeTemplateSpec, referred: DataSource | None, own: str
 ) -> CloneSource | None:
     """What a DataVolume clones, None if nothing. `referred` is the DataSource of `template`."""
-    source = template.spec.source
+    source: TemplateSource | DataSourceSource | None = template.spec.source
     if template.spec.source_ref is not None:
         source = referred.spec.source if referred else None
     if source is None:

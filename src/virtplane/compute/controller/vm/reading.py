@@ -10,7 +10,8 @@ from kubecore.json import JsonObject
 from kubecore.objects.structs import Struct, UnfitDocument, decode, readable
 from kubecore.runtime import Informer, Key
 from virtplane.api import resources as kinds
-from virtplane.api.cdi_v1beta1.data_volume import DataSource, DataVolume
+from virtplane.api.cdi_v1beta1.data_source import DataSource
+from virtplane.api.cdi_v1beta1.data_volume import DataVolume
 from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineSpec
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import claim_name

@@ -7,6 +7,7 @@ from kubecore.errors import StatusError, is_already_exists
 from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta
 from kubecore.objects.structs import encode
+from virtplane.api import cdi_labels, storage_labels
 from virtplane.api import labels as wellknown
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster.caches import Cluster
@@ -15,8 +16,6 @@ from virtplane.compute.launcherpod.metadata import unique_name
 from virtplane.compute.launcherpod.render import owner_reference
 
 STATE_LABEL = "persistent-state-for"
-_VIRT_DEFAULT = "storageclass.kubevirt.io/is-default-virt-class"
-_CLUSTER_DEFAULT = "storageclass.kubernetes.io/is-default-class"
 _SIZE = "10Mi"
 
 
@@ -33,7 +32,7 @@ def choose_storage_class(configured: str, classes: list[JsonObject]) -> str:
     """The StorageClass for state claims: the configured one, else the default for VMs, else the cluster's."""
     if configured:
         return configured
-    for annotation in (_VIRT_DEFAULT, _CLUSTER_DEFAULT):
+    for annotation in (storage_labels.DEFAULT_VIRT_CLASS, storage_labels.DEFAULT_CLASS):
         for candidate in classes:
             if meta.annotations(candidate).get(annotation) == "true":
                 return meta.name(candidate)
@@ -52,7 +51,7 @@ def new_state_claim(vmi: VirtualMachineInstance, storage_class: str, access_mode
             "name": unique_name(prefix, get_str(owner, "uid")),
             "generateName": prefix,
             "namespace": vmi.metadata.namespace,
-            "labels": {STATE_LABEL: name, "cdi.kubevirt.io/applyStorageProfile": "true"},
+            "labels": {STATE_LABEL: name, cdi_labels.APPLY_STORAGE_PROFILE: "true"},
             "ownerReferences": [owner],
         },
         "spec": {

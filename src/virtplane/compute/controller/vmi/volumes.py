@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
+from virtplane.api import cdi_labels
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import HotplugVolumeStatus, PersistentVolumeClaimInfo, VolumeStatus
 from virtplane.api.kubevirt_v1.volumes import claim_name
@@ -36,7 +37,7 @@ def claim_info(claim: JsonObject, overhead: str) -> PersistentVolumeClaimInfo:
         volume_mode=get_str(claim, "spec", "volumeMode") or None,
         capacity=get_object(claim, "status", "capacity"),
         requests=get_object(claim, "spec", "resources", "requests"),
-        preallocated=meta.annotations(claim).get("cdi.kubevirt.io/storage.preallocation") == "true" or None,
+        preallocated=meta.annotations(claim).get(cdi_labels.PREALLOCATION) == "true" or None,
     )
 
 

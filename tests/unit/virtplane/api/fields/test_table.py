@@ -8,14 +8,15 @@ import pytest
 import yaml
 
 from kubecore.json import JsonObject
-from virtplane.api.crds import DEFINITIONS, HOSTPATH_PROVISIONER
+from virtplane.api.cdi_crds import CDI
+from virtplane.api.cdi_crds import DEFINITIONS as CDI_DEFINITIONS
 from virtplane.api.fields.instance import INSTANCE
 from virtplane.api.fields.instancetypes import INSTANCETYPE
 from virtplane.api.fields.kinds import KINDS
 from virtplane.api.fields.machine import MACHINE, POOL, PRESET, REPLICA_SET
 from virtplane.api.fields.page import page
 from virtplane.api.fields.state import State
-from virtplane.api.fields.structs import around, entry_of, paths, struct_of
+from virtplane.api.fields.structs import KNOWN, around, entry_of, paths, struct_of
 from virtplane.api.fields.warnings import unsupported_warnings
 from virtplane.compute.apiserver.admission.review import WARNED, WEBHOOKS
 
@@ -24,7 +25,7 @@ _WRITTEN_BY_CONTROLLERS = {"VirtualMachineSnapshotContent"}
 
 
 def test_every_kind_that_users_write_has_entries() -> None:
-    written = {each.resource.kind for each in (*DEFINITIONS, HOSTPATH_PROVISIONER)}
+    written = {each.resource.kind for each in KNOWN}
     assert written == set(KINDS) | _WRITTEN_BY_CONTROLLERS
 
 
@@ -54,8 +55,9 @@ def test_the_page_is_made_of_the_table() -> None:
 
 def test_writers_of_every_kind_are_warned() -> None:
     assert set(WARNED) <= set(WEBHOOKS)
-    # Their own operators review these; all of a HostPathProvisioner acts.
-    assert {*WARNED.values(), "KubeVirt", "HostPathProvisioner"} == set(KINDS)
+    # Their own operators review KubeVirt and HostPathProvisioner; all of the latter acts.
+    of_cdi = {each.resource.kind for each in (CDI, *CDI_DEFINITIONS)}
+    assert {*WARNED.values(), "KubeVirt", "HostPathProvisioner"} | of_cdi == set(KINDS)
     assert {entry.state for entry in KINDS["HostPathProvisioner"].values()} == {State.ACTS}
 
 

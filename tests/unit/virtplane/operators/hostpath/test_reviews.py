@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.unit.virtplane.api.test_crds import differences
 
+from kubecore.objects.generated_names import bounded
 from virtplane.api import crds
 from virtplane.api.schema import object_schema
-from virtplane.operators.hostpath.naming import bounded
 from virtplane.operators.hostpath.reviews import review
 
 _REFERENCE = Path(os.environ.get("VIRTPLANE_REFERENCE", "/nowhere")) / "reference/hpp/openapi.json"

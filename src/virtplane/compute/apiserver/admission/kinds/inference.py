@@ -9,7 +9,8 @@ from kubecore.json import JsonObject, get_object
 from kubecore.objects import meta
 from kubecore.objects.structs import decode
 from virtplane.api import labels, resources
-from virtplane.api.cdi_v1beta1.data_volume import DataSource, DataVolumeSourceSnapshot, DataVolumeSpec
+from virtplane.api.cdi_v1beta1.data_source import DataSource
+from virtplane.api.cdi_v1beta1.data_volume_template import DataVolumeSourceSnapshot, TemplateSpec
 from virtplane.api.kubevirt_v1.vm import VirtualMachineSpec
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.compute.apiserver.admission.lookups import Lookups
@@ -102,12 +103,12 @@ async def _data_volume_labels(
         return await _claim_labels(name, namespace, lookups)
     if meta.labels(data_volume).get(label):
         return meta.labels(data_volume)
-    spec = decode(DataVolumeSpec, get_object(data_volume, "spec"))
+    spec = decode(TemplateSpec, get_object(data_volume, "spec"))
     return await _data_volume_spec_labels(spec, label, namespace, lookups)
 
 
 async def _data_volume_spec_labels(
-    spec: DataVolumeSpec, label: str, namespace: str, lookups: Lookups
+    spec: TemplateSpec, label: str, namespace: str, lookups: Lookups
 ) -> _Labels:
     reference, source = spec.source_ref, spec.source
     if reference is not None:

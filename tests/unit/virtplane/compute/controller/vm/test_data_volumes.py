@@ -6,7 +6,8 @@ import pytest
 
 from kubecore.json import JsonObject
 from kubecore.objects.structs import decode
-from virtplane.api.cdi_v1beta1.data_volume import DataSource, DataVolume, DataVolumeStatus
+from virtplane.api.cdi_v1beta1.data_source import DataSource
+from virtplane.api.cdi_v1beta1.data_volume import DataVolume, DataVolumeStatus
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.storage_kinds import PersistentVolumeClaim
