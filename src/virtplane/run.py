@@ -30,7 +30,7 @@ from kubecore.runtime.health import serve_health
 from virtplane.api import ports
 from virtplane.api.paths import KUBELET_ROOT
 from virtplane.components import COMPONENTS, UnknownComponent, load_component
-from virtplane.operators.kit.self_signed import self_signed_tls
+from kubecore.self_signed import self_signed_tls
 
 logger = logging.getLogger(__name__)
 

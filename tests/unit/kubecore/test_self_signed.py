@@ -7,7 +7,7 @@ import ssl
 import aiohttp
 
 from kubecore.runtime import Health, serve_health
-from virtplane.operators.kit.self_signed import self_signed_tls
+from kubecore.self_signed import self_signed_tls
 
 
 async def test_the_port_of_health_speaks_tls_only() -> None:

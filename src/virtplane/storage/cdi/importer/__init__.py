@@ -1,0 +1,19 @@
+"""The importer: a program that fills one volume from one source and ends (behaviour of CDI's importer pod).
+
+| module | what it has |
+|---|---|
+| `main` | the process: environment in, termination message and exit code out |
+| `settings` | the environment, typed |
+| `outcome` | how an import can end, and the texts that controllers and users read |
+| `formats` | which compression or disk format some bytes begin |
+| `headers` | disk headers that would make QEMU read other files |
+| `streams` | bytes on their way: counted, hashed, decompressed, bounded |
+| `target` | the volume: free space, sparse writing, resizing |
+| `qemu` | `qemu-img` with bounds and without references |
+| `http` | objects on web servers, read from any offset |
+| `remote_disk` | a disk on a web server as a local NBD export, so that nothing is stored twice |
+| `archives` | tar archives: into the volume, or one disk out of one |
+| `sources` | a module for each kind of source |
+| `pipeline` | from source to finished disk |
+| `progress` | the metric that the controller reads |
+"""

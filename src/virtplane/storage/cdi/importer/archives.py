@@ -1,0 +1,174 @@
+"""Tar archives: all files into the volume, or one disk out of an archive (OVA, layers of container images).
+
+Headers are read one by one and bounded; the files of an archive are never held in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtplane.storage.cdi.importer.outcome import ImportFailed
+from virtplane.storage.cdi.importer.streams import PIECE, Peeked, Reader
+
+_BLOCK = 512
+_HEADER_BYTES = 1 << 20
+"""The most that a long name or extended header may have."""
+_ENTRIES = 100_000
+_EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_LONG = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A regular file in an archive: `offset` is where its bytes begin."""
+
+    name: str
+    size: int
+    offset: int
+
+
+class TarEntries:
+    """The regular files of a tar, in order. Between two of them the first one's bytes may be read."""
+
+    def __init__(self, source: Reader) -> None:
+        self._source = Peeked(source)
+        self._position = 0
+        self._left = 0
+        self._padding = 0
+
+    async def next(self) -> Entry | None:
+        """The next regular file; None at the end. Raises ImportFailed for what is no tar."""
+        name, size = "", -1
+        for _ in range(_ENTRIES):
+            await self._skip(self._left + self._padding)
+            self._left = self._padding = 0
+            block = await self._exactly(_BLOCK)
+            if not block or not block.strip(b"\0"):
+                return None
+            header = _header(block)
+            padded = -(-header.size // _BLOCK) * _BLOCK
+            if header.type in _LONG or header.type in _EXTENDED:
+                extension = await self._extension(header.size, padded)
+                if header.type == tarfile.GNUTYPE_LONGNAME:
+                    name = extension.split(b"\0", 1)[0].decode(errors="replace")
+                elif header.type == tarfile.XHDTYPE:
+                    name, size = _extended(extension, name)
+                continue
+            self._left = header.size if size < 0 else size
+            self._padding = -self._left % _BLOCK
+            if header.type in (tarfile.REGTYPE, tarfile.AREGTYPE):
+                return Entry(name or header.name, self._left, self._position)
+            if header.type in (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE):
+                self._left = self._padding = 0
+            name, size = "", -1
+        raise ImportFailed("Unable to process data: the archive has too many entries")
+
+    async def read(self) -> bytes:
+        """As `Reader.read`, of the entry that `next` gave last."""
+        if self._left == 0:
+            return b""
+        piece = await self._source.peek(min(self._left, PIECE))
+        if not piece:
+            raise ImportFailed("Unable to process data: the archive is truncated")
+        await self._exactly(len(piece))
+        self._left -= len(piece)
+        return piece
+
+    async def close(self) -> None:
+        await self._source.close()
+
+    async def _extension(self, size: int, padded: int) -> bytes:
+        if size > _HEADER_BYTES:
+            raise ImportFailed("Unable to process data: a header of the archive is too long")
+        return (await self._exactly(padded))[:size]
+
+    async def _exactly(self, size: int) -> bytes:
+        """`size` bytes, or none at the source's end. Raises ImportFailed for fewer."""
+        content = await self._source.peek(size)
+        if content and len(content) < size:
+            raise ImportFailed("Unable to process data: the archive is truncated")
+        self._source.drop(len(content))
+        self._position += len(content)
+        return content
+
+    async def _skip(self, size: int) -> None:
+        while size > 0:
+            taken = len(await self._exactly(min(size, PIECE)))
+            if not taken:
+                raise ImportFailed("Unable to process data: the archive is truncated")
+            size -= taken
+
+
+async def find(entries: TarEntries, wanted: Callable[[str], bool]) -> Entry | None:
+    """The first regular file whose name is `wanted`. Raises ImportFailed."""
+    while (entry := await entries.next()) is not None:
+        if wanted(entry.name.removeprefix("./").lstrip("/")):
+            return entry
+    return None
+
+
+async def unpack(source: Reader, folder: Path) -> None:
+    """Unpack a tar into `folder`. Names that lead out of it are left to tar, which refuses them.
+
+    Raises ImportFailed.
+    """
+    command = ["tar", "--extract", "--preserve-permissions", "--no-same-owner", "--sparse", "-C", str(folder)]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stderr=pipe)
+    assert process.stdin is not None and process.stderr is not None
+    complaints = asyncio.create_task(_bounded(process.stderr))
+    try:
+        try:
+            while piece := await source.read():
+                process.stdin.write(piece)
+                await process.stdin.drain()
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        process.stdin.close()
+        code = await process.wait()
+        complaint = await complaints
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        complaints.cancel()
+    if code != 0:
+        raise ImportFailed(f"Unable to process data: unable to untar files: {complaint}")
+    sync = await asyncio.create_subprocess_exec("sync", "--file-system", str(folder))
+    if await sync.wait() != 0:
+        raise ImportFailed("Unable to process data: the files could not be written to the disk")
+
+
+async def _bounded(stream: asyncio.StreamReader) -> str:
+    kept = b""
+    while piece := await stream.read(4096):
+        kept = (kept + piece)[:4096]
+    return kept.decode(errors="replace").strip()
+
+
+def _header(block: bytes) -> tarfile.TarInfo:
+    try:
+        return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except tarfile.HeaderError as error:
+        raise ImportFailed(f"Unable to process data: the archive is damaged: {error}") from error
+
+
+def _extended(extension: bytes, name: str) -> tuple[str, int]:
+    """Name and size that an extended (pax) header gives the next entry; -1 for no size."""
+    size = -1
+    rest = extension
+    while rest:
+        length_text, space, _ = rest.partition(b" ")
+        if not space or not length_text.isdigit() or not 0 < int(length_text) <= len(rest):
+            raise ImportFailed("Unable to process data: an extended header of the archive is damaged")
+        record, rest = rest[len(length_text) + 1 : int(length_text)], rest[int(length_text) :]
+        key, _, value = record.rstrip(b"\n").partition(b"=")
+        if key == b"path":
+            name = value.decode(errors="replace")
+        elif key == b"size" and value.isdigit():
+            size = int(value)
+    return name, size

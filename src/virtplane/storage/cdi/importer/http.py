@@ -1,0 +1,257 @@
+"""Objects on web servers: read from any offset, over redirects, again after a broken connection.
+
+CDI's rules: a failed HEAD says nothing; GET must answer 200; credentials go along on redirects; no progress
+for ten minutes ends a transfer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from virtplane.storage.cdi.importer.outcome import ImportFailed
+from virtplane.storage.cdi.importer.streams import PIECE
+
+_log = logging.getLogger(__name__)
+
+USER_AGENT = "cdi-golang-importer"
+"""CDI's own: servers of users tell imports by it."""
+STALL_SECONDS = 600.0
+_CONNECT_SECONDS = 60.0
+_REDIRECTS = 10
+_REDIRECT_CODES = frozenset({301, 302, 303, 307, 308})
+_ATTEMPTS = 5
+"""How often a broken transfer is taken up again without a byte of progress."""
+_PAUSE_SECONDS = 1.0
+_ANSWER_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class WebObject:
+    """Where an object is and what is sent along.
+
+    `name` is the source's in messages (``http``, ``s3``, ...).
+    """
+
+    url: URL
+    name: str = "http"
+    user: str = ""
+    password: str = ""
+    headers: Sequence[tuple[str, str]] = ()
+
+    def failed(self, why: object) -> ImportFailed:
+        """The error that the object cannot be reached."""
+        return ImportFailed(f"Unable to connect to {self.name} data source: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a server says of an object.
+
+    `size` is unknown for some; `validator` changes when the object does.
+    """
+
+    size: int | None
+    ranges: bool
+    validator: str
+
+
+class Web:
+    """A client with the pod's certificates and proxies; a context manager."""
+
+    def __init__(self, *, insecure: bool, cert_folders: Sequence[Path]) -> None:
+        self._tls = tls_context(insecure=insecure, folders=cert_folders)
+
+    async def __aenter__(self) -> Web:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=STALL_SECONDS)
+        connector = aiohttp.TCPConnector(ssl=self._tls)
+        self._session = aiohttp.ClientSession(
+            connector=connector, timeout=timeout, trust_env=True, auto_decompress=False, read_bufsize=PIECE
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def facts(self, wanted: WebObject) -> Facts:
+        """What HEAD tells of the object; nothing where the server does not answer it."""
+        try:
+            async with self._response(wanted, "HEAD", {}) as response:
+                if response.status == 200:
+                    return facts_of(response)
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            pass
+        return Facts(None, False, "")
+
+    @asynccontextmanager
+    async def get(
+        self, wanted: WebObject, *, first: int = 0, last: int | None = None, validator: str = ""
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The response to a GET of the whole object, or of its bytes from `first` to `last`.
+
+        Raises ImportFailed for other answers than 200 or 206, aiohttp.ClientError.
+        """
+        headers = {}
+        ranged = first > 0 or last is not None
+        if ranged:
+            headers["Range"] = f"bytes={first}-{'' if last is None else last}"
+            if validator:
+                headers["If-Range"] = validator
+        async with self._response(wanted, "GET", headers) as response:
+            expected = 206 if ranged else 200
+            if response.status != expected:
+                status = f"{response.status} {response.reason}"
+                raise wanted.failed(
+                    f"expected status code {expected}, got {response.status}. Status: {status}"
+                )
+            yield response
+
+    async def post_form(self, url: URL, form: dict[str, str]) -> dict[str, object]:
+        """The JSON object that answers a form. Raises aiohttp.ClientError, ValueError."""
+        async with self._session.post(
+            url, data=form, raise_for_status=True, allow_redirects=False
+        ) as response:
+            document = json.loads(await response.content.read(_ANSWER_BYTES))
+        if not isinstance(document, dict):
+            raise ValueError("the answer is no JSON object")
+        return document
+
+    async def open(self, wanted: WebObject) -> Download:
+        """Begin to read the object. Raises ImportFailed."""
+        download = Download(self, wanted)
+        await download.begin()
+        return download
+
+    @asynccontextmanager
+    async def _response(
+        self, wanted: WebObject, method: str, headers: dict[str, str]
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        url = wanted.url
+        for _ in range(_REDIRECTS):
+            response = await self._session.request(
+                method, url, headers=self._headers(wanted, url, headers), allow_redirects=False
+            )
+            try:
+                location = response.headers.get("Location", "")
+                if response.status not in _REDIRECT_CODES or not location:
+                    yield response
+                    return
+            finally:
+                response.release()
+            url = url.join(URL(location, encoded=True))
+            if url.scheme not in ("http", "https"):
+                raise wanted.failed(f"a redirect leads to {url.scheme!r}")
+        raise wanted.failed(f"stopped after {_REDIRECTS} redirects")
+
+    def _headers(self, wanted: WebObject, url: URL, more: dict[str, str]) -> CIMultiDict[str]:
+        headers = CIMultiDict({"User-Agent": USER_AGENT, "Accept-Encoding": "identity"})
+        downgraded = wanted.url.scheme == "https" and url.scheme == "http"
+        if not downgraded:
+            if wanted.user or wanted.password:
+                headers["Authorization"] = aiohttp.encode_basic_auth(wanted.user, wanted.password, "utf-8")
+            for name, value in wanted.headers:
+                headers.add(name, value)
+        headers.update(more)
+        return headers
+
+
+class Download:
+    """A reader of one object from its beginning, which goes on where a connection broke.
+
+    It goes on only where the server has ranges and says that the object is still the same.
+    """
+
+    def __init__(self, web: Web, wanted: WebObject) -> None:
+        self._web, self._wanted = web, wanted
+        self._done = 0
+        self.facts = Facts(None, False, "")
+
+    async def begin(self) -> None:
+        """Send the request. Raises ImportFailed."""
+        try:
+            await self._connect()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._wanted.failed(_reason(error)) from error
+        self.facts = facts_of(self._response)
+
+    async def read(self) -> bytes:
+        """As `Reader.read`. Raises ImportFailed where the transfer broke and cannot go on."""
+        failures = 0
+        while True:
+            try:
+                piece = await self._response.content.readany()
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                failures += 1
+                await self._resume(error, failures)
+                continue
+            self._done += len(piece)
+            return piece
+
+    async def close(self) -> None:
+        await self._context.__aexit__(None, None, None)
+
+    async def _connect(self) -> None:
+        self._context = self._web.get(self._wanted, first=self._done, validator=self.facts.validator)
+        self._response = await self._context.__aenter__()
+
+    async def _resume(self, error: Exception, failures: int) -> None:
+        stalled = isinstance(error, TimeoutError)
+        if stalled or failures > _ATTEMPTS or not self.facts.ranges or not self.facts.validator:
+            raise ImportFailed(f"Unable to process data: {_reason(error)}") from error
+        _log.warning(
+            "the transfer of %s broke after %d bytes: %s; going on", self._wanted.name, self._done, error
+        )
+        await asyncio.sleep(_PAUSE_SECONDS * 2 ** (failures - 1))
+        try:
+            await self._connect()
+        except (aiohttp.ClientError, TimeoutError, OSError) as again:
+            await self._resume(again, failures + 1)
+
+
+def facts_of(response: aiohttp.ClientResponse) -> Facts:
+    """What a complete answer says of the object."""
+    ranges = response.headers.get("Accept-Ranges", "none").strip().lower() == "bytes"
+    tag = response.headers.get("ETag", "")
+    strong = tag if tag.startswith('"') else ""
+    return Facts(response.content_length, ranges, strong or response.headers.get("Last-Modified", ""))
+
+
+def tls_context(*, insecure: bool, folders: Sequence[Path]) -> ssl.SSLContext:
+    """TLS that trusts the system's authorities and those in `folders`.
+
+    Raises ImportFailed for unreadable ones.
+    """
+    context = ssl.create_default_context()
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return context
+    for folder in folders:
+        if not folder.is_dir():
+            continue
+        for file in sorted(folder.iterdir()):
+            if not file.is_file() or file.name.startswith(".."):
+                continue
+            try:
+                context.load_verify_locations(cafile=file)
+            except (ssl.SSLError, OSError) as error:
+                raise ImportFailed(
+                    f"the certificate authority {file.name} cannot be used: {error}"
+                ) from error
+    return context
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no progress for 10 minutes"
+    return str(error) or type(error).__name__

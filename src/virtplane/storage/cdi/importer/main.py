@@ -1,0 +1,140 @@
+"""The importer's process: one import, told in the termination message.
+
+Exit code 0 means that the controller has what it needs (also: a scratch volume is needed, the checksum is
+wrong); 1 that the kubelet shall start the container again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable
+
+from yarl import URL
+
+from kubecore.logs import set_up_logging
+from virtplane.storage.cdi.importer import pipeline
+from virtplane.storage.cdi.importer.http import Web, WebObject
+from virtplane.storage.cdi.importer.outcome import (
+    ChecksumMismatch,
+    ImportFailed,
+    Outcome,
+    ScratchNeeded,
+    one_line,
+)
+from virtplane.storage.cdi.importer.pipeline import Job
+from virtplane.storage.cdi.importer.progress import Progress, served
+from virtplane.storage.cdi.importer.settings import Settings, read_settings
+from virtplane.storage.cdi.importer.sources.blank import blank
+from virtplane.storage.cdi.importer.sources.gcs import gcs_object
+from virtplane.storage.cdi.importer.sources.registry import from_registry
+from virtplane.storage.cdi.importer.sources.s3 import s3_object
+from virtplane.storage.cdi.importer.target import find_target
+
+_log = logging.getLogger(__name__)
+
+
+def main() -> int:
+    """Run one import by the environment."""
+    set_up_logging("importer")
+    try:
+        settings = read_settings(os.environ)
+    except ImportFailed as error:
+        _log.error("the import cannot begin: %s", error)
+        return 1
+    code, text = asyncio.run(_run(settings))
+    try:
+        settings.paths.termination.write_text(text)
+    except OSError as error:
+        _log.error("the termination message %r could not be written: %s", text, error)
+        return 1
+    return code
+
+
+async def _run(settings: Settings) -> tuple[int, str]:
+    progress = Progress(settings.owner_uid)
+    async with served(progress):
+        return await attempt(settings, progress)
+
+
+async def attempt(settings: Settings, progress: Progress) -> tuple[int, str]:
+    """The exit code and the termination message of one import."""
+    target = find_target(settings.paths.data, settings.paths.device, settings.size_bytes, settings.overhead)
+    job = Job(settings, target, progress)
+    try:
+        outcome = await run(job)
+    except ScratchNeeded:
+        return 0, Outcome(message="scratch space required and none found", scratch_space_required=True).text()
+    except ChecksumMismatch as error:
+        _log.error("the import ends: %s", error)
+        await asyncio.to_thread(target.clear)
+        return 0, Outcome(message=str(error)).text()
+    except ImportFailed as error:
+        _log.error("the import failed: %s", error)
+        return 1, one_line(str(error))
+    except OSError as error:
+        _log.error("the import failed: %s", error)
+        return 1, one_line(f"Unable to process data: {(error.strerror or str(error)).lower()}")
+    _log.info("the import is complete: %s", outcome.message)
+    return 0, outcome.text()
+
+
+async def run(job: Job) -> Outcome:
+    """Import what the job names. Raises ImportFailed, ScratchNeeded, ChecksumMismatch, OSError."""
+    settings = job.settings
+    source = _SOURCES.get(settings.source)
+    if source is None:
+        raise ImportFailed(f"Unknown data source: {settings.source}")
+    return await source(job)
+
+
+async def _from_http(job: Job) -> Outcome:
+    settings = job.settings
+    wanted = WebObject(
+        URL(settings.endpoint),
+        user=settings.access_key,
+        password=settings.secret_key,
+        headers=settings.headers,
+    )
+    async with _web(settings) as web:
+        return await pipeline.from_web(job, web, wanted)
+
+
+async def _from_s3(job: Job) -> Outcome:
+    _refuse_archive(job.settings)
+    async with _web(job.settings) as web:
+        return await pipeline.from_web(job, web, s3_object(job.settings))
+
+
+async def _from_gcs(job: Job) -> Outcome:
+    _refuse_archive(job.settings)
+    async with _web(job.settings) as web:
+        return await pipeline.from_web(job, web, await gcs_object(job.settings, web))
+
+
+async def _from_registry(job: Job) -> Outcome:
+    _refuse_archive(job.settings)
+    return await from_registry(job)
+
+
+def _web(settings: Settings) -> Web:
+    return Web(insecure=settings.insecure_tls, cert_folders=settings.cert_folders)
+
+
+def _refuse_archive(settings: Settings) -> None:
+    if settings.content.value == "archive":
+        raise ImportFailed(f"Unable to process data: source {settings.source} has no content of type archive")
+
+
+_SOURCES: dict[str, Callable[[Job], Awaitable[Outcome]]] = {
+    "http": _from_http,
+    "s3": _from_s3,
+    "gcs": _from_gcs,
+    "registry": _from_registry,
+    "none": blank,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

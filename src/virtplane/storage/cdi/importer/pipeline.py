@@ -1,0 +1,226 @@
+"""From a source's bytes to a finished disk, storing as little as possible twice.
+
+A raw disk, compressed or not, goes into the volume as it comes. A disk in another format on a server with
+ranges is read in place by `qemu-img`. Everything else waits in the scratch volume until it is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtplane.storage.cdi.importer import archives, headers, qemu
+from virtplane.storage.cdi.importer.formats import HEAD_BYTES, Container, DiskFormat, Kind, recognise
+from virtplane.storage.cdi.importer.http import Facts, Web, WebObject
+from virtplane.storage.cdi.importer.outcome import ImportFailed, Outcome, ScratchNeeded
+from virtplane.storage.cdi.importer.progress import Progress
+from virtplane.storage.cdi.importer.qemu import Conversion, FileImage, Image, NbdImage, Part
+from virtplane.storage.cdi.importer.remote_disk import RemoteDisk, exported
+from virtplane.storage.cdi.importer.settings import Content, Settings
+from virtplane.storage.cdi.importer.streams import Checked, Counted, Peeked, Reader, peel
+from virtplane.storage.cdi.importer.target import Target
+
+SCRATCH_FILE = "tmpimage"
+_DISK_SUFFIXES = (".vmdk", ".qcow2", ".img", ".raw", ".vhd", ".vhdx", ".vdi")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One import: what is wanted, where it goes, who hears of progress."""
+
+    settings: Settings
+    target: Target
+    progress: Progress
+
+    @property
+    def conversion(self) -> Conversion:
+        """How disks are written."""
+        return Conversion(self.settings.preallocate, self.settings.direct_io)
+
+    def scratch_file(self) -> Path:
+        """Where a whole file can wait. Raises ScratchNeeded."""
+        if not self.settings.has_scratch:
+            raise ScratchNeeded
+        return self.settings.paths.scratch / SCRATCH_FILE
+
+
+async def from_web(job: Job, web: Web, wanted: WebObject) -> Outcome:
+    """Import the object `wanted`. Raises ImportFailed, ScratchNeeded, ChecksumMismatch, OSError."""
+    download = await web.open(wanted)
+    facts, checksum = download.facts, job.settings.checksum
+    tell = _Tell(job.progress, facts.size)
+    reader: Reader = Counted(Checked(download, checksum) if checksum else download, tell)
+    try:
+        if job.settings.content is Content.ARCHIVE:
+            return await _archive(job, reader)
+        peeked, kind, depth = await peel(reader)
+        reader = peeked
+        in_place = depth == 0 and not checksum and facts.ranges and facts.size is not None
+        if kind is DiskFormat.RAW or not in_place:
+            return await from_stream(job, peeked, kind)
+    finally:
+        await reader.close()
+    return await _in_place(job, web, wanted, facts, kind)
+
+
+async def from_stream(job: Job, source: Peeked, kind: Kind) -> Outcome:
+    """Import the disk or archive of disks that `source` gives. Raises as `from_web`."""
+    if kind is DiskFormat.RAW:
+        return await raw(job, source)
+    path = job.scratch_file()
+    await _store(source, path)
+    try:
+        return await from_file(job, path)
+    finally:
+        path.unlink()
+
+
+async def raw(job: Job, source: Reader) -> Outcome:
+    """Write `source` to the volume as it comes. Raises as `from_web`."""
+    settings, target = job.settings, job.target
+    await asyncio.to_thread(target.clear)
+    await target.write(source, sparse=not settings.preallocate, drop_cache=settings.direct_io)
+    return await finish(job, allocated=settings.preallocate)
+
+
+async def from_file(job: Job, path: Path) -> Outcome:
+    """Import the disk in the file `path`, or in the archive that it is. Raises as `from_web`."""
+    with path.open("rb") as file:
+        kind = recognise(file.read(HEAD_BYTES))
+    if kind is not Container.TAR:
+        return await _converted(job, FileImage(path), kind, _read_at(path, 0, headers.HEADER_BYTES))
+    part = await _part(FileReader(path), FileImage(path))
+    header = _read_at(path, part.offset, min(part.size, headers.HEADER_BYTES))
+    return await _converted(job, part, _disk_in_archive(header[:HEAD_BYTES]), header)
+
+
+async def finish(job: Job, *, allocated: bool) -> Outcome:
+    """Give the disk its size and put it on the disk. Raises ImportFailed, OSError."""
+    target = job.target
+    if not target.is_device:
+        await qemu.grow(target, target.available(), preallocate=job.settings.preallocate)
+    await asyncio.to_thread(target.finish)
+    job.progress.tell(100.0)
+    return Outcome(preallocation_applied=allocated)
+
+
+class FileReader:
+    """A reader of a local file."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+
+    async def read(self) -> bytes:
+        return await asyncio.to_thread(self._file.read, 1 << 20)
+
+    async def close(self) -> None:
+        self._file.close()
+
+
+class _RemoteReader:
+    """A reader of a remote disk, by ranges."""
+
+    def __init__(self, disk: RemoteDisk) -> None:
+        self._disk, self._position = disk, 0
+
+    async def read(self) -> bytes:
+        if self._position >= self._disk.size:
+            return b""
+        piece = await self._disk.range(self._position, min(self._position + (1 << 20), self._disk.size) - 1)
+        self._position += len(piece)
+        return piece
+
+    async def close(self) -> None:
+        return None
+
+
+async def _archive(job: Job, reader: Reader) -> Outcome:
+    if job.target.is_device:
+        raise ImportFailed("Unable to process data: an archive needs a file system")
+    peeked, _, _ = await peel(reader)
+    await archives.unpack(peeked, job.target.path.parent)
+    # What tar does not read (the padding behind the archive) belongs to the checksum, too.
+    while await peeked.read():
+        pass
+    job.progress.tell(100.0)
+    return Outcome()
+
+
+async def _in_place(job: Job, web: Web, wanted: WebObject, facts: Facts, kind: Kind) -> Outcome:
+    """Convert a disk that stays on its server."""
+    disk = RemoteDisk(web, wanted, facts, lambda _: None)
+    async with exported(disk) as nbd:
+        image: Image = nbd
+        header = await disk.beginning()
+        if kind is Container.TAR:
+            part = await _part(_RemoteReader(disk), nbd)
+            last = min(part.size, headers.HEADER_BYTES) + part.offset - 1
+            image, header = part, await disk.range(part.offset, last)
+            disk.pin(part.offset, header)
+            kind = _disk_in_archive(header[:HEAD_BYTES])
+        return await _converted(job, image, kind, header)
+
+
+async def _converted(job: Job, image: Image, kind: Kind, header: bytes) -> Outcome:
+    if not isinstance(kind, DiskFormat):
+        raise ImportFailed("Unable to process data: a disk inside an archive must not be compressed")
+    try:
+        headers.check(kind, header)
+    except headers.UnsafeImage as error:
+        raise ImportFailed(f"Unable to process data: Image is invalid because {error}") from error
+    job.target.check_fits(await qemu.virtual_size(image, kind))
+    await asyncio.to_thread(job.target.clear)
+    allocated = await qemu.convert(image, kind, job.target, job.conversion, job.progress.tell)
+    return await finish(job, allocated=allocated)
+
+
+async def _part(reader: Reader, image: FileImage | NbdImage) -> Part:
+    """Where the first disk in an archive (an OVA) lies."""
+    entries = archives.TarEntries(reader)
+    try:
+        entry = await archives.find(entries, lambda name: name.lower().endswith(_DISK_SUFFIXES))
+    finally:
+        await entries.close()
+    if entry is None:
+        raise ImportFailed("Unable to process data: the archive has no disk")
+    return Part(image, entry.offset, entry.size)
+
+
+def _disk_in_archive(head: bytes) -> Kind:
+    kind = recognise(head)
+    if kind is Container.TAR:
+        raise ImportFailed("Unable to process data: the archive's disk is an archive itself")
+    return kind
+
+
+async def _store(source: Reader, path: Path) -> None:
+    """Write all of `source` to the scratch volume, from its beginning."""
+    with path.open("wb", buffering=0) as file:
+        while piece := await source.read():
+            await asyncio.to_thread(_write_all, file.fileno(), piece)
+
+
+def _write_all(descriptor: int, piece: bytes) -> None:
+    view = memoryview(piece)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _read_at(path: Path, offset: int, size: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tell:
+    """Turns bytes into the percentage of a known size."""
+
+    progress: Progress
+    size: int | None
+
+    def __call__(self, done: int) -> None:
+        if self.size:
+            self.progress.tell(100.0 * done / self.size)

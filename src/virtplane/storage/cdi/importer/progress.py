@@ -1,0 +1,58 @@
+"""The metric that the controller reads while an import runs, on CDI's port."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+
+from kubecore.self_signed import self_signed_tls
+
+PORT = 8443
+
+
+class Progress:
+    """The percentage that is done of the volume for the owner `uid`; it never falls."""
+
+    def __init__(self, uid: str) -> None:
+        self._registry = CollectorRegistry()
+        counter = Counter(
+            "kubevirt_cdi_import_progress_total",
+            "The percentage of the import that is done.",
+            ["ownerUID"],
+            registry=self._registry,
+        )
+        self._counter = counter.labels(uid)
+        self.percent = 0.0
+
+    def tell(self, percent: float) -> None:
+        """Say that `percent` of the import is done."""
+        percent = min(percent, 100.0)
+        if percent > self.percent:
+            self._counter.inc(percent - self.percent)
+            self.percent = percent
+
+    def text(self) -> bytes:
+        """The metric in Prometheus' format."""
+        return generate_latest(self._registry)
+
+
+@asynccontextmanager
+async def served(progress: Progress, port: int = PORT) -> AsyncIterator[int]:
+    """`progress` at /metrics over TLS while the context lasts; the port (a free one for 0)."""
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=progress.text(), content_type="text/plain")
+
+    application = web.Application()
+    application.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, port=port, ssl_context=self_signed_tls("importer"))
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()

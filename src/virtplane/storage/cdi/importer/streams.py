@@ -1,0 +1,190 @@
+"""Bytes on their way from a source: looked at, counted, hashed, decompressed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Callable
+from typing import Protocol
+
+from virtplane.storage.cdi.importer.formats import HEAD_BYTES, Compression, DiskFormat, Kind, recognise
+from virtplane.storage.cdi.importer.outcome import ChecksumMismatch, ImportFailed
+
+PIECE = 1 << 20
+"""The most bytes that one read gives."""
+_NESTED = 4
+"""How many compressions inside each other are undone: nobody needs more, and each costs a process."""
+_WARNING = {Compression.GZIP: 2}
+"""Exit codes that mean complete data with something behind it."""
+_STDERR_BYTES = 4096
+
+
+class Reader(Protocol):
+    """Something to read from. After the end, or instead of it, it must be closed."""
+
+    async def read(self) -> bytes:
+        """The next piece, of at most `PIECE` bytes; empty at the end. Raises ImportFailed."""
+
+    async def close(self) -> None:
+        """Free what the reader holds. Bytes that are not read yet are lost."""
+
+
+class Peeked:
+    """A reader whose first bytes can be looked at before they are read."""
+
+    def __init__(self, source: Reader) -> None:
+        self._source = source
+        self._ready = b""
+
+    async def peek(self, size: int) -> bytes:
+        """The next `size` bytes, or fewer where the source ends."""
+        while len(self._ready) < size:
+            piece = await self._source.read()
+            if not piece:
+                break
+            self._ready += piece
+        return self._ready[:size]
+
+    def drop(self, size: int) -> None:
+        """Pass over `size` bytes that were looked at."""
+        self._ready = self._ready[size:]
+
+    async def read(self) -> bytes:
+        if self._ready:
+            piece, self._ready = self._ready[:PIECE], self._ready[PIECE:]
+            return piece
+        return await self._source.read()
+
+    async def close(self) -> None:
+        await self._source.close()
+
+
+class Counted:
+    """A reader that tells how many bytes were read from it, for progress."""
+
+    def __init__(self, source: Reader, tell: Callable[[int], None]) -> None:
+        self._source, self._tell, self._total = source, tell, 0
+
+    async def read(self) -> bytes:
+        piece = await self._source.read()
+        self._total += len(piece)
+        self._tell(self._total)
+        return piece
+
+    async def close(self) -> None:
+        await self._source.close()
+
+
+class Checked:
+    """A reader that compares a checksum when its source ends.
+
+    `checksum` is ``algorithm:hex`` with md5, sha1, sha256 or sha512.
+    """
+
+    def __init__(self, source: Reader, checksum: str) -> None:
+        self._source = source
+        self._algorithm, _, expected = checksum.partition(":")
+        self._expected = expected.lower()
+        self._hash = _new_hash(self._algorithm)
+
+    async def read(self) -> bytes:
+        """As `Reader.read`. Raises ChecksumMismatch instead of giving the end."""
+        piece = await self._source.read()
+        if piece:
+            await asyncio.to_thread(self._hash.update, piece)
+            return piece
+        calculated = self._hash.hexdigest()
+        if calculated != self._expected:
+            raise ChecksumMismatch(self._algorithm, self._expected, calculated)
+        return b""
+
+    async def close(self) -> None:
+        await self._source.close()
+
+
+class Decompressed:
+    """What a decompressor makes of a reader's bytes.
+
+    The program runs beside us and holds little in memory.
+    """
+
+    def __init__(self, source: Reader, compression: Compression) -> None:
+        self._source, self._compression = source, compression
+        self._process: asyncio.subprocess.Process | None = None
+        self._feeding: asyncio.Task[None] | None = None
+
+    async def read(self) -> bytes:
+        if self._process is None:
+            await self._start()
+        assert self._process is not None and self._process.stdout is not None
+        piece = await self._process.stdout.read(PIECE)
+        if not piece:
+            await self._finish()
+        return piece
+
+    async def close(self) -> None:
+        if self._feeding is not None:
+            self._feeding.cancel()
+            await asyncio.gather(self._feeding, return_exceptions=True)
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.communicate()
+        await self._source.close()
+
+    async def _start(self) -> None:
+        pipe = asyncio.subprocess.PIPE
+        self._process = await asyncio.create_subprocess_exec(
+            *self._compression.value, stdin=pipe, stdout=pipe, stderr=pipe, limit=2 * PIECE
+        )
+        self._feeding = asyncio.create_task(self._feed(self._process))
+
+    async def _feed(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        try:
+            while piece := await self._source.read():
+                process.stdin.write(piece)
+                await process.stdin.drain()
+        except (BrokenPipeError, ConnectionResetError):
+            # The program has seen enough; its exit code says whether that is an error. What is behind its end
+            # is still read, for a checksum is that of the whole file.
+            while await self._source.read():
+                pass
+        finally:
+            process.stdin.close()
+
+    async def _finish(self) -> None:
+        """Raise what the source or the program complains about, once all is read."""
+        assert self._process is not None and self._process.stderr is not None and self._feeding is not None
+        await self._feeding
+        complaint = await self._process.stderr.read(_STDERR_BYTES)
+        code = await self._process.wait()
+        if code not in (0, _WARNING.get(self._compression)):
+            raise ImportFailed(f"Unable to process data: {complaint.decode(errors='replace').strip()}")
+
+
+async def peel(source: Reader) -> tuple[Peeked, Kind, int]:
+    """Undo compressions until something else begins: that, what it is, and how many there were.
+
+    Raises ImportFailed where they are nested too deeply.
+    """
+    peeked = Peeked(source)
+    for depth in range(_NESTED + 1):
+        kind = recognise(await peeked.peek(HEAD_BYTES))
+        if not isinstance(kind, Compression):
+            return peeked, kind, depth
+        peeked = Peeked(Decompressed(peeked, kind))
+    await peeked.close()
+    raise ImportFailed("Unable to process data: the file is compressed too many times")
+
+
+def is_disk_to_convert(kind: Kind) -> bool:
+    """Whether it is a disk in another format than raw."""
+    return isinstance(kind, DiskFormat) and kind is not DiskFormat.RAW
+
+
+def _new_hash(algorithm: str) -> hashlib._Hash:
+    if algorithm not in ("md5", "sha1", "sha256", "sha512"):
+        raise ImportFailed(f"Unable to process data: unsupported checksum algorithm {algorithm!r}")
+    return hashlib.new(algorithm, usedforsecurity=False)

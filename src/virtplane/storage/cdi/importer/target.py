@@ -1,0 +1,186 @@
+"""The volume that an import fills: a file system with ``disk.img``, or a block device."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtplane.storage.cdi.importer.outcome import ImportFailed
+from virtplane.storage.cdi.importer.streams import Reader
+
+MIB = 1 << 20
+DISK_FILE = "disk.img"
+
+_MODE = 0o660
+_BLOCK = 32 << 10
+"""The granularity of holes."""
+_ZEROS = bytes(MIB)
+_SYNC_EVERY = 64 * MIB
+_PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the disk goes.
+
+    `size_bytes` is what the claim asks for, `overhead` the file system's share (0 to 1).
+    """
+
+    path: Path
+    is_device: bool
+    size_bytes: int
+    overhead: float
+
+    def available(self) -> int:
+        """How large a disk in it can be, in bytes."""
+        if self.is_device:
+            with self.path.open("rb") as device:
+                return device.seek(0, os.SEEK_END)
+        free = os.statvfs(self.path.parent)
+        room = free.f_bavail * free.f_frsize + _allocated(self.path)
+        return min(usable(self.size_bytes, self.overhead) if self.size_bytes else room, room)
+
+    def check_fits(self, virtual_size: int) -> None:
+        """Raise ImportFailed for a disk of `virtual_size` bytes that is too large."""
+        available = self.available()
+        if virtual_size > available:
+            raise ImportFailed(
+                f"Unable to process data: virtual image size {virtual_size} is larger than the "
+                "reported available "
+                f"storage {available}. A larger PVC is required"
+            )
+
+    def clear(self) -> None:
+        """Remove what an earlier attempt has left, so that what is skipped later reads as zeros.
+
+        Raises OSError.
+        """
+        if self.is_device:
+            with self.path.open("r+b", buffering=0) as device:
+                size = device.seek(0, os.SEEK_END)
+                if not _punch(device.fileno(), size):
+                    for offset in range(0, size, MIB):
+                        os.pwrite(device.fileno(), _ZEROS[: size - offset], offset)
+            return
+        for entry in self.path.parent.iterdir():
+            if entry.name == DISK_FILE and not entry.is_dir():
+                entry.unlink()
+
+    def finish(self) -> None:
+        """Put the disk into the state that others rely on: readable by QEMU's group, and on the disk."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if not self.is_device:
+                os.fchmod(descriptor, _MODE)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if not self.is_device:
+            _sync_folder(self.path.parent)
+
+    async def write(self, source: Reader, *, sparse: bool, drop_cache: bool) -> int:
+        """Write all of `source`, leaving holes for zeros if `sparse`; the number of bytes.
+
+        `drop_cache` keeps what is written from filling the page cache. Raises ImportFailed where there is
+        too much of it, OSError.
+        """
+        limit = self.available()
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if self.is_device else os.O_CREAT)
+        descriptor = os.open(self.path, flags, _MODE)
+        try:
+            offset = 0
+            dirty = 0
+            while piece := await source.read():
+                if offset + len(piece) > limit:
+                    raise ImportFailed(
+                        "Unable to process data: virtual image size is larger than the reported "
+                        "available storage "
+                        f"{limit}. A larger PVC is required"
+                    )
+                await asyncio.to_thread(_write_piece, descriptor, piece, offset, sparse)
+                offset += len(piece)
+                dirty += len(piece)
+                if drop_cache and dirty >= _SYNC_EVERY:
+                    dirty = 0
+                    await asyncio.to_thread(_drop, descriptor)
+            if not self.is_device:
+                os.ftruncate(descriptor, offset)
+            return offset
+        finally:
+            os.close(descriptor)
+
+
+def usable(size: int, overhead: float) -> int:
+    """What a file system of `size` bytes leaves for a disk: whole MiB below ``size / (1 + overhead)``."""
+    return int(size / (1 + overhead)) // MIB * MIB
+
+
+def find_target(data: Path, device: Path, size_bytes: int, overhead: float) -> Target:
+    """The volume of this pod: `device` where it is a block device, else the folder `data`."""
+    try:
+        if stat.S_ISBLK(device.stat().st_mode):
+            return Target(device, True, size_bytes, overhead)
+    except FileNotFoundError:
+        pass
+    return Target(data / DISK_FILE, False, size_bytes, overhead)
+
+
+def data_runs(piece: bytes) -> Iterator[tuple[int, int]]:
+    """Where `piece` has data, as (begin, end), in blocks of 32 KiB that are not all zeros."""
+    if len(piece) <= len(_ZEROS) and piece == _ZEROS[: len(piece)]:
+        return
+    view = memoryview(piece)
+    zeros = memoryview(_ZEROS)
+    begin = -1
+    for offset in range(0, len(piece), _BLOCK):
+        block = view[offset : offset + _BLOCK]
+        if block == zeros[: len(block)]:
+            if begin >= 0:
+                yield begin, offset
+                begin = -1
+        elif begin < 0:
+            begin = offset
+    if begin >= 0:
+        yield begin, len(piece)
+
+
+def _write_piece(descriptor: int, piece: bytes, offset: int, sparse: bool) -> None:
+    view = memoryview(piece)
+    for begin, end in data_runs(piece) if sparse else ((0, len(piece)),):
+        position = begin
+        while position < end:
+            written = os.pwrite(descriptor, view[position:end], offset + position)
+            position += written
+
+
+def _drop(descriptor: int) -> None:
+    os.fdatasync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _punch(descriptor: int, size: int) -> bool:
+    """Make the device read as zeros; whether it can."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    fallocate = libc.fallocate
+    fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong]
+    return bool(fallocate(descriptor, _PUNCH_HOLE_KEEP_SIZE, 0, size) == 0)
+
+
+def _allocated(path: Path) -> int:
+    try:
+        return path.lstat().st_blocks * 512
+    except FileNotFoundError:
+        return 0
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

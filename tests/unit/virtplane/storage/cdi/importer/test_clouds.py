@@ -1,0 +1,111 @@
+"""Sources that are web servers with credentials of their own: S3, Google's storage."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from aiohttp import web
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from joserfc import jwt
+from joserfc.jwk import RSAKey
+from tests.support.image_server import ServedFile, serving
+from tests.unit.virtplane.storage.cdi.importer.conftest import Volume
+from yarl import URL
+
+from virtplane.storage.cdi.importer.sources.s3 import Keys, presigned, region_of
+
+
+def test_signature_is_that_of_the_published_example() -> None:
+    url = URL("https://examplebucket.s3.amazonaws.com/test.txt")
+    keys = Keys("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "us-east-1")
+    signed = presigned(url, keys, datetime(2013, 5, 24, tzinfo=UTC), 86400)
+    expected = "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c031957d157751f604d404"
+    assert signed.query["X-Amz-Signature"] == expected
+
+
+@pytest.mark.parametrize(
+    ("host", "region"),
+    [
+        ("s3.eu-central-1.amazonaws.com", "eu-central-1"),
+        ("s3-us-west-2.amazonaws.com", "us-west-2"),
+        ("minio.example.com", "minio"),
+    ],
+)
+def test_region_is_read_from_the_host(host: str, region: str) -> None:
+    assert region_of(host) == region
+
+
+async def test_object_of_s3_is_asked_for_with_a_signature_and_without_keys_plainly(
+    volume: Volume, raw_disk: bytes
+) -> None:
+    file = ServedFile(raw_disk)
+    async with serving(file) as address:
+        keys = {"IMPORTER_ACCESS_KEY_ID": "me", "IMPORTER_SECRET_KEY": "secret"}
+        signed = await volume.run("s3", f"{address}/bucket/a disk+1.img", **keys)
+        plain = await volume.run("s3", f"{address}/bucket/disk.img")
+    assert (signed.code, plain.code) == (0, 0), signed.text
+    first, second = file.requests
+    assert first.path == "/bucket/a disk+1.img"
+    assert first.query["X-Amz-Credential"].startswith("me/")
+    assert "secret" not in str(first.url)
+    assert "X-Amz-Signature" not in second.query
+
+
+async def test_archives_of_clouds_are_refused(volume: Volume) -> None:
+    ended = await volume.run("s3", "http://127.0.0.1:1/bucket/a.tar", IMPORTER_CONTENTTYPE="archive")
+    assert ended.code == 1
+    assert ended.text == "Unable to process data: source s3 has no content of type archive"
+
+
+async def test_service_account_gets_a_token_for_the_object(volume: Volume, raw_disk: bytes) -> None:
+    key = rsa.generate_private_key(65537, 2048)
+    text = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+    asked: list[dict[str, object]] = []
+
+    async def token(request: web.Request) -> web.Response:
+        form = await request.post()
+        claims = jwt.decode(str(form["assertion"]), RSAKey.import_key(text), algorithms=["RS256"]).claims
+        asked.append(claims)
+        return web.json_response({"access_token": "the-token"})
+
+    application = web.Application()
+    application.router.add_post("/token", token)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    account = {
+        "client_email": "me@example",
+        "private_key": text,
+        "token_uri": f"http://127.0.0.1:{runner.addresses[0][1]}/token",
+    }
+    volume.paths.google.write_text(json.dumps(account))
+    file = ServedFile(raw_disk)
+    try:
+        async with serving(file) as address:
+            ended = await volume.run("gcs", f"{address}/bucket/disk.img")
+    finally:
+        await runner.cleanup()
+    assert ended.code == 0, ended.text
+    assert file.requests[0].headers["Authorization"] == "Bearer the-token"
+    assert asked[0]["iss"] == "me@example"
+
+
+async def test_damaged_key_of_a_service_account_is_told(volume: Volume) -> None:
+    volume.paths.google.write_text('{"private_key": "x"}')
+    ended = await volume.run("gcs", "gs://bucket/disk.img")
+    assert ended.code == 1
+    assert "credentials.json is no key of a service account" in ended.text
+
+
+async def test_blank_disk_fills_the_volume_and_takes_no_space(volume: Volume) -> None:
+    ended = await volume.run("none", "")
+    assert (ended.code, ended.message) == (0, "Import Complete")
+    assert ended.disk.stat().st_size == 20 << 20
+    assert ended.disk.stat().st_blocks == 0
+    refused = await volume.run("none", "", IMPORTER_CONTENTTYPE="archive")
+    assert (refused.code, refused.text) == (1, "Cannot create empty disk with content type archive")
