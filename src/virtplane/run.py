@@ -27,10 +27,10 @@ from kubecore.logs import set_up_logging
 from kubecore.runtime.access import TokenAccess
 from kubecore.runtime.component import CannotRun, Component, Context, run_components
 from kubecore.runtime.health import serve_health
+from kubecore.self_signed import self_signed_tls
 from virtplane.api import ports
 from virtplane.api.paths import KUBELET_ROOT
 from virtplane.components import COMPONENTS, UnknownComponent, load_component
-from kubecore.self_signed import self_signed_tls
 
 logger = logging.getLogger(__name__)
 

@@ -30,6 +30,13 @@ PACKAGES = (
     # File systems of the hostpath provisioner's volumes.
     "e2fsprogs",
     "xfsprogs",
+    # Imports: disks on web servers, images in registries, decompression.
+    "bzip2",
+    "gzip",
+    "nbdkit",
+    "skopeo",
+    "xz-utils",
+    "zstd",
     "kmod",
     # Packages that every container of the distribution has.
     "base-files",

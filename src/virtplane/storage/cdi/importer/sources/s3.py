@@ -47,7 +47,9 @@ def region_of(host: str) -> str:
 
 
 def presigned(url: URL, keys: Keys, now: datetime, seconds: int = _LIFETIME_SECONDS) -> URL:
-    """`url` with a signature (Signature Version 4 in query parameters) that allows to GET it for `seconds`."""
+    """`url` with a signature (Signature Version 4 in query parameters) that allows to GET it for
+    `seconds`.
+    """
     region = keys.region
     day, moment = now.strftime("%Y%m%d"), now.strftime("%Y%m%dT%H%M%SZ")
     scope = f"{day}/{region}/s3/aws4_request"

@@ -1,0 +1,111 @@
+"""Container disks: pulled by skopeo from a registry with a password, read out of their layers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.support.registry import PASSWORD, USER, server
+from tests.unit.virtplane.storage.cdi.importer.conftest import Volume
+
+from virtplane.oci import ImageConfig, LayerWriter, write_archive
+from virtplane.storage.cdi.importer.outcome import ImportFailed
+from virtplane.storage.cdi.importer.sources.registry import is_disk, labels_of, read_image
+
+KEYS = {"IMPORTER_ACCESS_KEY_ID": USER, "IMPORTER_SECRET_KEY": PASSWORD, "INSECURE_TLS": "true"}
+
+
+@contextmanager
+def registry(tmp_path: Path, files: dict[str, bytes], config: ImageConfig) -> Iterator[str]:
+    """The reference of an image of two layers, the second of which has `files`."""
+    layers = []
+    for number, content in enumerate(({"etc/os-release": b"ID=x"}, files)):
+        with LayerWriter(tmp_path / f"layer{number}") as layer:
+            for name, data in content.items():
+                source = tmp_path / "file"
+                source.write_bytes(data)
+                layer.add_file(name, source)
+        layers.append(layer.finished())
+    archive = tmp_path / "image.tar"
+    write_archive(archive, "example/disk:1", layers, config)
+    web = server(archive)
+    thread = threading.Thread(target=web.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"docker://127.0.0.1:{web.server_address[1]}/disk:1"
+    finally:
+        web.shutdown()
+        thread.join()
+        web.server_close()
+
+
+@pytest.mark.parametrize("disk_format", ["raw", "qcow2"])
+async def test_disk_of_an_image_is_imported_with_the_labels_of_its_environment(
+    volume: Volume, tmp_path: Path, raw_disk: bytes, converted: Callable[..., bytes], disk_format: str
+) -> None:
+    content = raw_disk if disk_format == "raw" else converted("qcow2")
+    config = ImageConfig("test", environment={"INSTANCETYPE_KUBEVIRT_IO_DEFAULT_PREFERENCE": "fedora"})
+    with registry(tmp_path, {"disk/disk.img": content}, config) as reference:
+        first = await volume.run("registry", reference, **KEYS)
+        volume.give_scratch()
+        ended = await volume.run("registry", reference, **KEYS)
+    assert json.loads(first.text)["scratchSpaceRequired"] is True
+    assert ended.code == 0, ended.text
+    assert json.loads(ended.text)["labels"] == {"instancetype.kubevirt.io/default-preference": "fedora"}
+    assert ended.disk.read_bytes()[: len(raw_disk)] == raw_disk
+    assert not list(volume.paths.scratch.iterdir())
+
+
+async def test_image_without_a_disk_and_wrong_passwords_are_told(volume: Volume, tmp_path: Path) -> None:
+    volume.give_scratch()
+    with registry(tmp_path, {"bin/sh": b"x", "disk/.wh.old": b""}, ImageConfig("test")) as reference:
+        none = await volume.run("registry", reference, **KEYS)
+        wrong = await volume.run("registry", reference, **KEYS | {"IMPORTER_SECRET_KEY": "wrong"})
+        other = await volume.run("registry", reference, **KEYS, IMPORTER_REGISTRY_IMAGE_ARCHITECTURE="arm64")
+    assert none.code == 1
+    assert none.text == ("Unable to process data: Failed to find VM disk image file in the container image")
+    assert wrong.code == 1
+    assert wrong.text.startswith("Unable to process data: failed to pull image: ")
+    assert "wrong" not in wrong.text
+    assert 'manifest image architecture: "amd64" doesn\'t match requested architecture: "arm64"' in other.text
+    assert not list(volume.paths.scratch.iterdir())
+
+
+async def test_image_with_a_bootable_system_is_refused(volume: Volume, tmp_path: Path) -> None:
+    volume.give_scratch()
+    config = ImageConfig("test", labels={"containers.bootc": "1"})
+    with registry(tmp_path, {"disk/disk.img": b"x"}, config) as reference:
+        ended = await volume.run("registry", reference, **KEYS)
+    assert ended.code == 1
+    assert ended.text.startswith("Unable to process data: bootc image detected: ")
+
+
+async def test_reference_to_a_local_file_is_refused(volume: Volume) -> None:
+    volume.give_scratch()
+    ended = await volume.run("registry", "oci-archive:/etc/passwd")
+    assert ended.code == 1
+    assert "is no docker:// reference" in ended.text
+
+
+def test_digest_that_is_a_path_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"config": {"digest": "sha256:../../etc/passwd"}, "layers": []}')
+    with pytest.raises(ImportFailed):
+        read_image(tmp_path)
+
+
+def test_labels_come_from_names_with_the_mark() -> None:
+    environment = ("PATH=/bin", "KUBEVIRT_IO_A_B=1", "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1")
+    assert labels_of(environment) == {
+        "kubevirt.io/a-b": "1",
+        "instancetype.kubevirt.io/default-instancetype": "u1",
+    }
+
+
+def test_marks_of_removed_files_are_no_disks() -> None:
+    assert is_disk("disk/a.img")
+    assert not is_disk("disk/.wh.a.img")
+    assert not is_disk("etc/disk")
