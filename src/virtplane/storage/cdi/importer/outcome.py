@@ -16,6 +16,10 @@ class ImportFailed(Exception):
     """The import cannot go on; the text is the user's. The pod is restarted and tries again."""
 
 
+class TooLarge(ImportFailed):
+    """The disk does not fit into the volume."""
+
+
 class ScratchNeeded(Exception):
     """The source's format needs a place for the whole file first; the controller brings a scratch claim."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,33 +68,39 @@ async def from_web(job: Job, web: Web, wanted: WebObject) -> Outcome:
 
 async def from_stream(job: Job, source: Peeked, kind: Kind) -> Outcome:
     """Import the disk or archive of disks that `source` gives. Raises as `from_web`."""
+    rest = await received(job, source, kind)
+    return await rest()
+
+
+async def received(job: Job, source: Peeked, kind: Kind) -> Callable[[], Awaitable[Outcome]]:
+    """Take all of `source` and check that it can be a disk; the work that is left then.
+
+    Raises as `from_web`.
+    """
     if kind is DiskFormat.RAW:
-        return await raw(job, source)
+        await _write_raw(job, source)
+        return lambda: finish(job, allocated=job.settings.preallocate)
     path = job.scratch_file()
-    await _store(source, path)
     try:
-        return await from_file(job, path)
-    finally:
-        path.unlink()
+        await _store(source, path)
+        checked = await _checked_file(job, path)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+    async def rest() -> Outcome:
+        try:
+            return await _converted(job, checked)
+        finally:
+            path.unlink()
+
+    return rest
 
 
 async def raw(job: Job, source: Reader) -> Outcome:
     """Write `source` to the volume as it comes. Raises as `from_web`."""
-    settings, target = job.settings, job.target
-    await asyncio.to_thread(target.clear)
-    await target.write(source, sparse=not settings.preallocate, drop_cache=settings.direct_io)
-    return await finish(job, allocated=settings.preallocate)
-
-
-async def from_file(job: Job, path: Path) -> Outcome:
-    """Import the disk in the file `path`, or in the archive that it is. Raises as `from_web`."""
-    with path.open("rb") as file:
-        kind = recognise(file.read(HEAD_BYTES))
-    if kind is not Container.TAR:
-        return await _converted(job, FileImage(path), kind, _read_at(path, 0, headers.HEADER_BYTES))
-    part = await _part(FileReader(path), FileImage(path))
-    header = _read_at(path, part.offset, min(part.size, headers.HEADER_BYTES))
-    return await _converted(job, part, _disk_in_archive(header[:HEAD_BYTES]), header)
+    await _write_raw(job, source)
+    return await finish(job, allocated=job.settings.preallocate)
 
 
 async def finish(job: Job, *, allocated: bool) -> Outcome:
@@ -160,10 +167,29 @@ async def _in_place(job: Job, web: Web, wanted: WebObject, facts: Facts, kind: K
             image, header = part, await disk.range(part.offset, last)
             disk.pin(part.offset, header)
             kind = _disk_in_archive(header[:HEAD_BYTES])
-        return await _converted(job, image, kind, header)
+        return await _converted(job, await _checked(job, image, kind, header))
 
 
-async def _converted(job: Job, image: Image, kind: Kind, header: bytes) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """An image that names no other file and fits."""
+
+    image: Image
+    disk_format: DiskFormat
+
+
+async def _checked_file(job: Job, path: Path) -> _Checked:
+    """The disk in the file `path`, or in the archive that it is. Raises ImportFailed."""
+    with path.open("rb") as file:
+        kind = recognise(file.read(HEAD_BYTES))
+    if kind is not Container.TAR:
+        return await _checked(job, FileImage(path), kind, _read_at(path, 0, headers.HEADER_BYTES))
+    part = await _part(FileReader(path), FileImage(path))
+    header = _read_at(path, part.offset, min(part.size, headers.HEADER_BYTES))
+    return await _checked(job, part, _disk_in_archive(header[:HEAD_BYTES]), header)
+
+
+async def _checked(job: Job, image: Image, kind: Kind, header: bytes) -> _Checked:
     if not isinstance(kind, DiskFormat):
         raise ImportFailed("Unable to process data: a disk inside an archive must not be compressed")
     try:
@@ -171,9 +197,21 @@ async def _converted(job: Job, image: Image, kind: Kind, header: bytes) -> Outco
     except headers.UnsafeImage as error:
         raise ImportFailed(f"Unable to process data: Image is invalid because {error}") from error
     job.target.check_fits(await qemu.virtual_size(image, kind))
+    return _Checked(image, kind)
+
+
+async def _converted(job: Job, checked: _Checked) -> Outcome:
     await asyncio.to_thread(job.target.clear)
-    allocated = await qemu.convert(image, kind, job.target, job.conversion, job.progress.tell)
+    allocated = await qemu.convert(
+        checked.image, checked.disk_format, job.target, job.conversion, job.progress.tell
+    )
     return await finish(job, allocated=allocated)
+
+
+async def _write_raw(job: Job, source: Reader) -> None:
+    settings, target = job.settings, job.target
+    await asyncio.to_thread(target.clear)
+    await target.write(source, sparse=not settings.preallocate, drop_cache=settings.direct_io)
 
 
 async def _part(reader: Reader, image: FileImage | NbdImage) -> Part:

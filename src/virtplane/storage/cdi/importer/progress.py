@@ -14,13 +14,16 @@ PORT = 8443
 
 
 class Progress:
-    """The percentage that is done of the volume for the owner `uid`; it never falls."""
+    """The percentage of a volume for the owner `uid` that is done; it never falls.
 
-    def __init__(self, uid: str) -> None:
+    `what` is import or clone.
+    """
+
+    def __init__(self, uid: str, what: str = "import") -> None:
         self._registry = CollectorRegistry()
         counter = Counter(
-            "kubevirt_cdi_import_progress_total",
-            "The percentage of the import that is done.",
+            f"kubevirt_cdi_{what}_progress_total",
+            f"The percentage of the {what} that is done.",
             ["ownerUID"],
             registry=self._registry,
         )

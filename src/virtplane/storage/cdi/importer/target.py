@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from virtplane.storage.cdi.importer.outcome import ImportFailed
+from virtplane.storage.cdi.importer.outcome import TooLarge
 from virtplane.storage.cdi.importer.streams import Reader
 
 MIB = 1 << 20
@@ -46,10 +46,10 @@ class Target:
         return min(usable(self.size_bytes, self.overhead) if self.size_bytes else room, room)
 
     def check_fits(self, virtual_size: int) -> None:
-        """Raise ImportFailed for a disk of `virtual_size` bytes that is too large."""
+        """Raise TooLarge for a disk of `virtual_size` bytes that is too large."""
         available = self.available()
         if virtual_size > available:
-            raise ImportFailed(
+            raise TooLarge(
                 f"Unable to process data: virtual image size {virtual_size} is larger than the "
                 "reported available "
                 f"storage {available}. A larger PVC is required"
@@ -86,7 +86,7 @@ class Target:
     async def write(self, source: Reader, *, sparse: bool, drop_cache: bool) -> int:
         """Write all of `source`, leaving holes for zeros if `sparse`; the number of bytes.
 
-        `drop_cache` keeps what is written from filling the page cache. Raises ImportFailed where there is
+        `drop_cache` keeps what is written from filling the page cache. Raises TooLarge where there is
         too much of it, OSError.
         """
         limit = self.available()
@@ -97,7 +97,7 @@ class Target:
             dirty = 0
             while piece := await source.read():
                 if offset + len(piece) > limit:
-                    raise ImportFailed(
+                    raise TooLarge(
                         "Unable to process data: virtual image size is larger than the reported "
                         "available storage "
                         f"{limit}. A larger PVC is required"

@@ -1,0 +1,1 @@
+"""The cloner: sends one volume to the upload server of another, and ends."""

@@ -1,0 +1,283 @@
+"""Uploads and clones over TLS into a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import json
+import ssl
+import subprocess
+import tarfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import aiohttp
+import pytest
+import trustme
+from tests.support.web import web_session
+
+from virtplane.storage.cdi.cloner.main import CloneFailed, CloneSettings, clone
+from virtplane.storage.cdi.importer.progress import Progress
+from virtplane.storage.cdi.importer.settings import Paths
+from virtplane.storage.cdi.uploadserver import main as program
+from virtplane.storage.cdi.uploadserver.settings import UploadSettings, read_upload_settings
+
+MIB = 1 << 20
+CLIENT = "client.upload-server.cdi.kubevirt.io"
+
+
+@dataclass(frozen=True)
+class Pod:
+    """An upload server with its volume, and what a client needs."""
+
+    url: str
+    folder: Path
+    authority: trustme.CA
+    ended: asyncio.Task[str]
+
+    @property
+    def disk(self) -> Path:
+        return self.folder / "data/disk.img"
+
+    def tls(self, name: str = CLIENT) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        self.authority.configure_trust(context)
+        self.authority.issue_cert(common_name=name).configure_cert(context)
+        return context
+
+    def clone_settings(self, source: Path, *, is_device: bool) -> CloneSettings:
+        pair = self.authority.issue_cert(common_name=CLIENT)
+        return CloneSettings(
+            source=source,
+            is_device=is_device,
+            url=f"{self.url}/v1beta1/upload",
+            certificate=b"".join(each.bytes() for each in pair.cert_chain_pems).decode(),
+            key=pair.private_key_pem.bytes().decode(),
+            authority=self.authority.cert_pem.bytes().decode(),
+            owner_uid="uid",
+            preallocate=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def settings(tmp_path: Path, authority: trustme.CA, unused_tcp_port: int) -> UploadSettings:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "scratch").mkdir()
+    server = authority.issue_cert("127.0.0.1")
+    server.private_key_pem.write_to_path(str(tmp_path / "key"))
+    (tmp_path / "certificate").write_bytes(b"".join(each.bytes() for each in server.cert_chain_pems))
+    authority.cert_pem.write_to_path(str(tmp_path / "authority"))
+    environment = {
+        "TLS_KEY_FILE": str(tmp_path / "key"),
+        "TLS_CERT_FILE": str(tmp_path / "certificate"),
+        "CLIENT_CERT_FILE": str(tmp_path / "authority"),
+        "CLIENT_NAME": CLIENT,
+        "UPLOAD_IMAGE_SIZE": str(20 * MIB),
+        "FILESYSTEM_OVERHEAD": "0.06",
+        "LISTEN_ADDRESS": "127.0.0.1",
+        "LISTEN_PORT": str(unused_tcp_port),
+    }
+    paths = Paths(
+        data=tmp_path / "data",
+        device=tmp_path / "none",
+        scratch=tmp_path / "scratch",
+        google=tmp_path / "none",
+    )
+    return read_upload_settings(environment, paths)
+
+
+@asynccontextmanager
+async def serving(settings: UploadSettings, authority: trustme.CA) -> AsyncIterator[Pod]:
+    ended = asyncio.create_task(program.serve(settings))
+    url = f"https://127.0.0.1:{settings.port}"
+    pod = Pod(url, settings.volume.paths.data.parent, authority, ended)
+    async with web_session() as session:
+        while not ended.done():
+            try:
+                async with session.get(f"{url}/healthz", ssl=pod.tls()) as answer:
+                    assert await answer.text() == "OK"
+                    break
+            except aiohttp.ClientConnectionError:
+                await asyncio.sleep(0)
+    try:
+        yield pod
+    finally:
+        ended.cancel()
+        await asyncio.gather(ended, return_exceptions=True)
+
+
+async def post(pod: Pod, path: str, content: object, client: str = CLIENT) -> tuple[int, str]:
+    async with (
+        web_session() as session,
+        session.post(f"{pod.url}{path}", data=content, ssl=pod.tls(client)) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+def as_qcow2(folder: Path, raw: bytes) -> bytes:
+    source, made = folder / "raw", folder / "qcow2"
+    source.write_bytes(raw)
+    command = ["qemu-img", "convert", "-f", "raw", "-O", "qcow2", str(source), str(made)]
+    subprocess.run(command, check=True)
+    return made.read_bytes()
+
+
+def with_backing_file(folder: Path) -> bytes:
+    made = folder / "overlay"
+    command = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", "/etc/shadow", "-F", "raw", "-u"]
+    subprocess.run([*command, str(made), "1M"], check=True)
+    return made.read_bytes()
+
+
+@pytest.mark.parametrize("path", ["/v1beta1/upload", "/v1alpha1/upload", "/v1beta1/upload-async"])
+@pytest.mark.parametrize("disk_format", ["raw", "gz", "qcow2"])
+async def test_upload_fills_the_volume_and_ends_the_server(
+    settings: UploadSettings, authority: trustme.CA, tmp_path: Path, path: str, disk_format: str
+) -> None:
+    raw = b"disk" * 100_000
+    content = raw
+    if disk_format == "gz":
+        content = gzip.compress(raw)
+    if disk_format == "qcow2":
+        content = as_qcow2(tmp_path, raw)
+    async with serving(settings, authority) as pod:
+        status, text = await post(pod, path, content)
+        assert status == 200, text
+        message = json.loads(await pod.ended)
+    assert message["message"] == "Upload Complete"
+    assert pod.disk.read_bytes()[: len(raw)] == raw
+    assert pod.disk.stat().st_size == 18 * MIB
+
+
+async def test_form_carries_the_file_in_its_field(settings: UploadSettings, authority: trustme.CA) -> None:
+    form = aiohttp.FormData()
+    form.add_field("other", "x")
+    form.add_field("file", b"disk" * 1000, filename="disk.img")
+    async with serving(settings, authority) as pod:
+        assert (await post(pod, "/v1beta1/upload-form", b"x"))[0] == 400
+        assert (await post(pod, "/v1beta1/upload-form", form))[0] == 200
+        await pod.ended
+    assert pod.disk.read_bytes()[:4000] == b"disk" * 1000
+
+
+async def test_archive_is_unpacked(settings: UploadSettings, authority: trustme.CA) -> None:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        entry = tarfile.TarInfo("a/file")
+        entry.size = 4
+        archive.addfile(entry, io.BytesIO(b"data"))
+    async with serving(settings, authority) as pod:
+        assert (await post(pod, "/v1beta1/upload-archive", made.getvalue()))[0] == 200
+        await pod.ended
+    assert (pod.folder / "data/a/file").read_bytes() == b"data"
+
+
+async def test_strangers_and_other_methods_are_refused_and_healthy_needs_no_certificate(
+    settings: UploadSettings, authority: trustme.CA
+) -> None:
+    async with serving(settings, authority) as pod, web_session() as session:
+        assert (await post(pod, "/v1beta1/upload", b"x", client="somebody"))[0] == 401
+        nobody = ssl.create_default_context()
+        authority.configure_trust(nobody)
+        for method, path, status in (
+            ("POST", "/v1beta1/upload", 401),
+            ("GET", "/v1beta1/upload", 404),
+            ("GET", "/healthz", 200),
+        ):
+            async with session.request(method, f"{pod.url}{path}", ssl=nobody) as answer:
+                assert answer.status == status
+        async with session.head(f"{pod.url}/v1beta1/upload-async", ssl=pod.tls()) as answer:
+            assert answer.status == 200
+    assert not pod.disk.exists()
+
+
+async def test_too_large_and_unsafe_uploads_can_be_tried_again(
+    settings: UploadSettings, authority: trustme.CA, tmp_path: Path
+) -> None:
+    async with serving(settings, authority) as pod:
+        status, text = await post(pod, "/v1beta1/upload", gzip.compress(bytes(30 * MIB)))
+        assert status == 400
+        assert text.startswith("Saving stream failed: ")
+        assert "is larger than the reported available storage" in text
+        status, text = await post(pod, "/v1beta1/upload", with_backing_file(tmp_path))
+        assert (status, "invalid backing file" in text) == (500, True), text
+        assert (await post(pod, "/v1beta1/upload", b"disk"))[0] == 200
+        await pod.ended
+
+
+async def test_server_whose_certificates_grew_old_ends_and_says_so(
+    settings: UploadSettings, authority: trustme.CA
+) -> None:
+    late = replace(settings, deadline=datetime.now(UTC) - timedelta(seconds=1))
+    assert json.loads(await program.serve(late)) == {"deadlinePassed": True, "message": "Deadline Passed"}
+
+
+async def test_clone_of_files_carries_holes_and_links(
+    settings: UploadSettings, authority: trustme.CA, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    (source / "lost+found").mkdir(parents=True)
+    (source / "sub").mkdir()
+    (source / "sub/link").symlink_to("../disk.img")
+    with (source / "disk.img").open("wb") as disk:
+        disk.truncate(16 * MIB)
+        disk.seek(8 * MIB)
+        disk.write(b"data")
+    async with serving(settings, authority) as pod:
+        progress = Progress("uid", "clone")
+        text = await clone(pod.clone_settings(source, is_device=False), progress)
+        assert text == "Clone Complete"
+        assert json.loads(await pod.ended)["message"] == "Clone Complete"
+    data = pod.folder / "data"
+    assert (data / "disk.img").read_bytes() == (source / "disk.img").read_bytes()
+    assert (data / "disk.img").stat().st_blocks * 512 < MIB
+    assert (data / "sub/link").readlink() == Path("../disk.img")
+    assert not (data / "lost+found").exists()
+    assert progress.percent == 100.0
+
+
+async def test_clone_that_is_refused_says_why(
+    settings: UploadSettings, authority: trustme.CA, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"x" * (30 * MIB))
+    async with serving(settings, authority) as pod:
+        with pytest.raises(CloneFailed):
+            await clone(pod.clone_settings(source, is_device=True), Progress("uid", "clone"))
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[Path]:
+    file = tmp_path / "device"
+    file.write_bytes(b"\xff" * (16 * MIB))
+    made = subprocess.run(
+        ["losetup", "--find", "--show", str(file)], check=True, capture_output=True, text=True
+    )
+    yield Path(made.stdout.strip())
+    subprocess.run(["losetup", "--detach", made.stdout.strip()], check=True)
+
+
+@pytest.mark.host
+async def test_clone_from_files_to_a_device_takes_the_disk_alone(
+    settings: UploadSettings, authority: trustme.CA, tmp_path: Path, device: Path
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "disk.img").write_bytes(b"disk" * MIB)
+    paths = replace(settings.volume.paths, device=device)
+    block = replace(settings, volume=replace(settings.volume, paths=paths, overhead=0.0))
+    async with serving(block, authority) as pod:
+        await clone(pod.clone_settings(source, is_device=False), Progress("uid", "clone"))
+        await pod.ended
+    content = device.read_bytes()
+    assert content[: 4 * MIB] == b"disk" * MIB
+    assert not content[4 * MIB :].strip(b"\0")
