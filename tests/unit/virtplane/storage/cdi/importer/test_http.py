@@ -36,7 +36,7 @@ def same_disk(ended: Ended, expected: bytes) -> bool:
     return content[: len(expected)] == expected and not content[len(expected) :].strip(b"\0")
 
 
-@pytest.mark.feature("STO-20")
+@pytest.mark.feature("STO-52")
 async def test_raw_disk_is_written_without_scratch_and_grown_to_the_volume(
     volume: Volume, raw_disk: bytes
 ) -> None:
@@ -232,6 +232,7 @@ async def test_bomb_ends_at_the_size_of_the_volume(volume: Volume) -> None:
     assert "is larger than the reported available storage" in ended.text
 
 
+@pytest.mark.feature("STO-49")
 async def test_preallocated_disk_has_no_holes(volume: Volume, raw_disk: bytes) -> None:
     async with serving(ServedFile(raw_disk)) as address:
         ended = await volume.run("http", address, PREALLOCATION="true")
