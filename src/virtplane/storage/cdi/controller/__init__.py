@@ -1,4 +1,4 @@
 """CDI's controllers (cdi-deployment): a folder each; decisions are pure, reconcilers act.
 
-`profiles` keeps a StorageProfile for each storage class.
+`config` keeps the one CDIConfig, `profiles` a StorageProfile for each storage class.
 """
