@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from kubecore.objects.quantity import Quantity
 from virtplane.storage.cdi.importer.outcome import ImportFailed
 
 _EXTRA_HEADER = "IMPORTER_EXTRA_HEADER_"
@@ -112,10 +113,11 @@ def read_settings(environment: Mapping[str, str], paths: Paths | None = None) ->
 
 
 def _number(name: str, text: str) -> int:
+    """A number of bytes: claims made by hand are sized in words such as ``1Gi``."""
     if not text:
         return 0
     try:
-        number = int(text)
+        number = Quantity.parse(text).value
     except ValueError as error:
         raise ImportFailed(f"{name} is no number of bytes: {text!r}") from error
     if number < 0:

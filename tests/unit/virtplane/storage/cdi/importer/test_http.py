@@ -247,6 +247,13 @@ async def test_second_attempt_leaves_nothing_of_the_first(volume: Volume, raw_di
     assert same_disk(ended, raw_disk)
 
 
+@pytest.mark.parametrize("size", ["20Mi", "20971520"])
+async def test_size_may_be_said_in_words(volume: Volume, raw_disk: bytes, size: str) -> None:
+    async with serving(ServedFile(raw_disk)) as address:
+        ended = await volume.run("http", address, IMPORTER_IMAGE_SIZE=size)
+    assert ended.disk.stat().st_size == 20 * MIB
+
+
 async def test_unknown_source_and_unreachable_server_say_so(volume: Volume) -> None:
     unknown = await volume.run("ftp", "ftp://127.0.0.1/x")
     assert (unknown.code, unknown.text) == (1, "Unknown data source: ftp")
