@@ -12,13 +12,15 @@ A, CNAME, PTR, SRV, AAAA, ANY = 1, 5, 12, 33, 28, 255
 _IN = 1
 NO_ERROR, SERVER_FAILURE, NAME_ERROR = 0, 2, 3
 _TTL_SECONDS = 5
-_MAX_LABEL = 63
+_MAX_LABEL, _MAX_NAME = 63, 255
 _OPT, _OPTIONS = 41, struct.Struct(">BHHIH")
 """A record of EDNS: owner, kind, bytes by UDP, flags, length of the options (RFC 6891, 6.1.2)."""
 _TRUNCATED = 0x0200
 _DATAGRAM_BYTES, _MAX_DATAGRAM_BYTES = 512, 1232
 """The largest answer by UDP to a client that names no size (RFC 1035, 4.2.1), and to any client: longer
 datagrams are fragmented on some paths."""
+_MAX_BYTES = 65535
+"""Of any message: by TCP, two bytes tell its length."""
 
 
 class MalformedMessage(Exception):
@@ -66,6 +68,8 @@ def parse_query(message: bytes) -> Question:
         while size := message[position]:
             if size & 0xC0:
                 raise MalformedMessage("compressed question")
+            if position + size >= 12 + _MAX_NAME:
+                raise MalformedMessage("a name that is too long")
             labels.append(message[position + 1 : position + 1 + size].decode("latin-1"))
             position += 1 + size
         kind, _ = struct.unpack_from(">HH", message, position + 1)
@@ -92,15 +96,15 @@ def answer(
     """A response with `records`, authoritative. Raises MalformedMessage for a name that does not fit.
 
     A datagram holds as many records as the client can take. If some are left out, it says so, and the client
-    asks again by TCP (RFC 1035, 4.2.1).
+    asks again by TCP (RFC 1035, 4.2.1), which has an end as well.
     """
     flags = 0x8480 | (0x0100 if question.recursion else 0) | code
     encoded = [_encode(record) for record in records]
     options = _OPTIONS.pack(0, _OPT, _MAX_DATAGRAM_BYTES, 0, 0) if question.has_options else b""
-    if by_datagram:
-        ends = itertools.accumulate(map(len, encoded), initial=12 + len(question.raw) + len(options))
-        encoded = encoded[: sum(end <= question.datagram_bytes for end in ends) - 1]
-        flags |= _TRUNCATED if len(encoded) < len(records) else 0
+    most = question.datagram_bytes if by_datagram else _MAX_BYTES
+    ends = itertools.accumulate(map(len, encoded), initial=12 + len(question.raw) + len(options))
+    encoded = encoded[: max(0, sum(end <= most for end in ends) - 1)]
+    flags |= _TRUNCATED if len(encoded) < len(records) else 0
     head = struct.pack(">HHHHHH", question.identifier, flags, 1, len(encoded), 0, 1 if options else 0)
     return head + question.raw + b"".join(encoded) + options
 
@@ -156,9 +160,12 @@ def parse_response(message: bytes) -> list[Record]:
             position += 10
             if kind == CNAME:
                 records.append(Record(kind, _decode_name(message, position)[0], owner=owner))
-            elif kind in (A, AAAA):
+            elif kind == A:
                 packed = message[position : position + size]
-                records.append(Record(kind, str(ipaddress.ip_address(packed)), owner=owner))
+                records.append(Record(kind, str(ipaddress.IPv4Address(packed)), owner=owner))
+            elif kind == AAAA:
+                packed = message[position : position + size]
+                records.append(Record(kind, str(ipaddress.IPv6Address(packed)), owner=owner))
             position += size
     except (IndexError, struct.error, ValueError) as error:
         raise MalformedMessage(f"truncated response: {error}") from error
@@ -168,15 +175,20 @@ def parse_response(message: bytes) -> list[Record]:
 def _decode_name(message: bytes, position: int) -> tuple[str, int]:
     """The name at `position`, and where it ends. Raises IndexError, ValueError."""
     labels: list[str] = []
-    end = 0
+    end = length = 0
+    start = position
     while size := message[position]:
         if size & 0xC0:
             target = (size & 0x3F) << 8 | message[position + 1]
             end = end or position + 2
-            if target >= position:
+            # Before the labels that led to it: one that leads back to them would never end.
+            if target >= start:
                 raise ValueError("a compression pointer that does not point backwards")
-            position = target
+            start = position = target
             continue
+        length += 1 + size
+        if length >= _MAX_NAME:
+            raise ValueError("a name that is too long")
         labels.append(message[position + 1 : position + 1 + size].decode("latin-1"))
         position += 1 + size
     return ".".join(labels), end or position + 1

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import cast
 
 from kindling.network import dns
@@ -90,7 +91,7 @@ class Names:
         if question.kind in (dns.SRV, dns.ANY):
             found = self.services.get(name, ())
             records += [dns.Record(dns.SRV, target, port, owner=owner) for port, target in found]
-        known_name = bool(addresses) or name in self.services or name in self.aliases or self._is_parent(name)
+        known_name = bool(addresses) or name in self.services or name in self.aliases or name in self._parents
         return (dns.NO_ERROR if records or known_name else dns.NAME_ERROR), records
 
     def _follow(self, name: str, kind: int) -> tuple[list[dns.Record], str]:
@@ -104,8 +105,14 @@ class Names:
                 break
         return followed, name
 
-    def _is_parent(self, name: str) -> bool:
-        return any(known.endswith(f".{name}") for known in (*self.addresses, *self.aliases))
+    @cached_property
+    def _parents(self) -> frozenset[str]:
+        """The names that have names below them: pods ask for names that do not exist all the time."""
+        found = set()
+        for known in (*self.addresses, *self.aliases):
+            while (known := known.partition(".")[2]) not in found and known:
+                found.add(known)
+        return frozenset(found)
 
 
 def _in_cluster(name: str) -> bool:
