@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from kindling.network import ranges
 from kindling.network.policy_objects import EgressRule, IngressRule, NetworkPolicy, Pod, PolicyPort, Selector
@@ -59,7 +60,8 @@ class PeerPods:
     namespaces: LabelSelector | None
 
     def __str__(self) -> str:
-        return f"{self.pods} {self.namespaces}"
+        own = "own" if self.namespaces is None else f"{self.namespaces} {self.namespaces.is_nothing}"
+        return f"{self.pods} {self.pods.is_nothing} {own}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class Matcher:
         return known[1]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class World:
     """What policies are about: all pods (by namespace), and the labels of namespaces."""
 
@@ -132,11 +134,34 @@ class World:
             spaces = [policy.namespace] if item.namespaces is None else self.members
             for namespace in spaces:
                 if self._reaches(policy, item, namespace):
-                    members = self.members.get(namespace, ())
-                    found |= {
-                        each.uid: each for each in members if self.matcher.matches(item.pods, each.labels)
-                    }
+                    for labels, members in self._by_labels.get(namespace, {}).items():
+                        if self.matcher.matches(item.pods, labels):
+                            found |= {each.uid: each for each in members}
         return list(found.values())
+
+    def naming(self, ports: Iterable[tuple[str, str]]) -> list[Member]:
+        """The pods that name one of these ports (protocol, name)."""
+        found = {member.uid: member for port in ports for member in self._by_port.get(port, ())}
+        return list(found.values())
+
+    @cached_property
+    def _by_labels(self) -> Mapping[str, Mapping[Labels, Sequence[Member]]]:
+        """The pods of each namespace: those of one workload are matched once."""
+        found: dict[str, dict[Labels, list[Member]]] = {}
+        for namespace, members in self.members.items():
+            alike = found.setdefault(namespace, {})
+            for member in members:
+                alike.setdefault(member.labels, []).append(member)
+        return found
+
+    @cached_property
+    def _by_port(self) -> Mapping[tuple[str, str], Sequence[Member]]:
+        found: dict[tuple[str, str], list[Member]] = {}
+        for members in self.members.values():
+            for member in members:
+                for port in member.ports:
+                    found.setdefault((port.protocol, port.name), []).append(member)
+        return found
 
     def _reaches(self, policy: Policy, peers: PeerPods, namespace: str) -> bool:
         if peers.namespaces is None:
@@ -179,24 +204,30 @@ def read(policy: NetworkPolicy) -> Policy:
     """A policy as rules are made of it."""
     spec, metadata = policy.spec, policy.metadata
     where = f"{metadata.namespace}/{metadata.name}"
-    types = spec.policy_types or (("Ingress", "Egress") if spec.egress else ("Ingress",))
+    types = directions(policy)
     rules: dict[str, tuple[Rule, ...]] = {}
     if "Ingress" in types:
         rules["ingress"] = tuple(_rule(item, where) for item in spec.ingress)
     if "Egress" in types:
         rules["egress"] = tuple(_rule(item, where) for item in spec.egress)
     # What cannot be read isolates more rather than less.
-    pods = _selector(spec.pod_selector, where, unread=EVERYTHING)
+    pods = selector(spec.pod_selector, where, unread=EVERYTHING)
     return Policy(metadata.namespace, metadata.name, pods, rules)
+
+
+def directions(policy: NetworkPolicy) -> tuple[str, ...]:
+    """The policy types: those written, or what follows from the rules."""
+    spec = policy.spec
+    return spec.policy_types or (("Ingress", "Egress") if spec.egress else ("Ingress",))
 
 
 def _rule(rule: IngressRule | EgressRule, where: str) -> Rule:
     pods = tuple(
         PeerPods(
-            EVERYTHING if item.pod_selector is None else _selector(item.pod_selector, where, unread=NOTHING),
+            EVERYTHING if item.pod_selector is None else selector(item.pod_selector, where, unread=NOTHING),
             None
             if item.namespace_selector is None
-            else _selector(item.namespace_selector, where, unread=NOTHING),
+            else selector(item.namespace_selector, where, unread=NOTHING),
         )
         for item in rule.peers
         if item.pod_selector is not None or item.namespace_selector is not None
@@ -229,9 +260,10 @@ def _range(port: PolicyPort) -> ranges.Range:
     return port.port, max(port.port, port.end_port or 0)
 
 
-def _selector(written: Selector, where: str, *, unread: LabelSelector) -> LabelSelector:
+def selector(written: Selector, where: str, *, unread: LabelSelector) -> LabelSelector:
+    """A selector as it is matched, or `unread`, with an error in the log, where it cannot be read."""
     try:
         return from_label_selector_object(written)
-    except SelectorError as error:
+    except (SelectorError, TypeError, AttributeError) as error:
         _log.error("a selector of network policy %s cannot be read, correct it: %s", where, error)
         return unread

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kindling.network import policies, policy_rules
 from kindling.network.nftables import Keeper, RulesRefused
-from kindling.network.policies import Labels, Matcher, Member, Policy, World
+from kindling.network.policies import Labels, Matcher, Member, World
 from kindling.network.policy_objects import Namespace, NetworkPolicy, Pod
+from kindling.network.policy_readings import Readings
 from kindling.network.tables import Table
 from kubecore.client import Client
 from kubecore.json import JsonObject
 from kubecore.objects import structs
 from kubecore.resources import NAMESPACES, NETWORK_POLICIES, PODS
-from kubecore.runtime import Informer, Key
+from kubecore.runtime import Informer
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +46,17 @@ class _Attached:
     pod: Pod | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Policies (`unfit`: documents that do not decode), pods, and labels of namespaces at one moment."""
+
+    policies: Sequence[NetworkPolicy]
+    unfit: Sequence[Mapping[str, Any]]
+    members: Sequence[Member]
+    labels: Mapping[str, Labels]
+    node: policy_rules.Node
+
+
 class PolicyEnforcer:
     """The policies of one node. `resolver` are the addresses of the cluster's resolver; rules are loaded in
     the network namespace at `namespace`, or here.
@@ -56,14 +69,15 @@ class PolicyEnforcer:
         self._resolver = policy_rules.resolver(resolver)
         self._keeper = Keeper(namespace)
         self._matcher = Matcher()
-        self._read: dict[Key, Policy] = {}
+        self._readings = Readings()
         self._labels: dict[str, Labels] = {}
         self._members: dict[str, Member] = {}
         self._attached: dict[str, _Attached] = {}
         self._known = asyncio.Event()
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
-        self._policies.add_handler(self._policy_changed)
+        self._policies.add_handler(lambda *_event: self._wake.set())
+        self._policies.add_unfit_handler(lambda _key: self._wake.set())
         self._namespaces.add_handler(self._namespace_changed)
         self._pods.add_handler(self._pod_changed)
 
@@ -120,18 +134,25 @@ class PolicyEnforcer:
 
     async def _load(self) -> None:
         async with self._lock:
-            await self._keeper.load(self._table())
+            seen = self._seen()
+            # In a thread: hundreds of policies and pods take time, and probes of pods do not wait for it.
+            await self._keeper.load(await asyncio.to_thread(self._table, seen))
 
-    def _table(self) -> Table:
+    def _seen(self) -> _Seen:
+        """What is known now; the rules are made of it while more may come."""
         own, cut_off = self._own_pods()
         # Pods of this node count with the addresses that their links have, also before their status says so.
         members = self._members | {item.uid: item for item in own if self._is_peer(item.uid)}
-        by_namespace: dict[str, list[Member]] = {}
-        for item in members.values():
-            by_namespace.setdefault(item.namespace, []).append(item)
-        world = World(by_namespace, self._labels, self._matcher)
+        unfit = [error.document for error in self._policies.unfit.values()]
         node = policy_rules.Node(own, cut_off, self._resolver)
-        return policy_rules.table(world, [self._read[key] for key in sorted(self._read)], node)
+        return _Seen(list(self._policies.list()), unfit, list(members.values()), dict(self._labels), node)
+
+    def _table(self, seen: _Seen) -> Table:
+        by_namespace: dict[str, list[Member]] = {}
+        for item in seen.members:
+            by_namespace.setdefault(item.namespace, []).append(item)
+        world = World(by_namespace, seen.labels, self._matcher)
+        return policy_rules.table(world, self._readings.of(seen.policies, seen.unfit), seen.node)
 
     def _own_pods(self) -> tuple[list[Member], list[str]]:
         """This node's pods, and the addresses of those of which nothing is known.
@@ -152,14 +173,6 @@ class PolicyEnforcer:
     def _is_peer(self, uid: str) -> bool:
         pod = self._attached[uid].pod
         return pod is not None and policies.has_network(pod)
-
-    def _policy_changed(self, event: str, _old: NetworkPolicy | None, new: NetworkPolicy) -> None:
-        key = (new.metadata.namespace, new.metadata.name)
-        if event == "DELETED":
-            self._read.pop(key, None)
-        else:
-            self._read[key] = policies.read(new)
-        self._wake.set()
 
     def _namespace_changed(self, event: str, _old: Namespace | None, new: Namespace) -> None:
         name, labels = new.metadata.name, frozenset(new.metadata.labels.items())

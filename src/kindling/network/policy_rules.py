@@ -98,7 +98,7 @@ def table(world: World, policies: Sequence[Policy], node: Node) -> Table:
             for position, rule in enumerate(policy.rules[direction])
             for text in _RuleTexts(world, parts, policy, direction, position, members, node).of(rule)
         ]
-        parts.chains[_policy_chain(direction, policy)] = tuple(rules)
+        parts.chains[_policy_chain(direction, policy)] = tuple(dict.fromkeys(rules))
     return _assembled(parts, verdicts, own)
 
 
@@ -173,7 +173,7 @@ class _RuleTexts:
         addresses = [each for member in allowed for each in member.addresses]
         # Policies with equal peers share the sets.
         scope = "" if all(item.namespaces is not None for item in rule.pods) else self.policy.namespace
-        key = [f"{item} {item.pods.is_nothing}" for item in rule.pods]
+        key = [str(item) for item in rule.pods]
         found = []
         for version, family in _FAMILY.items():
             mine = [each for each in addresses if _version(each) == version]
@@ -193,7 +193,7 @@ class _RuleTexts:
         """Named ports are those of the pod that is connected to: each pod may have another number."""
         targets = self.members
         if self.direction == "egress":
-            targets = [item for found in self.world.members.values() for item in found]
+            targets = self.world.naming(rule.named)
             if not rule.all_peers:
                 names = {item.uid for item in allowed}
                 targets = [item for item in targets if item.uid in names or _in_blocks(item, rule)]

@@ -161,7 +161,8 @@ class Informer(Generic[Cached]):
             self._call(handler, "ADDED", None, obj)
 
     def add_unfit_handler(self, handler: Callable[[Key], None]) -> None:
-        """Have `handler(key)` called for every object that is there but cannot be read, at each write.
+        """Have `handler(key)` called for every object that is there but cannot be read: at each write, and
+        when it is gone.
 
         Such objects already known are delivered at once. Handlers must not block or raise.
         """
@@ -245,7 +246,8 @@ class Informer(Generic[Cached]):
 
     def _forget(self, document: JsonObject) -> None:
         key = key_of(document)
-        self._unfit.pop(key, None)
+        if self._unfit.pop(key, None) is not None:
+            self._notify_unfit(key)
         old = self._store.remove(key)
         try:
             last: Cached | None = self._decoded(document)
@@ -255,6 +257,7 @@ class Informer(Generic[Cached]):
             self._notify("DELETED", old, last)
 
     def _replace(self, documents: Iterable[JsonObject]) -> None:
+        unfit = set(self._unfit)
         self._unfit.clear()
         read = [self._read(self._with_kind(document)) for document in documents]
         fresh = {key_of(obj): obj for obj in read if obj is not None}
@@ -272,6 +275,12 @@ class Informer(Generic[Cached]):
                 self._notify("ADDED", None, obj)
             elif version_of(old) != version_of(obj):
                 self._notify("MODIFIED", old, obj)
+        for key in unfit - self._unfit.keys() - fresh.keys():
+            self._notify_unfit(key)
+
+    def _notify_unfit(self, key: Key) -> None:
+        for handler in self._unfit_handlers:
+            handler(key)
 
     def _with_kind(self, obj: JsonObject) -> JsonObject:
         """Set kind and apiVersion, which members of lists lack."""
@@ -288,8 +297,7 @@ class Informer(Generic[Cached]):
         except UnfitDocument as error:
             self._unfit[key] = error
             logger.error("an object cannot be decoded and is ignored until it is corrected: %s", error)
-            for handler in self._unfit_handlers:
-                handler(key)
+            self._notify_unfit(key)
             return None
 
     def _decoded(self, document: JsonObject) -> Cached:

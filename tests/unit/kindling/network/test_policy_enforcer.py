@@ -180,6 +180,22 @@ async def test_rules_hold_while_the_agent_starts_again(api: MemoryApi, network: 
     assert through == []
 
 
+@pytest.mark.parametrize("is_changed", [False, True])
+async def test_a_policy_that_does_not_decode_lets_nobody_in(
+    api: MemoryApi, network: RoutedPods, is_changed: bool
+) -> None:
+    """Whether it was readable before or not; once it is gone, it has no effect."""
+    async with enforcing(api, network, "client", "server"):
+        await until(lambda: connected(network))
+        if is_changed:
+            api.put(NETWORK_POLICIES, policy(**from_pods(app="client")))
+            await until(lambda: policy_rules.NAME in listed(network) and "jump" in listed(network))
+        api.put(NETWORK_POLICIES, policy(ports=[{"port": True}]))
+        await until(lambda: not connected(network))
+        api.remove(NETWORK_POLICIES, "p", "lab")
+        await until(lambda: connected(network))
+
+
 async def test_refused_rules_are_tried_again(
     api: MemoryApi, network: RoutedPods, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

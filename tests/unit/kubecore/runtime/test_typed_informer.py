@@ -157,6 +157,23 @@ async def test_a_new_list_finds_out_again_which_objects_fit() -> None:
         assert seen == [("ADDED", "-", "n1"), ("ADDED", "-", "n2")]
 
 
+@pytest.mark.parametrize("is_listed_anew", [False, True])
+async def test_the_end_of_an_object_that_does_not_fit_is_told(is_listed_anew: bool) -> None:
+    api = MemoryApi()
+    api.put(PODS, pod("a", 7))
+    informer = Informer(api.client(), PODS, struct=Pod)
+    async with running(informer):
+        told: list[tuple[str, str]] = []
+        informer.add_unfit_handler(told.append)
+        assert told == [("lab", "a")]
+        if is_listed_anew:
+            informer._replace([])
+        else:
+            api.remove(PODS, "a", "lab")
+            await settle()
+        assert (told, informer.unfit) == ([("lab", "a")] * 2, {})
+
+
 async def test_a_controller_is_driven_by_structs() -> None:
     api = MemoryApi()
     done: list[Key] = []
