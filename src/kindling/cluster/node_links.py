@@ -47,7 +47,7 @@ def create(instance: Instance) -> None:
 def connect(instance: Instance, node: NodeLayout) -> None:
     """Create the node's links unless they exist, and load its guard. Raises SetupError."""
     namespace = node.namespaces / "net"
-    machine.nft(guard((instance.subnet,)), what=f"guard of {node.name}", namespace=namespace)
+    machine.nft(guard(instance.subnets), what=f"guard of {node.name}", namespace=namespace)
     inside = ["nsenter", f"--net={namespace}", "ip"]
     for position, name in enumerate(instance.node_links):
         what = f"link {name} of {node.name}"

@@ -140,11 +140,12 @@ class ServiceNetwork:
         self, found: list[JsonObject], slices: list[JsonObject], pods: list[JsonObject]
     ) -> float | None:
         """Load what changed; returns the seconds until the next attempt, None if all succeeded."""
+        # In threads: services of thousands of ports take time, and questions to the resolver do not wait.
+        ports = [await asyncio.to_thread(family.ports.of, found, slices) for family in self._families]
         # An address belongs to the first that claims it, so nothing can take the resolver's.
-        ports = [family.ports.of(found, slices) for family in self._families]
         ports[0] = self._dns_ports() + ports[0]
         self._external = services.assign_external([item for each in ports for item in each], self._external)
-        self._resolver.names = Names.of(found, slices)
+        self._resolver.names = await asyncio.to_thread(Names.of, found, slices)
         async with asyncio.TaskGroup() as group:
             work = [self._route(), self._health.serve(services.health_checks(found, slices))]
             for family in self._families:
@@ -163,7 +164,8 @@ class ServiceNetwork:
         hosts: Sequence[services.HostPort],
     ) -> bool:
         own = [item for item in hosts if item.node == place.node]
-        wanted = rules.table(self._table, family.place(place), ports, own, self._external)
+        where = family.place(place)
+        wanted = await asyncio.to_thread(rules.table, self._table, where, ports, own, self._external)
         # The resolver has an IPv4 address alone.
         opening = "" if place.namespace or family.version != 4 else self._opening()
         try:

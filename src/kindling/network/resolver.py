@@ -14,7 +14,7 @@ from typing import cast
 
 from kindling.network import dns
 from kindling.network.external import parse
-from kindling.network.services import SERVICE_NAME_LABEL
+from kindling.network.services import MAX_PARTS, SERVICE_NAME_LABEL
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 
 _log = logging.getLogger(__name__)
@@ -28,6 +28,10 @@ _IDLE_SECONDS = 10.0
 _QUESTIONS, _CONNECTIONS = (256, 32), (256, 16)
 """How many of each there may be at once: questions to other servers and TCP connections, of all and of one
 client. They hold sockets of a process that has other work as well."""
+
+
+_Targets = dict[str, dict[tuple[int, str], None]]
+"""SRV: name -> (port, target), in order."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Names:
     def of(cls, services: Iterable[JsonObject], slices: Iterable[JsonObject]) -> Names:
         """The names that services and their endpoints make."""
         addresses: dict[str, tuple[str, ...]] = {}
-        srv: dict[str, tuple[tuple[int, str], ...]] = {}
+        srv: _Targets = {}
         aliases: dict[str, str] = {}
         reverse: dict[str, str] = {}
         by_service: dict[tuple[str, str], list[JsonObject]] = {}
@@ -66,7 +70,7 @@ class Names:
                 reverse |= dict.fromkeys(own, base)
                 for port in get_list(service, "spec", "ports"):
                     _add_srv(srv, base, port, base)
-        return cls(addresses, srv, aliases, reverse)
+        return cls(addresses, {name: tuple(found) for name, found in srv.items()}, aliases, reverse)
 
     def lookup(self, question: dns.Question) -> tuple[int, list[dns.Record]] | None:
         """The answer to a question about the cluster, None when it is about something else."""
@@ -124,12 +128,16 @@ def _headless(
     service: JsonObject,
     slices: Sequence[JsonObject],
     addresses: dict[str, tuple[str, ...]],
-    srv: dict[str, tuple[tuple[int, str], ...]],
+    srv: _Targets,
 ) -> None:
     everybody = get_bool(service, "spec", "publishNotReadyAddresses")
     found: list[str] = []
     for item in slices:
-        for endpoint in get_list(item, "endpoints"):
+        endpoints = get_list(item, "endpoints")
+        ports = get_list(item, "ports")
+        if len(ports) * len(endpoints) > MAX_PARTS:
+            ports = []  # There are no rules for so many, either.
+        for endpoint in endpoints:
             if not everybody and not get_bool(endpoint, "conditions", "ready", default=True):
                 continue
             own = [
@@ -141,17 +149,17 @@ def _headless(
                 # A pod is in one slice of each family.
                 others = addresses.get(f"{host}.{base}", ())
                 addresses[f"{host}.{base}"] = tuple(dict.fromkeys((*others, *own)))
-                for port in get_list(item, "ports"):
+                for port in ports:
                     _add_srv(srv, base, port, f"{host}.{base}")
     if found:
         addresses[base] = tuple(sorted(set(found)))
 
 
-def _add_srv(srv: dict[str, tuple[tuple[int, str], ...]], base: str, port: JsonObject, target: str) -> None:
+def _add_srv(srv: _Targets, base: str, port: JsonObject, target: str) -> None:
     if get_str(port, "name"):
         protocol = get_str(port, "protocol", default="TCP").lower()
         key = f"_{get_str(port, 'name')}._{protocol}.{base}"
-        srv[key] = tuple(dict.fromkeys((*srv.get(key, ()), (get_int(port, "port"), target))))
+        srv.setdefault(key, {})[get_int(port, "port"), target] = None
 
 
 def _pod_address(name: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,10 +10,19 @@ from kindling.network.external import ExternalRanges, is_remote, of_family, pars
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 
+_log = logging.getLogger(__name__)
+
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 
 AFFINITY_SECONDS = 10800
 """How long a client stays with its backend if the service does not say."""
+
+MAX_PARTS = 20_000
+"""So many ports, and backends of each, may the services of one namespace have together: everybody's rules
+wait while those of one are loaded."""
+
+_SHOWN_PORTS = 100
+"""So many ports of a service that has too many refuse connections; others do not answer."""
 
 ExternalKey = tuple[str, str, int]
 """An address from outside the cluster, a protocol (lower case) and a port."""
@@ -54,6 +64,11 @@ class ServicePort:
     prefers_own_node: bool = False
     """Clients of the cluster get backends of their own node if there are any (``trafficDistribution``)."""
 
+    @property
+    def namespace(self) -> str:
+        """The service's namespace."""
+        return self.name.partition("/")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
@@ -89,21 +104,56 @@ class ServicePorts:
         self._ranges = ranges
         self._version = version
         self._known: dict[str, tuple[JsonObject, list[JsonObject], list[ServicePort]]] = {}
+        self._refused: set[str] = set()
 
     def of(self, services: Iterable[JsonObject], slices: Iterable[JsonObject]) -> list[ServicePort]:
-        """All ports of all services that have an address of the family, the oldest service's first."""
+        """All ports of all services that have an address of the family, the oldest service's first.
+
+        Services of a namespace that has too many ports and backends have no backends.
+        """
         by_service = _by_service(slices)
         before, self._known = self._known, {}
+        refused: set[str] = set()
+        spent: dict[str, int] = {}
         found: list[ServicePort] = []
         for service in sorted(services, key=_age):
-            key = f"{meta.namespace(service)}/{meta.name(service)}"
-            own = by_service.get((meta.namespace(service), meta.name(service)), [])
+            namespace = meta.namespace(service)
+            key = f"{namespace}/{meta.name(service)}"
+            own = by_service.get((namespace, meta.name(service)), [])
+            size = spent.get(namespace, 0) + _size(service, own)
+            if size > MAX_PARTS:
+                refused.add(key)
+                found += self._without_backends(service, key)
+                continue
+            spent[namespace] = size
             known = before.get(key)
             if known is None or known[0] is not service or not _are_the_same(known[1], own):
                 known = (service, own, _ports_of(service, key, own, self._ranges, self._version))
             self._known[key] = known
             found += known[2]
+        self._refused = refused
         return found
+
+    def _without_backends(self, service: JsonObject, key: str) -> list[ServicePort]:
+        if key not in self._refused:
+            _log.error(
+                "service %s leads nowhere: with it, the services of its namespace have more than %d ports "
+                "and backends of each; remove some",
+                key,
+                MAX_PARTS,
+            )
+        spec = get_object(service, "spec")
+        few = {**service, "spec": {**spec, "ports": get_list(spec, "ports")[:_SHOWN_PORTS]}}
+        return _ports_of(few, key, (), self._ranges, self._version)
+
+
+def _size(service: JsonObject, slices: Iterable[JsonObject]) -> int:
+    """How many ports a service has, and at most how many backends of each."""
+    if get_str(service, "spec", "clusterIP") in ("", "None"):
+        return 0
+    endpoints = (endpoint for item in slices for endpoint in get_list(item, "endpoints"))
+    backends = sum(len(get_list(endpoint, "addresses")) for endpoint in endpoints)
+    return len(get_list(service, "spec", "ports")) * (1 + backends)
 
 
 def _are_the_same(one: Sequence[object], other: Sequence[object]) -> bool:
@@ -131,8 +181,9 @@ def _ports_of(
     is_balanced = get_str(spec, "type") == "LoadBalancer"
     sources = get_list(spec, "loadBalancerSourceRanges") if is_balanced else []
     found = []
+    numbered = [(item, _numbers(item)) for item in slices]
     for port in get_list(spec, "ports"):
-        endpoints = _endpoints(slices, get_str(port, "name"), version)
+        endpoints = _endpoints(numbered, get_str(port, "name"), version)
         found.append(
             ServicePort(
                 name=f"{name}:{get_str(port, 'name')}",
@@ -201,15 +252,29 @@ def assign_external(
     """The service port (by name) that each external address belongs to, where several claim it.
 
     The port that had the address `before` keeps it while it claims it: adding an address to a service never
-    takes it from another service. Otherwise it goes to the oldest service.
+    takes it from another service. Otherwise it goes to the service whose load balancer has it, or else to the
+    oldest. An address that a load balancer gave leads to no service of another namespace, on no port:
+    whoever answers on another port of it could get certificates for its names.
     """
+    owners: dict[str, set[str]] = {}
+    for item in ports:
+        for address in item.balanced:
+            owners.setdefault(address, set()).add(item.namespace)
     claims: dict[ExternalKey, list[str]] = {}
     for item in ports:
         for address in item.external:
-            claims.setdefault((address, item.protocol, item.port), []).append(item.name)
+            claimants = claims.setdefault((address, item.protocol, item.port), [])
+            if address in item.balanced:
+                claimants.append(item.name)
+    for item in ports:
+        for address in item.external:
+            is_free = address not in owners or item.namespace in owners[address]
+            if is_free and address not in item.balanced:
+                claims[address, item.protocol, item.port].append(item.name)
     return {
         key: before[key] if before.get(key) in claimants else claimants[0]
         for key, claimants in claims.items()
+        if claimants
     }
 
 
@@ -249,14 +314,20 @@ class _Endpoint:
     is_ready: bool
 
 
-def _endpoints(slices: Sequence[JsonObject], port_name: str, version: int) -> list[_Endpoint]:
+def _numbers(item: JsonObject) -> Mapping[str, int]:
+    """The ports of a slice by name; of equal names, the first."""
+    return {get_str(port, "name"): get_int(port, "port") for port in reversed(get_list(item, "ports"))}
+
+
+def _endpoints(
+    slices: Sequence[tuple[JsonObject, Mapping[str, int]]], port_name: str, version: int
+) -> list[_Endpoint]:
+    """The endpoints of a port; each slice comes with its ports by name."""
     found = []
-    for item in slices:
+    for item, numbers in slices:
         if get_str(item, "addressType", default="IPv4") != f"IPv{version}":
             continue
-        number = next(
-            (get_int(p, "port") for p in get_list(item, "ports") if get_str(p, "name") == port_name), 0
-        )
+        number = numbers.get(port_name, 0)
         if not number:
             continue
         for endpoint in get_list(item, "endpoints"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kindling.network import policies, policy_readings
+from kindling.network import policies
 from kindling.network.policies import Member, NamedPort, Policy, World
 from kindling.network.policy_objects import NetworkPolicy
 from kindling.network.policy_readings import MAX_PARTS, Readings
@@ -82,7 +82,7 @@ def test_a_policy_that_stays_is_read_once(monkeypatch: pytest.MonkeyPatch) -> No
         reads.append(policy.metadata.name)
         return read(policy)
 
-    monkeypatch.setattr(policy_readings.policies, "read", counted)
+    monkeypatch.setattr(policies, "read", counted)
     readings, first, second = Readings(), typed("a"), typed("b")
     readings.of([first, second], [])
     readings.of([first, typed("b")], [])

@@ -130,6 +130,62 @@ def test_an_external_address_stays_with_the_service_that_has_it() -> None:
     assert services.assign_external(both[:1], before) == {key: "ns/early:http"}
 
 
+def given(namespace: str, name: str, created: str, port: int, *addresses: str) -> dict[str, Any]:
+    """A service whose load balancer has these addresses."""
+    metadata = {"name": name, "namespace": namespace, "creationTimestamp": created}
+    ingress = [{"ip": address} for address in addresses]
+    spec = {**SERVICE["spec"], "type": "LoadBalancer", "ports": [{"name": "http", "port": port}]}
+    return {"metadata": metadata, "spec": spec, "status": {"loadBalancer": {"ingress": ingress}}}
+
+
+def test_a_load_balancers_address_is_not_for_an_older_service_that_claims_it() -> None:
+    """Also when nobody remembers who had it before."""
+    older = claiming("older", "2026-01-01T00:00:00Z", "192.0.2.1")
+    ports = services.service_ports(
+        [older, given("ns", "lb", "2026-01-02T00:00:00Z", 80, "192.0.2.1")], [], RANGES
+    )
+    assert services.assign_external(ports, {}) == {("192.0.2.1", "tcp", 80): "ns/lb:http"}
+
+
+@pytest.mark.parametrize(("namespace", "leads"), [("ns", True), ("other", False)])
+def test_a_load_balancers_address_leads_to_services_of_its_namespace_alone(
+    namespace: str, leads: bool
+) -> None:
+    balanced = given(namespace, "lb", "2026-01-02T00:00:00Z", 443, "192.0.2.1")
+    ports = services.service_ports([claiming("web", "", "192.0.2.1", "192.0.2.2"), balanced], [], RANGES)
+    found = services.assign_external(ports, {("192.0.2.1", "tcp", 80): "ns/web:http"})
+    expected = {("192.0.2.2", "tcp", 80): "ns/web:http", ("192.0.2.1", "tcp", 443): f"{namespace}/lb:http"}
+    assert found == expected | ({("192.0.2.1", "tcp", 80): "ns/web:http"} if leads else {})
+
+
+def many(namespace: str, name: str, count: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A service of `count` ports, and its slice of one endpoint."""
+    listed = [{"name": f"p{number}", "port": number, "protocol": "TCP"} for number in range(1, count + 1)]
+    metadata = {"name": name, "namespace": namespace, "creationTimestamp": name}
+    labels = {"labels": {"kubernetes.io/service-name": name}}
+    endpoints = [{"addresses": ["10.64.1.2"]}]
+    return (
+        {"metadata": metadata, "spec": {**SERVICE["spec"], "ports": listed}},
+        {**SLICE, "metadata": {**metadata, **labels}, "ports": listed, "endpoints": endpoints},
+    )
+
+
+def test_services_beyond_what_a_namespace_may_have_lead_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+    """And take little time, however many ports they have; those of other namespaces lead where they did."""
+    half = services.MAX_PARTS // 4
+    made = [many("ns", "a", half), many("ns", "b", 60_000), many("ns", "c", half), many("other", "b", half)]
+    read = services.ServicePorts(NOWHERE)
+    found = read.of([service for service, _ in made], [item for _, item in made])
+    by_service: dict[str, list[services.ServicePort]] = {}
+    for port in found:
+        by_service.setdefault(port.name.partition(":")[0], []).append(port)
+    lengths = {name: len(ports) for name, ports in by_service.items()}
+    assert lengths == {"ns/a": half, "ns/b": 100, "ns/c": half, "other/b": half}
+    assert {name for name, ports in by_service.items() if not ports[-1].backends} == {"ns/b"}
+    read.of([service for service, _ in made], [item for _, item in made])
+    assert caplog.text.count("service ns/b leads nowhere") == 1
+
+
 def test_the_kubelets_port_is_no_host_port() -> None:
     hosts = [
         services.HostPort("n", "tcp", 10250, services.Backend("10.64.1.2", 80), address)
