@@ -11,6 +11,7 @@ import ctypes
 import logging
 import os
 import socket
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,8 +28,8 @@ _CLONE_NEWNET = 0x40000000
 _SECONDS = 5.0
 """For one request."""
 _MAX_HEAD = 16 * 1024
-_MAX_CONNECTIONS = 64
-"""At one port; more are closed at once."""
+_MAX_CONNECTIONS, _MAX_OF_ALL = 64, 1024
+"""At one port of one node, and at all; more are closed at once."""
 
 _Key = tuple[str, int]
 """Node and port."""
@@ -65,7 +66,7 @@ class HealthChecks:
         self._nodes = nodes
         self._answers: dict[_Key, _Answer] = {}
         self._servers: dict[_Key, asyncio.Server] = {}
-        self._open = 0
+        self._open: Counter[_Key] = Counter()
 
     async def __aenter__(self) -> Self:
         return self
@@ -105,10 +106,11 @@ class HealthChecks:
         return await asyncio.start_server(connected, sock=listener, limit=_MAX_HEAD)
 
     async def _respond(self, key: _Key, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        self._open[key] += 1
         try:
             answer = self._answers.get(key)
-            if answer is not None and self._open <= _MAX_CONNECTIONS:
+            is_admitted = self._open[key] <= _MAX_CONNECTIONS and self._open.total() <= _MAX_OF_ALL
+            if answer is not None and is_admitted:
                 async with asyncio.timeout(_SECONDS):
                     # Every path and method get the same answer, as with kube-proxy.
                     await reader.readuntil(b"\r\n\r\n")
@@ -117,7 +119,9 @@ class HealthChecks:
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError) as error:
             _log.debug("a health check on port %d of node %s broke off: %s", key[1], key[0], error)
         finally:
-            self._open -= 1
+            self._open[key] -= 1
+            if not self._open[key]:
+                del self._open[key]
             writer.close()
 
 

@@ -10,6 +10,7 @@ from kindling.scheduler import requests
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects.quantity import BINARY_SI, Quantity
 
+_OF_DISK = ("ephemeral-storage", "inodes")
 _CRITICAL_PRIORITY = 2_000_000_000
 
 
@@ -22,12 +23,13 @@ def ranked(resource: str, pods: Sequence[JsonObject], usages: Mapping[str, PodUs
     """The pods, the first to be evicted first. `usages` are by uid.
 
     Pods without usage come first, then those that use more than they request, then those of lower priority,
-    then those that use most beyond their request. For process IDs, requests do not count.
+    then those that use most beyond their request. For process IDs, requests do not count. Where disk runs
+    out, a volume of so many files that they could not be counted is no known usage.
     """
 
     def order(pod: JsonObject) -> tuple[bool, bool, int, int]:
         usage = usages.get(get_str(pod, "metadata", "uid"))
-        if usage is None:
+        if usage is None or (resource in _OF_DISK and not usage.is_measured):
             return False, False, 0, 0
         used = _used(resource, usage)
         beyond = used - requests.of_pod(pod).get(resource, 0)

@@ -29,6 +29,8 @@ _SHORTEST_SECONDS = 1.0
 """A rate over less than this says nothing."""
 _DISK_SECONDS = 60.0
 """How long a measured volume is not measured again: du(1) reads all of it."""
+_UNMEASURED_SECONDS = 600.0
+"""The same for one that took too long, so that others have their turn."""
 _MEASURED_TOGETHER = 4
 """Pods whose volumes are measured at a time."""
 _RENDERED = {
@@ -215,7 +217,8 @@ class Statistics:
     async def _volumes(self, pod: JsonObject, seconds: float) -> Sequence[VolumeUsage]:
         uid, now = get_str(pod, "metadata", "uid"), time.monotonic()
         moment, known = self._measured.get(uid, (-seconds, ()))
-        if now - moment < seconds:
+        is_measured = all(volume.is_measured for volume in known)
+        if now - moment < (seconds if is_measured else max(seconds, _UNMEASURED_SECONDS)):
             return known
         found = await own_volumes(pod)
         for others in self._sources.volume_stats:
@@ -253,8 +256,10 @@ async def own_volumes(pod: JsonObject) -> list[VolumeUsage]:
     measured = await disk.measure([path for path in on_disk.values() if path.is_dir()])
     found = [
         VolumeUsage(name, measured[path], _file_system(path), is_local=True)
-        for name, path in on_disk.items()
         if path in measured
+        else VolumeUsage(name, DiskUsage(), is_local=True, is_measured=False)
+        for name, path in on_disk.items()
+        if path in measured or path.is_dir()
     ]
     for name, path in in_memory.items():
         system = _file_system(path)

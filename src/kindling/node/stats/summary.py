@@ -59,8 +59,8 @@ def _pod(pod: PodUsage, node_disk: FileSystem | None, now: str) -> JsonObject:
         "network": _network(pod.interfaces, POD_INTERFACE, now),
         "process_stats": {"process_count": pod.processes},
     }
-    if pod.volumes:
-        document["volume"] = [_volume(volume, now) for volume in pod.volumes]
+    if volumes := [volume for volume in pod.volumes if volume.is_measured]:
+        document["volume"] = [_volume(volume, now) for volume in volumes]
     if node_disk is not None:
         document["ephemeral-storage"] = _disk(pod.local_storage, node_disk, now)
     return document

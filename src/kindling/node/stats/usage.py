@@ -20,13 +20,17 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class VolumeUsage:
-    """A volume of a pod; `claim` names the claim (namespace, name), `is_local` the node's own disk."""
+    """A volume of a pod; `claim` names the claim (namespace, name), `is_local` the node's own disk.
+
+    Without `is_measured`, its use is not known: counting its files took too long.
+    """
 
     name: str
     disk: DiskUsage
     file_system: FileSystem | None = None
     claim: tuple[str, str] | None = None
     is_local: bool = False
+    is_measured: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,11 @@ class PodUsage:
     processes: int = 0
     interfaces: Sequence[Interface] = ()
     volumes: Sequence[VolumeUsage] = ()
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the use of all volumes is known."""
+        return all(volume.is_measured for volume in self.volumes)
 
     @property
     def local_storage(self) -> DiskUsage:

@@ -128,3 +128,13 @@ def test_only_the_links_of_a_stopped_node_are_removed(monkeypatch: pytest.Monkey
     node_links.disconnect(instance, node)
     ports = [node_links.port_name(instance, position, node) for position in (0, 1)]
     assert commands == [["ip", "link", "del", port] for port in ports]
+
+
+def test_a_nodes_guard_knows_the_clusters_addresses_of_both_families(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr("kindling.cluster.machine.nft", lambda rules, **_: loaded.append(rules))
+    monkeypatch.setattr("kindling.cluster.machine.run", lambda *_args, **_options: "there")
+    instance = replace(INSTANCE, subnet6="fd00:64::/48", has_ipv6=True)
+    node_links.connect(instance, instance.node("node01"))
+    assert f"ip saddr {INSTANCE.subnet} drop" in loaded[0]
+    assert "ip6 saddr fd00:64::/48 drop" in loaded[0]

@@ -213,6 +213,28 @@ async def test_nodes_tell_how_many_endpoints_they_have(network: RoutedPods) -> N
             await asyncio.to_thread(asked, 32001)
 
 
+async def test_clients_that_keep_one_port_busy_leave_the_others_free(network: RoutedPods) -> None:
+    def connected(port: int) -> socket.socket:
+        return network.node.inside(lambda: socket.create_connection((GATEWAY, port), timeout=5))
+
+    def answered(port: int) -> bool:
+        with connected(port) as made:
+            try:
+                made.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                return bool(made.recv(1))
+            except (ConnectionResetError, BrokenPipeError):
+                return False  # It was closed with the question unread.
+
+    listed = [HealthCheck("ns", "busy", 32003, {NODE: 1}), HealthCheck("ns", "web", 32004, {NODE: 1})]
+    async with HealthChecks({NODE: (network.namespace, GATEWAY)}) as checks:
+        assert await checks.serve(listed)
+        with ExitStack() as stack:
+            for _ in range(64):
+                stack.enter_context(await asyncio.to_thread(connected, 32003))
+            assert not await asyncio.to_thread(answered, 32003)
+            assert await asyncio.to_thread(answered, 32004)
+
+
 async def test_a_taken_port_is_told_and_tried_again(
     network: RoutedPods, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -96,6 +96,16 @@ def test_pods_of_which_nothing_is_known_go_first() -> None:
     ]
 
 
+def test_where_disk_runs_out_a_pod_whose_files_could_not_be_counted_goes_first() -> None:
+    """It would hide behind those that can be measured."""
+    hidden = VolumeUsage("v", DiskUsage(), is_local=True, is_measured=False)
+    pods = [pod("large"), pod("hiding", priority=9)]
+    usages = [used("large", MIB, disk=500 * MIB), replace(used("hiding"), volumes=[hidden])]
+    for resource in ("ephemeral-storage", "inodes"):
+        assert order(resource, pods, usages) == ["hiding", "large"]
+    assert order("memory", pods, usages) == ["large", "hiding"]
+
+
 def test_for_disks_writable_layers_logs_and_local_volumes_count() -> None:
     volumes = [
         VolumeUsage("v", DiskUsage(30 * MIB, 5), is_local=True),

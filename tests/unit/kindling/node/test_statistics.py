@@ -18,7 +18,7 @@ from kindling.node.pods.runtime_status import PodRuntimeStatus
 from kindling.node.runtime.interface import Container, ContainerState, Sandbox
 from kindling.node.stats import disk, machine
 from kindling.node.stats.cgroups import CgroupReader, CgroupUsage
-from kindling.node.stats.collector import Rates, Statistics, StatisticsSources
+from kindling.node.stats.collector import Rates, Statistics, StatisticsSources, own_volumes
 from kindling.node.stats.disk import DiskUsage, FileSystem
 from kindling.node.stats.machine import Interface, MachineUsage
 from kindling.node.stats.prometheus import cadvisor_metrics, resource_metrics
@@ -277,3 +277,19 @@ async def test_pods_are_measured_as_far_as_it_is_wanted(
     assert whole.images == DiskUsage(5, 6) and whole.node_disk is not None
     (skipped,) = (await statistics.collect(with_disk=True, disk_of=lambda _: False)).pods
     assert skipped.volumes == () and skipped.containers[0].rootfs is None
+
+
+async def test_a_volume_whose_files_cannot_be_counted_in_time_is_told_from_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "ROOT", tmp_path)
+    monkeypatch.setattr(disk, "_SECONDS", 0)
+    identity.volume_directory("u", "empty-dir", "scratch").mkdir(parents=True)
+    volumes = [{"name": "scratch", "emptyDir": {}}, {"name": "gone", "emptyDir": {}}]
+    pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"volumes": volumes}}
+    (found,) = await own_volumes(pod)
+    assert (found.name, found.is_measured, found.disk) == ("scratch", False, DiskUsage())
+    usage = PodUsage("ns", "p", "u", "", None, volumes=[found])
+    assert not usage.is_measured
+    node = summary(NodeUsage("n", 0, machine.machine_usage(), None, [usage], node_disk=SYSTEM))
+    assert "volume" not in node["pods"][0]
