@@ -85,7 +85,10 @@ class PolicyEnforcer:
         """Note the addresses of a pod of this node; rules follow. A pod of which nothing is known, then or
         later, is cut off.
         """
-        self._attached.pop(uid, None)
+        before = self._attached.pop(uid, None)
+        if pod is None:
+            found = (item for item in self._pods.list() if item.metadata.uid == uid)
+            pod = (before.pod if before is not None else None) or next(found, None)
         self._attached[uid] = _Attached(tuple(addresses), pod)
         self._wake.set()
 

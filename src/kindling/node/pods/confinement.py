@@ -31,6 +31,8 @@ class Confinement:
         self._runtime = runtime
         self._policies = policies
         self._confined: dict[str, str] = {}
+        self._left: dict[str, Sandbox] = {}
+        """Sandboxes that ran already and could not be confined yet; the value is kept to name the pod."""
 
     async def secure(self, pod: JsonObject, sandbox_id: str) -> None:
         """Set up the restrictions of a pod's sandbox unless they are in place. Raises RuntimeFailure,
@@ -49,22 +51,40 @@ class Confinement:
             except NotProtected as error:
                 raise RuntimeFailure(f"network policies of {name} cannot be enforced: {error}") from error
         self._confined[uid] = sandbox_id
+        self._left.pop(sandbox_id, None)
 
     async def adopt(self, sandboxes: Iterable[Sandbox]) -> None:
         """Filter the links of pods that run already: the agent was restarted, maybe by another version."""
-        for sandbox in sandboxes:
-            if sandbox.ready:
-                try:
-                    link = await self._filter(sandbox.id)
-                    if link is not None:
-                        self._policies.attach(sandbox.uid, link.addresses)
-                except (RuntimeFailure, OSError) as error:
-                    where = f"{sandbox.namespace}/{sandbox.name}"
-                    _log.error("pod %s runs without a filter on its link; delete it: %s", where, error)
-        await self.sweep()
+        self._left = {sandbox.id: sandbox for sandbox in sandboxes if sandbox.ready}
+        await self._adopt_left(is_first=True)
+        await self._remove_unused()
 
     async def sweep(self) -> None:
-        """Remove the filters of deleted links (newer kernels keep them)."""
+        """Remove the filters of deleted links (newer kernels keep them); filter links where that failed."""
+        await self._adopt_left(is_first=False)
+        await self._remove_unused()
+
+    async def _adopt_left(self, *, is_first: bool) -> None:
+        for sandbox in list(self._left.values()):
+            try:
+                link = await self._link(sandbox.id)
+                if link is not None:
+                    # First of all, so that no other failure opens the pod.
+                    self._policies.attach(sandbox.uid, link.addresses)
+                    await _apply(link, sandbox.id)
+            except (RuntimeFailure, OSError) as error:
+                if isinstance(error, RuntimeFailure) and error.is_not_found:
+                    self._left.pop(sandbox.id, None)
+                elif is_first:
+                    where = f"{sandbox.namespace}/{sandbox.name}"
+                    text = (
+                        "pod %s runs without a filter on its link, trying again; delete it if this stays: %s"
+                    )
+                    _log.error(text, where, error)
+            else:
+                self._left.pop(sandbox.id, None)
+
+    async def _remove_unused(self) -> None:
         here = {name for _, name in socket.if_nameindex()}
         try:
             found = await nftables.chains(pod_filter.FAMILY)
@@ -77,15 +97,32 @@ class Confinement:
     def forget(self, uid: str) -> None:
         """Forget a deleted pod."""
         self._confined.pop(uid, None)
+        self._left = {name: sandbox for name, sandbox in self._left.items() if sandbox.uid != uid}
         self._policies.forget(uid)
 
     async def _filter(self, sandbox_id: str) -> PodLink | None:
         """Filter a sandbox's link and isolate its port; returns it if there is one. Raises RuntimeFailure."""
-        try:
-            link = pod_filter.pod_link(await self._runtime.sandbox_network(sandbox_id))
-            if link is not None:
-                await nftables.load(pod_filter.ruleset(link))
-                await bridge_ports.isolate(link)
-        except (ValueError, nftables.RulesRefused, PortRefused) as error:
-            raise RuntimeFailure(f"the link of sandbox {sandbox_id} cannot be filtered: {error}") from error
+        link = await self._link(sandbox_id)
+        if link is not None:
+            await _apply(link, sandbox_id)
         return link
+
+    async def _link(self, sandbox_id: str) -> PodLink | None:
+        """A sandbox's link, if there is one. Raises RuntimeFailure."""
+        try:
+            return pod_filter.pod_link(await self._runtime.sandbox_network(sandbox_id))
+        except ValueError as error:
+            raise _unfiltered(sandbox_id, error) from error
+
+
+async def _apply(link: PodLink, sandbox_id: str) -> None:
+    """Filter a link and isolate its port. Raises RuntimeFailure, OSError."""
+    try:
+        await nftables.load(pod_filter.ruleset(link))
+        await bridge_ports.isolate(link)
+    except (nftables.RulesRefused, PortRefused) as error:
+        raise _unfiltered(sandbox_id, error) from error
+
+
+def _unfiltered(sandbox_id: str, error: Exception) -> RuntimeFailure:
+    return RuntimeFailure(f"the link of sandbox {sandbox_id} cannot be filtered: {error}")

@@ -148,6 +148,18 @@ async def test_a_deleted_pod_that_still_runs_stays_isolated(api: MemoryApi, netw
         assert not connected(network)
 
 
+async def test_a_pod_that_is_found_late_has_its_policies(api: MemoryApi, network: RoutedPods) -> None:
+    """Its link could not be filtered at first, and by now all pods are known."""
+    api.put(NETWORK_POLICIES, policy(**from_pods(app="client")))
+    async with enforcing(api, network, "client") as enforcer:
+        await until(lambda: policy_rules.NAME in listed(network))
+        api.put(NETWORK_POLICIES, policy())
+        enforcer.attach("server", [network.address("server")])
+        await until(lambda: not connected(network))
+        api.put(NETWORK_POLICIES, policy(**from_pods(app="client")))
+        await until(lambda: connected(network))
+
+
 async def test_a_sandbox_without_a_pod_reaches_nobody(api: MemoryApi, network: RoutedPods) -> None:
     api.remove(PODS, "client", "lab")
     async with enforcing(api, network, "client", "server"):

@@ -162,3 +162,52 @@ async def test_an_agent_filters_what_runs_already(loaded: list[str], policies: P
         pod_filter.removal(["veth-gone"]),
     ]
     assert policies.told == [("attach", "u", ("10.64.1.2",))]
+
+
+@pytest.mark.parametrize("failing", ["runtime", "filter"])
+async def test_an_agent_that_cannot_filter_what_runs_already_tries_again(
+    failing: str, loaded: list[str], policies: Policies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else would until a container of the pod starts, and its policies would be gone with those rules
+    that the agent before had loaded.
+    """
+    made, runtime = confinement({} if failing == "runtime" else {"s1": NETWORK}, policies)
+
+    async def fail(_: str) -> None:
+        raise RuntimeFailure("busy")
+
+    with monkeypatch.context() as failure:
+        if failing == "runtime":
+            failure.setattr(runtime, "sandbox_network", fail)
+        failure.setattr(nftables, "load", _refuse)
+        await made.adopt([Sandbox("s1", "a", "ns", "u", 0, True, 0)])
+    attached = ("attach", "u", ("10.64.1.2",))
+    assert policies.told == ([] if failing == "runtime" else [attached]), "policies need no filter"
+    runtime.networks["s1"] = NETWORK
+    await made.sweep()
+    assert policies.told[-1] == attached
+    assert loaded[0] == pod_filter.ruleset(pod_filter.PodLink("veth1", "9a:00:00:00:00:02", ("10.64.1.2",)))
+    count = len(policies.told)
+    await made.sweep()
+    assert len(policies.told) == count
+
+
+async def test_an_agent_forgets_what_ended_before_it_could_be_filtered(
+    loaded: list[str], policies: Policies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, runtime = confinement({"s1": NETWORK, "s2": NETWORK}, policies)
+
+    async def fail(sandbox_id: str) -> None:
+        raise RuntimeFailure("gone", "NOT_FOUND" if sandbox_id == "s1" else "UNAVAILABLE")
+
+    with monkeypatch.context() as failure:
+        failure.setattr(runtime, "sandbox_network", fail)
+        await made.adopt([Sandbox(f"s{n}", "a", "ns", f"u{n}", 0, True, 0) for n in (1, 2)])
+    made.forget("u2")
+    await made.sweep()
+    assert policies.told == [("forget", "u2", ())]
+    assert set(loaded) == {pod_filter.removal(["veth-gone"])}
+
+
+async def _refuse(_ruleset: object) -> None:
+    raise nftables.RulesRefused("busy")
