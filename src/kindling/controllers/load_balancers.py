@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kindling.controllers.environment import Environment
 from kindling.network.external import ExternalRanges
-from kindling.network.services import external_addresses
+from kindling.network.services import MAX_CLAIMS, balancer_addresses
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.resources import SERVICES
@@ -37,6 +37,19 @@ def is_ours(service: JsonObject) -> bool:
     """Whether the service is to have an address of this cluster's."""
     spec = get_object(service, "spec")
     return get_str(spec, "type") == "LoadBalancer" and not spec.get("loadBalancerClass")
+
+
+def in_use(services: Iterable[JsonObject]) -> list[str]:
+    """The addresses that load balancers gave these services, and those that they claim.
+
+    Claims count up to what takes effect, so that no namespace can claim a whole range.
+    """
+    given: list[str] = []
+    claimed: dict[str, list[str]] = {}
+    for service in services:
+        given += balancer_addresses(service)
+        claimed.setdefault(meta.namespace(service), []).extend(get_list(service, "spec", "externalIPs"))
+    return given + [address for claims in claimed.values() for address in claims[:MAX_CLAIMS]]
 
 
 def choose(
@@ -130,12 +143,7 @@ class LoadBalancers:
         return DONE
 
     def _choose(self, service: JsonObject, key: Key) -> str:
-        taken = [
-            address
-            for other in self._services.list()
-            if meta.key(other) != key
-            for address in external_addresses(other)
-        ]
+        taken = in_use(other for other in self._services.list() if meta.key(other) != key)
         taken += [address for other, (_, address) in self._given.items() if other != key]
         return choose(service, taken, self._ranges, is_machines)
 

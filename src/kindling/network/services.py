@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kindling.network.external import ExternalRanges, is_remote, of_family, parse
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
@@ -21,6 +21,9 @@ MAX_PARTS = 20_000
 """So many ports, and backends of each, may the services of one namespace have together: everybody's rules
 wait while those of one are loaded."""
 
+MAX_CLAIMS = 100
+"""So many addresses from outside may the services of one namespace claim: each has rules and a route, and no
+load balancer gets it."""
 _SHOWN_PORTS = 100
 """So many ports of a service that has too many refuse connections; others do not answer."""
 
@@ -115,6 +118,7 @@ class ServicePorts:
         before, self._known = self._known, {}
         refused: set[str] = set()
         spent: dict[str, int] = {}
+        claimed: dict[str, set[str]] = {}
         found: list[ServicePort] = []
         for service in sorted(services, key=_age):
             namespace = meta.namespace(service)
@@ -130,18 +134,26 @@ class ServicePorts:
             if known is None or known[0] is not service or not _are_the_same(known[1], own):
                 known = (service, own, _ports_of(service, key, own, self._ranges, self._version))
             self._known[key] = known
+            claims = {each for port in known[2] for each in port.external if each not in port.balanced}
+            if claims and len(claims | claimed.get(namespace, set())) > MAX_CLAIMS:
+                refused.add(key)
+                self._tell(key, "external addresses lead nowhere", MAX_CLAIMS, "external addresses")
+                found += [replace(port, external=port.balanced) for port in known[2]]
+                continue
+            claimed.setdefault(namespace, set()).update(claims)
             found += known[2]
         self._refused = refused
         return found
 
-    def _without_backends(self, service: JsonObject, key: str) -> list[ServicePort]:
+    def _tell(self, key: str, problem: str, most: int, of_what: str) -> None:
         if key not in self._refused:
-            _log.error(
-                "service %s leads nowhere: with it, the services of its namespace have more than %d ports "
-                "and backends of each; remove some",
-                key,
-                MAX_PARTS,
+            text = (
+                "service %s: its %s: with it, the services of its namespace have more than %d %s; remove some"
             )
+            _log.error(text, key, problem, most, of_what)
+
+    def _without_backends(self, service: JsonObject, key: str) -> list[ServicePort]:
+        self._tell(key, "addresses lead nowhere", MAX_PARTS, "ports and backends of each")
         spec = get_object(service, "spec")
         few = {**service, "spec": {**spec, "ports": get_list(spec, "ports")[:_SHOWN_PORTS]}}
         return _ports_of(few, key, (), self._ranges, self._version)
@@ -177,7 +189,7 @@ def _ports_of(
     if not addresses:
         return []
     claimed = _of(version, filter(ranges.admits, external_addresses(service)))
-    balanced = _of(version, filter(ranges.admits, _balancer_addresses(service)))
+    balanced = _of(version, filter(ranges.admits, balancer_addresses(service)))
     is_balanced = get_str(spec, "type") == "LoadBalancer"
     sources = get_list(spec, "loadBalancerSourceRanges") if is_balanced else []
     found = []
@@ -280,10 +292,10 @@ def assign_external(
 
 def external_addresses(service: JsonObject) -> list[str]:
     """The external addresses that a service claims, whether or not they take effect."""
-    return [*filter(None, get_list(service, "spec", "externalIPs")), *_balancer_addresses(service)]
+    return [*filter(None, get_list(service, "spec", "externalIPs")), *balancer_addresses(service)]
 
 
-def _balancer_addresses(service: JsonObject) -> list[str]:
+def balancer_addresses(service: JsonObject) -> list[str]:
     """The addresses of a service's load balancer. Where it is a proxy, packets have to get to it."""
     points = get_list(service, "status", "loadBalancer", "ingress")
     return [get_str(point, "ip") for point in points if point.get("ip") and point.get("ipMode") != "Proxy"]

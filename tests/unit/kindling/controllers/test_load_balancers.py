@@ -56,6 +56,14 @@ async def test_addresses_are_given_and_given_back(cluster: Cluster) -> None:
         assert events(cluster, "two") == [("Normal", "Ensured load balancer: 192.0.2.2")]
 
 
+def test_nobody_claims_a_whole_range() -> None:
+    """What services of a namespace claim counts as used up to what takes effect."""
+    claimed = [f"198.51.100.{number}" for number in range(256)]
+    greedy = [service(str(half), externalIPs=claimed[half::2]) for half in (0, 1)]
+    given = {**service("given"), "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}
+    assert load_balancers.in_use([*greedy, given]) == ["192.0.2.1", *claimed[0:200:2]]
+
+
 @pytest.mark.looptime
 async def test_another_type_gives_its_address_back(cluster: Cluster) -> None:
     async with cluster.running(LoadBalancers, external=POOL):

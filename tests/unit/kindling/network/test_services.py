@@ -183,7 +183,30 @@ def test_services_beyond_what_a_namespace_may_have_lead_nowhere(caplog: pytest.L
     assert lengths == {"ns/a": half, "ns/b": 100, "ns/c": half, "other/b": half}
     assert {name for name, ports in by_service.items() if not ports[-1].backends} == {"ns/b"}
     read.of([service for service, _ in made], [item for _, item in made])
-    assert caplog.text.count("service ns/b leads nowhere") == 1
+    assert caplog.text.count("service ns/b: its addresses lead nowhere") == 1
+
+
+def test_addresses_beyond_what_a_namespace_may_claim_lead_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+    few, all_of_it = [f"10.1.0.{number}" for number in range(services.MAX_CLAIMS)], range(256)
+    listed = [
+        claiming("a", "1", *few[1:]),
+        claiming("b", "2", *(f"10.1.{net}.{number}" for net in (2, 3) for number in all_of_it)),
+        claiming("c", "3", *few),
+    ]
+    balanced = {
+        **claiming("d", "4", "10.1.9.9"),
+        "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}},
+    }
+    read = services.ServicePorts(RANGES)
+    found = {port.name: port.external for port in read.of([*listed, balanced], [])}
+    assert found == {
+        "ns/a:http": tuple(few[1:]),
+        "ns/b:http": (),
+        "ns/c:http": tuple(few),
+        "ns/d:http": ("192.0.2.7",),
+    }
+    read.of([*listed, balanced], [])
+    assert caplog.text.count("service ns/b: its external addresses lead nowhere") == 1
 
 
 def test_the_kubelets_port_is_no_host_port() -> None:
