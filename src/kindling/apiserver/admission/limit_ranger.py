@@ -40,7 +40,8 @@ class LimitRanger(ReadingPlugin):
         obj = attributes.object
         if obj is None:
             return
-        if concerns(attributes, PODS, "CREATE"):
+        is_resized = concerns(attributes, PODS, "UPDATE", subresource="resize")
+        if is_resized or concerns(attributes, PODS, "CREATE"):
             found = [
                 text for limit in self._limits(attributes.ctx.namespace) for text in _pod_errors(obj, limit)
             ]
@@ -148,7 +149,7 @@ def pod_amounts(spec: JsonObject, field: str) -> Amounts:
     """What a whole pod requests (or is limited to): containers together or one init container, and overhead.
 
     Sidecars (init containers which restart) count with the containers, and with every init container
-    started after them.
+    started after them. What the pod itself names replaces the sum.
     """
     total: dict[str, Quantity] = {}
     for container in get_list(spec, "containers"):
@@ -166,6 +167,8 @@ def pod_amounts(spec: JsonObject, field: str) -> Amounts:
             _add(during, amounts)
             _raise(highest, during)
     _raise(total, highest)
+    own = get_object(spec, "resources", field)
+    total |= {name: Quantity.parse(str(value)) for name, value in own.items()}
     if field == "requests" or total:
         _add(total, get_object(spec, "overhead"))
     return {name: str(amount) for name, amount in total.items()}

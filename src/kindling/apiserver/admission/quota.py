@@ -68,7 +68,7 @@ class ResourceQuota(Admission):
 
 def _is_counted(attributes: AdmissionAttributes) -> bool:
     if attributes.ctx.subresource:
-        return False
+        return concerns(attributes, PODS, "UPDATE", subresource="resize")
     if attributes.operation == "CREATE":
         return True
     resource = attributes.definition.resource
@@ -120,12 +120,14 @@ def _shown(names: Iterable[str], amounts: JsonObject | Usage) -> str:
 
 
 def _check_specified(attributes: AdmissionAttributes, quota: JsonObject, obj: JsonObject) -> None:
-    """If a quota limits cpu or memory, every container must specify it."""
+    """If a quota limits cpu or memory, every container must specify it, unless the pod itself does."""
     if not concerns(attributes, PODS, "CREATE"):
         return
     missing: dict[str, list[str]] = {}
     for name in sorted(_hard(quota).keys() & _CONTAINER_AMOUNTS):
         field, _, amount = name.rpartition(".")
+        if amount in get_object(obj, "spec", "resources", field or "requests"):
+            continue
         for group in ("containers", "initContainers"):
             for container in get_list(obj, "spec", group):
                 amounts = get_object(container, "resources", field or "requests")

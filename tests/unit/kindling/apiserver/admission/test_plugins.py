@@ -241,6 +241,54 @@ async def test_a_quota_counts_what_is_created(cluster: Cluster) -> None:
     )
 
 
+def resized(cpu: str) -> JsonObject:
+    resources = {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}
+    return pod(containers=[{"name": "m", "image": "x", "resources": resources}])
+
+
+async def test_a_quota_counts_what_a_resize_adds(cluster: Cluster) -> None:
+    cluster.objects.put(RESOURCE_QUOTAS, quota({"requests.cpu": "3"}, {"requests.cpu": "1"}))
+    plugin = ResourceQuota(cluster.objects)
+
+    async def resize(cpu: str, before: str) -> None:
+        request = cluster.request(PODS, resized(cpu), operation="UPDATE", old=resized(before))
+        request.ctx.subresource = "resize"
+        await plugin.validate(request)
+
+    await resize("2", "1")
+    stored = cluster.objects.get(RESOURCE_QUOTAS, "ns", "q") or {}
+    assert stored["status"]["used"] == {"requests.cpu": "2"}
+    with pytest.raises(
+        StatusError, match=r"exceeded quota: q, requested: requests.cpu=2, used: requests.cpu=2"
+    ):
+        await resize("4", "2")
+    await resize("1", "2")
+
+
+async def test_a_resized_pod_stays_within_the_limits(cluster: Cluster) -> None:
+    limit = {"type": "Container", "max": {"cpu": "1"}}
+    limit_range = {"metadata": {"name": "l", "namespace": "ns"}, "spec": {"limits": [limit]}}
+    cluster.objects.put(LIMIT_RANGES, limit_range)
+    request = cluster.request(PODS, resized("2"), operation="UPDATE", old=resized("1"))
+    request.ctx.subresource = "resize"
+    with pytest.raises(StatusError, match="maximum cpu usage per Container is 1, but limit is 2"):
+        await LimitRanger(cluster.objects).validate(request)
+
+
+async def test_a_quota_counts_what_the_pod_itself_asks_for(cluster: Cluster) -> None:
+    """It is what the node gives the pod, whatever its containers name."""
+    hard = {"requests.cpu": "3", "limits.memory": "1Gi"}
+    cluster.objects.put(RESOURCE_QUOTAS, quota(hard, {"requests.cpu": "0", "limits.memory": "0"}))
+    large = pod(containers=[{"name": "m", "image": "x"}])
+    large["spec"]["resources"] = {"requests": {"cpu": "2"}, "limits": {"memory": "2Gi"}}
+    with pytest.raises(StatusError, match=r"exceeded quota: q, requested: limits.memory=2Gi"):
+        await ResourceQuota(cluster.objects).validate(cluster.request(PODS, large))
+    large["spec"]["resources"]["limits"] = {"memory": "1Gi"}
+    await ResourceQuota(cluster.objects).validate(cluster.request(PODS, large))
+    stored = cluster.objects.get(RESOURCE_QUOTAS, "ns", "q") or {}
+    assert stored["status"]["used"] == {"requests.cpu": "2", "limits.memory": "1Gi"}
+
+
 async def test_a_dry_run_counts_nothing(cluster: Cluster) -> None:
     cluster.objects.put(RESOURCE_QUOTAS, quota({"secrets": "2"}, {"secrets": "1"}))
     request = cluster.request(SECRETS, {"metadata": {"name": "a"}}, dry_run=True)
