@@ -275,7 +275,7 @@ class Informer(Generic[Cached]):
                 self._notify("ADDED", None, obj)
             elif version_of(old) != version_of(obj):
                 self._notify("MODIFIED", old, obj)
-        for key in unfit - self._unfit.keys() - fresh.keys():
+        for key in sorted(unfit - self._unfit.keys() - fresh.keys()):
             self._notify_unfit(key)
 
     def _notify_unfit(self, key: Key) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kindling.apiserver.kinds.networking.validation import network_policy_warnings
 from kindling.network import policies
 from kindling.network.policies import Member, NamedPort, Policy, World
 from kindling.network.policy_objects import NetworkPolicy
@@ -122,3 +123,13 @@ def test_peers_that_differ_never_share_a_name() -> None:
         policies.read(typed("p", ingress=[{"from": [peer]}])).rules["ingress"][0].pods[0] for peer in peers
     ]
     assert len({str(item) for item in read}) == len(peers)
+
+
+def test_whoever_writes_a_policy_that_is_too_much_is_warned() -> None:
+    rules = [{"ports": [{"port": 80}], "from": [{"podSelector": {}}]}]
+    assert not list(network_policy_warnings(document("p", ingress=rules), None))
+    (warning,) = network_policy_warnings(document("p", egress=rules * (MAX_PARTS // 2)), None)
+    assert warning == (
+        "spec: 3000 rules, peers and ports are more than the 2000 that nodes enforce for a namespace, so "
+        "this policy allows nothing"
+    )

@@ -17,6 +17,7 @@ from kindling.apiserver.kinds.machinery.checks import (
     parse_network,
     port,
 )
+from kindling.network.policy_readings import MAX_PARTS
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import (
@@ -236,7 +237,14 @@ validate_network_policy = f.spec(
 
 
 def network_policy_warnings(obj: JsonObject, old: JsonObject | None) -> Iterator[str]:
-    """Warnings about CIDR blocks with bits set beyond their prefix."""
+    """Warnings about CIDR blocks with bits set beyond their prefix, and about policies that nodes refuse."""
+    rules = get_list(obj, "spec", "ingress") + get_list(obj, "spec", "egress")
+    size = sum(1 + sum(len(get_list(rule, part)) for part in ("from", "to", "ports")) for rule in rules)
+    if size > MAX_PARTS:
+        yield (
+            f"spec: {size} rules, peers and ports are more than the {MAX_PARTS} that nodes enforce for a "
+            "namespace, so this policy allows nothing"
+        )
     for direction, peers in (("ingress", "from"), ("egress", "to")):
         for position, rule in enumerate(get_list(obj, "spec", direction)):
             for number, peer in enumerate(get_list(rule, peers)):
