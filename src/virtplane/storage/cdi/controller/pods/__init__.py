@@ -1,0 +1,4 @@
+"""Worker pods as documents: pure functions of a claim, its annotations and the settings.
+
+`worker` has what they share, `scratch` the claim beside the one that is filled.
+"""
