@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from kubecore import mountinfo
+from kubecore import loop_devices, mountinfo
 from kubecore.wire import load_interface
-from virtplane.storage.hostpath import loops, mounts
+from virtplane.storage.hostpath import mounts
 from virtplane.storage.hostpath.configuration import Configuration, PoolInfo
 from virtplane.storage.hostpath.controller import Controller
 from virtplane.storage.hostpath.node import Node
@@ -145,7 +145,7 @@ def xfs_pool(folder: Path, size: int = 8 * GIB) -> Iterator[Path]:
 
 def attached(below: Path) -> list[str]:
     """The files below a folder that have loop devices, one entry for each device."""
-    return sorted(path for _, path in loops.attached() if path.startswith(f"{below}/"))
+    return sorted(path for _, path in loop_devices.attached() if path.startswith(f"{below}/"))
 
 
 def are_detached(below: Path) -> bool:
@@ -160,9 +160,6 @@ def are_detached(below: Path) -> bool:
 
 def detach_all(below: Path) -> None:
     """Detach the loop devices of files below a folder."""
-    for number, path in loops.attached():
+    for number, path in loop_devices.attached():
         if path.startswith(f"{below}/"):
-            loop = loops.open_attached(number)
-            if loop is not None:
-                with loop:
-                    loop.detach()
+            loop_devices.detach(number)

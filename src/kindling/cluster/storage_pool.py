@@ -86,15 +86,15 @@ def detach_own(instance: Instance, node: NodeLayout) -> None:
     by other nodes.
     """
     pools = loop_devices.of_file(pool_file(instance).stat()) if pool_file(instance).exists() else []
-    volumes = [each for pool in pools for each in loop_devices.of_file_system(pool.number)]
+    volumes = {loop: inode for pool in pools for loop, inode in loop_devices.of_file_system(pool).items()}
     if not volumes or not namespaces.exists(node):
         return
     script = 'find "$0" -xdev -type f -printf "%i\\n"'
     command = [*namespaces.enter_command(node), "sh", "-c", script, f"{MOUNT_POINT}/local"]
     own = {int(line) for line in machine.run(command, what="own volumes", check=False).split()}
-    for volume in volumes:
-        if volume.file_inode in own:
-            loop_devices.detach(volume)
+    for loop, inode in volumes.items():
+        if inode in own:
+            loop_devices.detach(loop)
 
 
 def remove_own(instance: Instance, node: NodeLayout) -> None:
@@ -119,12 +119,12 @@ def release(instance: Instance) -> None:
     deadline = time.monotonic() + _RELEASE_SECONDS
     while pools := loop_devices.of_file(status):
         for pool in pools:
-            for volume in loop_devices.of_file_system(pool.number):
+            for volume in loop_devices.of_file_system(pool):
                 loop_devices.detach(volume)
         if time.monotonic() > deadline:
             raise SetupError(
                 "releasing the storage pool",
-                f"{pools[0].path} over {file} is in use",
+                f"/dev/loop{pools[0]} over {file} is in use",
                 "see who has it mounted",
             )
         time.sleep(0.02)
@@ -163,8 +163,11 @@ def _grow(file: Path, size: int | None) -> None:
             code=ExitCode.UNUSABLE,
         )
     os.truncate(file, size)
-    for device in loop_devices.of_file(present):
-        machine.run(["losetup", "--set-capacity", str(device.path)], what="growing the storage pool")
+    for number in loop_devices.of_file(present):
+        loop = loop_devices.open_attached(number)
+        if loop is not None:
+            with loop:
+                loop.refresh_size()
 
 
 def _run_in(node: NodeLayout, command: Sequence[str], *, what: str) -> None:

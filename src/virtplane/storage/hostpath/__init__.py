@@ -2,7 +2,7 @@
 
 `identity`, `controller` and `node` answer the calls; `server` serves them. `configuration` reads the pools,
 `requests` what a call asks for. A `pool` keeps records of volumes and snapshots; `volumes` and `snapshots`
-make and remove them. Below: `images` (files that hold a file system or a disk), `loops` (their devices),
-`trees` (directories), `mounts`, `locks`. `recovery` cleans up what a killed driver left, `reserve` keeps full
+make and remove them. Below: `images` (files that hold a file system or a disk), `trees` (directories),
+`mounts`, `locks`. `recovery` cleans up what a killed driver left, `reserve` keeps full
 pools usable, `metrics` reports. `legacy` is the provisioner without CSI; `mounter` mounts pools' claims.
 """

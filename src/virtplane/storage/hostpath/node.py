@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from kubecore import loop_devices
 from kubecore.wire import Message
-from virtplane.storage.hostpath import health, images, loops, mounts, usage, volumes
+from virtplane.storage.hostpath import health, images, mounts, usage, volumes
 from virtplane.storage.hostpath.configuration import Configuration
 from virtplane.storage.hostpath.controller import TOPOLOGY_KEY
 from virtplane.storage.hostpath.failures import Code, CsiFailure, invalid, not_found
@@ -55,7 +56,7 @@ class Node:
                     self._mount(pool, volume, loop, staging, request.volume_capability.mount.mount_flags)
         return {}
 
-    def _mount(self, pool: Pool, volume: Volume, loop: loops.Loop, staging: Path, flags: Any) -> None:
+    def _mount(self, pool: Pool, volume: Volume, loop: loop_devices.Loop, staging: Path, flags: Any) -> None:
         kind = volume.content.fs_type
         staging.mkdir(mode=0o750, parents=True, exist_ok=True)
         loop.refresh_size()
@@ -117,7 +118,7 @@ class Node:
     def _publish_device(self, pool: Pool, volume: Volume, target: Path) -> None:
         with locked(pool.record_folder(volume.id), f"volume {volume.id}"):
             with pool.image(volume.id).open("rb") as file:
-                loop = loops.find(file.fileno(), usage.tail(volume.id))
+                loop = loop_devices.find(file.fileno(), usage.tail(volume.id))
             if loop is None or self._node not in usage.users(pool, volume.id):
                 if loop is not None:
                     loop.close()
@@ -216,19 +217,19 @@ def _path(path: str) -> Path:
     return Path(path).parent.resolve() / Path(path).name
 
 
-def _attach(pool: Pool, volume: Volume) -> loops.Loop:
+def _attach(pool: Pool, volume: Volume) -> loop_devices.Loop:
     descriptor = os.open(pool.image(volume.id), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         is_block = volume.content.mode == BLOCK
         sector = images.DEVICE_SECTOR if is_block else images.FILE_SYSTEM_SECTOR
-        return loops.attach(descriptor, usage.tail(volume.id), sector=sector, keep=is_block)
+        return loop_devices.attach(descriptor, usage.tail(volume.id), sector=sector, keep=is_block)
     finally:
         os.close(descriptor)
 
 
-def _find(pool: Pool, volume: Volume) -> loops.Loop:
+def _find(pool: Pool, volume: Volume) -> loop_devices.Loop:
     with pool.image(volume.id).open("rb") as file:
-        loop = loops.find(file.fileno(), usage.tail(volume.id))
+        loop = loop_devices.find(file.fileno(), usage.tail(volume.id))
     if loop is None:
         raise CsiFailure(Code.FAILED_PRECONDITION, f"volume {volume.id} is not staged on this node")
     return loop

@@ -7,7 +7,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from virtplane.storage.hostpath import locks, loops, usage
+from kubecore import loop_devices
+from virtplane.storage.hostpath import locks, usage
 from virtplane.storage.hostpath.failures import Code, CsiFailure
 from virtplane.storage.hostpath.pool import BLOCK, IMAGE, Pool, remove_folder
 
@@ -61,9 +62,6 @@ def _remove_abandoned(parent: Path) -> None:
 
 def _detach_deleted() -> None:
     """Detach loop devices of images that were removed; the kernel waits for whoever has them open."""
-    for number, path in loops.attached():
-        if "/.virtplane/" in path and path.endswith(f"/disk{loops.DELETED}"):
-            loop = loops.open_attached(number)
-            if loop is not None:
-                with loop:
-                    loop.detach()
+    for number, path in loop_devices.attached():
+        if "/.virtplane/" in path and path.endswith(f"/disk{loop_devices.DELETED}"):
+            loop_devices.detach(number)

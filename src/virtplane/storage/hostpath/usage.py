@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from virtplane.storage.hostpath import images, loops, mounts
+from kubecore import loop_devices
+from virtplane.storage.hostpath import images, mounts
 from virtplane.storage.hostpath.failures import Code, CsiFailure
 from virtplane.storage.hostpath.pool import FILE_SYSTEM, Pool, Volume, sync_folder
 
@@ -63,7 +64,7 @@ def detach_unused(pool: Pool, identifier: str) -> None:
     if this in users(pool, identifier).values():
         return
     with pool.image(identifier).open("rb") as file:
-        loop = loops.find(file.fileno(), tail(identifier))
+        loop = loop_devices.find(file.fileno(), tail(identifier))
         if loop is not None:
             with loop:
                 loop.detach()
@@ -76,7 +77,7 @@ def flush(pool: Pool, volume: Volume) -> bool:
     it is the same one. Raises OSError.
     """
     with pool.image(volume.id).open("rb") as file:
-        loop = loops.find(file.fileno(), tail(volume.id))
+        loop = loop_devices.find(file.fileno(), tail(volume.id))
     if loop is None:
         return bool(users(pool, volume.id))
     with loop:

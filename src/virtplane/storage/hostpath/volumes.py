@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from virtplane.storage.hostpath import images, loops, trees, usage
+from kubecore import loop_devices
+from virtplane.storage.hostpath import images, trees, usage
 from virtplane.storage.hostpath.failures import Code, CsiFailure, invalid, not_found
 from virtplane.storage.hostpath.locks import locked
 from virtplane.storage.hostpath.pool import (
@@ -273,12 +274,12 @@ def _release(pool: Pool, volume: Volume) -> None:
 
 def _detach(image: int, volume: Volume) -> bool:
     """Try to detach an image; gives whether it is still attached, as before."""
-    loop = loops.find(image, usage.tail(volume.id))
+    loop = loop_devices.find(image, usage.tail(volume.id))
     if loop is None:
         return False
     with loop:
         loop.detach()
-    loop = loops.find(image, usage.tail(volume.id))
+    loop = loop_devices.find(image, usage.tail(volume.id))
     if loop is None:
         return False
     with loop:

@@ -200,10 +200,10 @@ def one_node_stops_and_starts(state: Path, instance: instances.Instance) -> None
     shared, local = "/var/lib/storage/shared", "/var/lib/storage/local"
     in_node(instance, "node01", f"truncate -s 1M {shared}/one; losetup --find {shared}/one")
     pool = loop_devices.of_file((state / "pool.img").stat())
-    volumes = [each for device in pool for each in loop_devices.of_file_system(device.number)]
+    volumes = loop_devices.of_file_system(pool[0])
     assert len(volumes) == 1
     in_node(instance, "node02", f"mkdir {local}/a; truncate -s 1M {local}/a/b; losetup --find {local}/a/b")
-    assert len(loop_devices.of_file_system(pool[0].number)) == 2
+    assert len(loop_devices.of_file_system(pool[0])) == 2
     assert termination.pod_processes(cgroup)
     for _ in range(2):
         run("node", "stop", "--state", str(state), "--grace-period=0", "node02")
@@ -213,7 +213,7 @@ def one_node_stops_and_starts(state: Path, instance: instances.Instance) -> None
         assert not [line for line in found["mounts"] if str(node.directory) in line]
         assert not [line for line in found["links"] if node.host_link in line]
         assert not list(Path("/sys/fs/cgroup").glob(f"*{cgroup}"))
-    assert loop_devices.of_file_system(pool[0].number) == volumes, "those of the other node stay"
+    assert loop_devices.of_file_system(pool[0]) == volumes, "those of the other node stay"
     assert set(supervisor.find_children(instance.id, processes.specs(instance))) == {
         *("apiserver", "controllers", "containerd-node01", "node-node01")
     }
@@ -222,8 +222,8 @@ def one_node_stops_and_starts(state: Path, instance: instances.Instance) -> None
     assert state_of(state, "node02") == "stopped"
     run("node", "start", "--state", str(state), "node02", "--quiet")
     eventually("pod two back", lambda: restarts(instance, "two") == 1 and is_ready(instance, "two"))
-    for device in volumes:
-        loop_devices.detach(device)
+    for number in volumes:
+        loop_devices.detach(number)
 
 
 def one_node_is_isolated(state: Path, instance: instances.Instance) -> None:
