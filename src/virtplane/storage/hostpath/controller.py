@@ -78,7 +78,9 @@ class Controller:
         if not request.volume_id:
             raise invalid("Volume ID missing in request")
         found = volumes.find(self._pools, request.volume_id)
-        if found is not None:
+        if found is None:
+            self._check_all_there(f"volume {request.volume_id[:128]}")
+        else:
             volumes.delete(*found)
         return {}
 
@@ -178,7 +180,8 @@ class Controller:
         """Remove a snapshot; it is no error if there is none."""
         if not request.snapshot_id:
             raise invalid("snapshot id missing in request")
-        snapshots.delete(self._pools, request.snapshot_id)
+        if not snapshots.delete(self._pools, request.snapshot_id):
+            self._check_all_there(f"snapshot {request.snapshot_id[:128]}")
         return {}
 
     def list_snapshots(self, request: Message) -> dict[str, Any]:
@@ -208,11 +211,13 @@ class Controller:
         pool = self._pools.get(name)
         if pool is None:
             raise invalid(f"unable to locate path for storage pool {name}")
-        if not pool.is_there():
-            raise CsiFailure(
-                Code.FAILED_PRECONDITION, f"the claim of storage pool {name} is not mounted on this node yet"
-            )
+        _check_there(pool)
         return pool
+
+    def _check_all_there(self, missing: str) -> None:
+        """What is not found does not exist only if all pools can be looked at. Raises CsiFailure."""
+        for pool in self._pools.values():
+            _check_there(pool, f"{missing} is not known: ")
 
     def _check_topology(self, request: Message) -> None:
         if not request.HasField("accessibility_requirements"):
@@ -236,6 +241,12 @@ class Controller:
         nodes = sorted(usage.users(pool, volume.id)) if image else [self._node]
         status = {"published_node_ids": nodes, "volume_condition": health.of_source(pool, volume)}
         return {"volume": self._volume(pool, volume), "status": status}
+
+
+def _check_there(pool: Pool, before: str = "") -> None:
+    if not pool.is_there():
+        problem = f"the claim of storage pool {pool.name} is not mounted on this node yet"
+        raise CsiFailure(Code.FAILED_PRECONDITION, before + problem)
 
 
 def _snapshot(snapshot: Snapshot) -> dict[str, Any]:

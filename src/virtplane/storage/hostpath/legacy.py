@@ -5,6 +5,7 @@ Component ``hostpath-provisioner`` on every node, for HostPathProvisioners with 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Mapping
@@ -183,7 +184,8 @@ class Provisioning:
         if path.parent != self._folder.path or not path.name.endswith(meta.name(volume)):
             logger.error("volume %s is not removed: %s is no folder of this provisioner's", key[1], path)
             return DONE
-        trees.remove(path)
+        # In a thread: there may be millions of files, and other claims wait for nothing.
+        await asyncio.to_thread(trees.remove, path)
         try:
             await self._client.delete(resources.PERSISTENT_VOLUMES, meta.name(volume))
         except errors.StatusError as error:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from virtplane.storage.hostpath.failures import Code, CsiFailure, not_found
 
-_WAIT_SECONDS = 2.0
+WAIT_SECONDS = 2.0
+"""How long a call waits for another one before it is ABORTED."""
 _STEP_SECONDS = 0.02
 
 
@@ -26,12 +27,12 @@ def locked(folder: Path, what: str) -> Iterator[None]:
     """
     descriptor = _open(folder, what)
     try:
-        deadline = time.monotonic() + _WAIT_SECONDS
+        deadline = time.monotonic() + WAIT_SECONDS
         while not try_lock(descriptor):
             if time.monotonic() >= deadline:
                 raise CsiFailure(Code.ABORTED, f"an operation for {what} is already in progress")
             time.sleep(_STEP_SECONDS)
-        if not _is_same(descriptor, folder):
+        if not is_same(descriptor, folder):
             raise not_found(f"{what} not found")
         yield
     finally:
@@ -54,7 +55,7 @@ def _open(folder: Path, what: str) -> int:
         raise not_found(f"{what} not found") from None
 
 
-def _is_same(descriptor: int, folder: Path) -> bool:
+def is_same(descriptor: int, folder: Path) -> bool:
     """Whether the folder is still the one opened: it may have been removed while the lock was held."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(folder))

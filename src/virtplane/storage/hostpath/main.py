@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -82,6 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parse(sys.argv[1:] if argv is None else argv)
     set_up_logging("hostpath-provisioner")
     os.umask(0o022)
+    # Copies of deeply nested directories hold many files open at a time.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
         settings = configuration(
             options.drivername, options.nodeid, options.endpoint, options.version, options.datadir

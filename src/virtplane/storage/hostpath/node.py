@@ -52,15 +52,17 @@ class Node:
         with locked(pool.record_folder(volume.id), f"volume {volume.id}"):
             usage.add_user(pool, volume, self._node)
             with _attach(pool, volume) as loop:
-                if volume.content.mode == FILE_SYSTEM and not mounts.is_mounted(staging):
+                if volume.content.mode == FILE_SYSTEM:
                     self._mount(pool, volume, loop, staging, request.volume_capability.mount.mount_flags)
         return {}
 
     def _mount(self, pool: Pool, volume: Volume, loop: loop_devices.Loop, staging: Path, flags: Any) -> None:
         kind = volume.content.fs_type
-        staging.mkdir(mode=0o750, parents=True, exist_ok=True)
         loop.refresh_size()
-        mounts.mount_device(loop.path, staging, kind, (*images.mount_options(kind), *flags))
+        if not mounts.is_mounted(staging):
+            staging.mkdir(mode=0o750, parents=True, exist_ok=True)
+            mounts.mount_device(loop.path, staging, kind, (*images.mount_options(kind), *flags))
+        # Also where it was mounted: the call that did so may have failed, or been killed, after that.
         if os.statvfs(staging).f_flag & os.ST_RDONLY:
             return
         images.grow_file_system(kind, loop.path, staging)
@@ -108,7 +110,10 @@ class Node:
         else:
             source = pool.directory(volume.id)
         target.mkdir(mode=0o750, exist_ok=True)
-        flags = request.volume_capability.mount.mount_flags if volume.content.format == DIRECTORY else ()
+        flags: tuple[str, ...] = ()
+        if volume.content.format == DIRECTORY:
+            # Tenants can make device nodes in it, on the disk of the node: they open nothing.
+            flags = ("nodev", *request.volume_capability.mount.mount_flags)
         try:
             mounts.bind(source, target, flags, read_only=request.readonly)
         except mounts.UnknownOption as error:

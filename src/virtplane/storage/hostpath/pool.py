@@ -17,8 +17,9 @@ import logging
 import os
 import re
 import secrets
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -26,8 +27,9 @@ from typing import Literal, TypeVar
 import msgspec
 
 from kubecore.mountinfo import mount_points
-from virtplane.storage.hostpath import images, locks, trees
+from virtplane.storage.hostpath import locks, trees
 from virtplane.storage.hostpath.configuration import STATE_DIRECTORY, PoolInfo
+from virtplane.storage.hostpath.failures import Code, CsiFailure
 
 _log = logging.getLogger(__name__)
 
@@ -96,6 +98,8 @@ class Pool:
         self.volumes = self._state / "volumes"
         self.pending = self._state / "pending"
         self.reserve = self._state / "reserve"
+        self._making: set[str] = set()
+        self._made = threading.Condition()
 
     def is_there(self) -> bool:
         """Whether the pool can be used: its claim is mounted, if it has one, and its folders are made."""
@@ -146,14 +150,7 @@ class Pool:
             return
         names = {entry.name for entry in self.volumes.iterdir()}
         names |= {entry.name for entry in self.folder.iterdir() if is_identifier(entry.name)}
-        for name in names:
-            try:
-                record = self.volume(name)
-            except msgspec.DecodeError as error:
-                _log.error("the record of volume %s in pool %s cannot be read: %s", name, self.name, error)
-                continue
-            if record is not None:
-                yield record
+        yield from self._readable("volume", names, self.volume)
 
     def write_volume(self, volume: Volume) -> None:
         """Replace a volume's record. Raises OSError."""
@@ -164,9 +161,20 @@ class Pool:
         return _read(self.snapshots / identifier, Snapshot) if self.snapshots is not None else None
 
     def list_snapshots(self) -> Iterator[Snapshot]:
-        """All snapshots, in no order."""
-        for entry in self.snapshots.iterdir() if self.snapshots is not None and self.is_there() else ():
-            record = _read(entry, Snapshot)
+        """All snapshots, in no order; those with damaged records are left out and logged."""
+        if self.snapshots is not None and self.is_there():
+            names = {entry.name for entry in self.snapshots.iterdir() if is_identifier(entry.name)}
+            yield from self._readable("snapshot", names, self.snapshot)
+
+    def _readable(
+        self, what: str, names: Iterable[str], read: Callable[[str], _Record | None]
+    ) -> Iterator[_Record]:
+        for name in names:
+            try:
+                record = read(name)
+            except msgspec.DecodeError as error:
+                _log.error("the record of %s %s in pool %s cannot be read: %s", what, name, self.name, error)
+                continue
             if record is not None:
                 yield record
 
@@ -180,17 +188,31 @@ class Pool:
     # Work.
 
     @contextmanager
+    def making(self, what: str) -> Iterator[None]:
+        """Make `what`, such as ``snapshot ID``, in one call at a time. Raises CsiFailure: ABORTED.
+
+        Copying much takes longer than callers wait, and each asks again: without this, every call would
+        begin another copy, until all threads are busy.
+        """
+        with self._made:
+            if not self._made.wait_for(lambda: what not in self._making, locks.WAIT_SECONDS):
+                raise CsiFailure(Code.ABORTED, f"an operation for {what} is already in progress")
+            self._making.add(what)
+        try:
+            yield
+        finally:
+            with self._made:
+                self._making.discard(what)
+                self._made.notify_all()
+
+    @contextmanager
     def workplace(self, beside: Path | None = None) -> Iterator[Path]:
-        """A folder to make or remove things in, which is removed afterwards; after a crash at the next start.
+        """A folder to make or remove things in, which is removed afterwards; later where that fails.
 
         It is in the file system of `beside`, by default of the pool.
         """
-        parent = self.pending if beside is None else beside
-        folder = parent / f".{secrets.token_hex(8)}"
-        folder.mkdir(mode=0o700)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder, descriptor = _locked_folder(self.pending if beside is None else beside)
         try:
-            locks.try_lock(descriptor)
             yield folder
         finally:
             try:
@@ -201,16 +223,28 @@ class Pool:
     def discard(self, folder: Path) -> None:
         """Remove a folder with all that is in it: at once for all who look for it. Raises OSError.
 
-        It is renamed as it is, which needs no space in a full pool.
+        Its place is a folder that tenants cannot lock.
         """
-        parent = folder.parent if folder.parent == self.snapshots else self.pending
-        gone = parent / f".{secrets.token_hex(8)}"
+        with self.workplace(folder.parent if folder.parent == self.snapshots else None) as place:
+            try:
+                folder.rename(place / "gone")
+            except FileNotFoundError:
+                return
+            sync_folder(folder.parent)
+
+
+def _locked_folder(parent: Path) -> tuple[Path, int]:
+    """A new folder in `parent`, and a descriptor that holds its lock. Raises OSError."""
+    while True:
+        folder = parent / f".{secrets.token_hex(8)}"
+        folder.mkdir(mode=0o700)
         try:
-            folder.rename(gone)
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
-            return
-        sync_folder(folder.parent)
-        remove_folder(gone)
+            continue  # somebody who tidies up has taken it for abandoned
+        if locks.try_lock(descriptor) and locks.is_same(descriptor, folder):
+            return folder, descriptor
+        os.close(descriptor)
 
 
 def put(folder: Path, place: Path) -> bool:
@@ -263,19 +297,6 @@ def sync_folder(folder: Path) -> None:
 def now() -> int:
     """The moment, in nanoseconds."""
     return time.time_ns()
-
-
-def copy_image(source: Path, target: Path, *, in_use: bool) -> None:
-    """Copy an image, by sharing its blocks; block by block only while nobody can write to it.
-
-    Raises OSError, images.CannotShare.
-    """
-    try:
-        images.clone(source, target)
-    except images.CannotShare:
-        if in_use:
-            raise
-        images.copy(source, target)
 
 
 def _read(folder: Path, kind: type[_Record]) -> _Record | None:

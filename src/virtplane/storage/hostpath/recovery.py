@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from kubecore import loop_devices
-from virtplane.storage.hostpath import locks, usage
+from kubecore import loop_devices, mountinfo
+from virtplane.storage.hostpath import locks, mounts, usage
 from virtplane.storage.hostpath.failures import Code, CsiFailure
 from virtplane.storage.hostpath.pool import BLOCK, IMAGE, Pool, remove_folder
 
@@ -23,9 +23,7 @@ def recover(pools: Iterable[Pool], node: str) -> None:
     for pool in pools:
         if not pool.is_there():
             continue  # its claim is mounted later
-        _remove_abandoned(pool.pending)
-        if pool.snapshots is not None:
-            _remove_abandoned(pool.snapshots)
+        remove_abandoned([pool])
         for volume in pool.list_volumes():
             if volume.content.format == IMAGE:
                 _recover_image(pool, volume.id, node, is_block=volume.content.mode == BLOCK)
@@ -45,6 +43,18 @@ def _recover_image(pool: Pool, identifier: str, node: str, *, is_block: bool) ->
             raise
 
 
+def remove_abandoned(pools: Iterable[Pool]) -> None:
+    """Remove what nobody works on any more: a driver was killed, or removing it has failed.
+
+    What cannot be removed now stays for the next time: other volumes do not wait for it.
+    """
+    for pool in pools:
+        if pool.is_there():
+            _remove_abandoned(pool.pending)
+            if pool.snapshots is not None:
+                _remove_abandoned(pool.snapshots)
+
+
 def _remove_abandoned(parent: Path) -> None:
     """Remove workplaces whose maker has ended: the kernel has released their locks."""
     for folder in [entry for entry in parent.iterdir() if entry.name.startswith(".")]:
@@ -54,8 +64,12 @@ def _remove_abandoned(parent: Path) -> None:
             continue
         try:
             if locks.try_lock(descriptor):
-                _log.info("removing %s, which a driver that was killed left", folder)
+                _log.info("removing %s, on which nobody works any more", folder)
+                for point in mountinfo.mount_points_below(folder):
+                    mounts.unmount(point)  # a file system that was being written out
                 remove_folder(folder)
+        except OSError as error:
+            _log.error("%s is not removed, trying again when another volume is removed: %s", folder, error)
         finally:
             os.close(descriptor)
 

@@ -23,13 +23,14 @@ from virtplane.storage.hostpath.identity import Identity
 from virtplane.storage.hostpath.images import CannotShare, ProgramFailed
 from virtplane.storage.hostpath.node import Node
 from virtplane.storage.hostpath.pool import Pool
+from virtplane.storage.hostpath.recovery import remove_abandoned
 from virtplane.storage.hostpath.reserve import despite_full, replenish
 
 _log = logging.getLogger(__name__)
 
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 _THREADS = 8
-"""Calls that are worked on at the same time; they wait for disks and programs."""
+"""Calls of one service that are worked on at the same time; they wait for disks and programs."""
 _STOP_SECONDS = 10.0
 _FREEING = frozenset({"DeleteVolume", "DeleteSnapshot"})
 _NEEDED = _FREEING | {"NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume"}
@@ -56,7 +57,7 @@ class Server:
     def __init__(self, configuration: Configuration, pools: dict[str, Pool]) -> None:
         self._path = socket_path(configuration.endpoint)
         self._pools = tuple(pools.values())
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="csi")
+        self._threads: list[ThreadPoolExecutor] = []
         self._server = grpc.aio.server()
         interface = load_interface("csi-v1")
         services = {
@@ -65,13 +66,16 @@ class Server:
             "Node": Node(configuration, pools),
         }
         for name, service in services.items():
+            # Each service its own: copying and removing what tenants have piled up may take many minutes,
+            # and volumes are to be mounted meanwhile.
+            threads = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"csi-{name.lower()}")
+            self._threads.append(threads)
             handlers = {}
             for method in interface.methods[name]:
                 function = getattr(service, _WORD.sub("_", method).lower(), None)
                 if function is not None:
-                    handlers[method] = self._answering(
-                        method, interface.methods[name][method].response, function
-                    )
+                    response = interface.methods[name][method].response
+                    handlers[method] = self._answering(method, response, function, threads)
             self._server.add_generic_rpc_handlers((interface.handler(name, handlers),))
 
     async def start(self) -> None:
@@ -86,17 +90,18 @@ class Server:
     async def stop(self) -> None:
         """Finish the calls in progress and close the socket."""
         await self._server.stop(_STOP_SECONDS)
-        self._threads.shutdown(wait=True)
+        for threads in self._threads:
+            threads.shutdown(wait=True)
         self._path.unlink(missing_ok=True)
 
     def _answering(
-        self, method: str, response: type[Any], function: Method
+        self, method: str, response: type[Any], function: Method, threads: ThreadPoolExecutor
     ) -> Callable[[Message, Any], Awaitable[Message]]:
         async def answer(request: Message, context: Any) -> Message:
             loop = asyncio.get_running_loop()
             try:
                 work = partial(call, self._pools, function, method, request)
-                return response(**await loop.run_in_executor(self._threads, work))
+                return response(**await loop.run_in_executor(threads, work))
             except CsiFailure as failure:
                 level = logging.ERROR if failure.code is Code.INTERNAL else logging.INFO
                 _log.log(level, "%s failed: %s", method, failure.message)
@@ -115,6 +120,7 @@ def call(pools: Iterable[Pool], function: Method, method: str, request: Message)
             return function(request)
         answer = despite_full(pools, lambda: function(request))
         if method in _FREEING:
+            remove_abandoned(pools)
             replenish(pools)
         return answer
     except OSError as error:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from virtplane.storage.hostpath import images, trees, usage, volumes
+from virtplane.storage.hostpath import images, mounts, trees, usage, volumes
 from virtplane.storage.hostpath.failures import Code, CsiFailure, invalid, not_found
 from virtplane.storage.hostpath.pool import (
     IMAGE,
     Pool,
     Snapshot,
     Volume,
-    copy_image,
     is_identifier,
     now,
     put,
@@ -29,10 +28,11 @@ def create(pools: Mapping[str, Pool], name: str, source: str, parameters: Mappin
     if not is_identifier(name):
         raise invalid(f"name {name!r} cannot be the name of a snapshot")
     pool = _pool(pools, source, parameters)
-    known = find(pools, name)
-    if known is None:
-        _, volume = volumes.existing({pool.name: pool}, source)
-        known = pool, _make(pool, name, volume)
+    with pool.making(f"snapshot {name}"):
+        known = find(pools, name)
+        if known is None:
+            _, volume = volumes.existing({pool.name: pool}, source)
+            known = pool, _make(pool, name, volume)
     snapshot = known[1]
     if snapshot.source != source:
         raise CsiFailure(
@@ -52,11 +52,13 @@ def find(pools: Mapping[str, Pool], identifier: str) -> tuple[Pool, Snapshot] | 
     return None
 
 
-def delete(pools: Mapping[str, Pool], identifier: str) -> None:
-    """Remove a snapshot; it is no error if there is none. Raises OSError."""
+def delete(pools: Mapping[str, Pool], identifier: str) -> bool:
+    """Remove a snapshot; gives whether there was one. Raises OSError."""
     found = find(pools, identifier)
-    if found is not None and found[0].snapshots is not None:
-        found[0].discard(found[0].snapshots / identifier)
+    if found is None or found[0].snapshots is None:
+        return False
+    found[0].discard(found[0].snapshots / identifier)
+    return True
 
 
 def _pool(pools: Mapping[str, Pool], source: str, parameters: Mapping[str, str]) -> Pool:
@@ -83,9 +85,10 @@ def _make(pool: Pool, name: str, volume: Volume) -> Snapshot:
         folder.mkdir(mode=0o700)
         try:
             if volume.content.format == IMAGE:
-                copy_image(pool.image(volume.id), folder / "disk", in_use=usage.flush(pool, volume))
+                usage.copy_image(pool, volume, folder / "disk")
             else:
                 trees.copy(pool.directory(volume.id), folder / "data")
+                mounts.sync_file_system(folder / "data")
         except FileNotFoundError as error:
             raise not_found(f"source volume {volume.id} not found, unable to create snapshot") from error
         except images.CannotShare as error:

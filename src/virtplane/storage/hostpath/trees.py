@@ -10,14 +10,19 @@ import errno
 import os
 import stat
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from virtplane.storage.hostpath import images
 
 _DEEPEST = 512
-"""Open descriptors of one copy, two for each level."""
+"""Levels of one copy, each with three open descriptors."""
+_MOST_ENTRIES = 10_000_000
+"""Entries of one copy: a tenant who adds some all the time would have it go on for ever."""
+_MOST_LINKED = 1_000_000
+"""Files with several names of one copy, which it remembers."""
 _SECONDS = 600.0
 
 
@@ -27,48 +32,55 @@ class _Level:
 
     source: int
     target: int
-    names: list[str]
+    entries: Iterator[os.DirEntry[str]]
+    """Those not copied yet; they are read as they are needed, as there may be any number."""
     status: os.stat_result
+    opened: ExitStack
 
 
 @dataclass(slots=True)
 class _Copy:
-    """One copy: where files with several names were put, by device and inode."""
+    """One copy: how much it is, and where files with several names were put, by device and inode."""
 
     root: int
+    entries: int = 0
     links: dict[tuple[int, int], str] = field(default_factory=dict)
 
 
 def copy(source: Path, target: Path) -> None:
     """Copy what is in `source` into the new directory `target`, sharing blocks where possible.
 
-    Raises OSError, also for more than 512 levels.
+    Raises OSError, also for more than 512 levels, 10 million entries, a million files with several names.
     """
-    target.mkdir(mode=0o777)
-    levels = [_level(os.open(source, _READ_DIRECTORY), os.open(target, _READ_DIRECTORY))]
-    made = _Copy(os.dup(levels[0].target))
+    levels = [_level(source, target)]
+    made = _Copy(levels[0].target)
     path: list[str] = []
     try:
-        while levels:
+        while True:
             level = levels[-1]
-            if not level.names:
-                _finish(levels.pop())
-                path = path[:-1]
+            entry = next(level.entries, None)
+            if entry is None:
+                # Times last: entries have changed them.
+                _copy_attributes(level.source, level.target, level.status)
+                if len(levels) == 1:
+                    return
+                levels.pop().opened.close()
+                path.pop()
                 continue
-            name = level.names.pop()
-            below = _copy_entry(level, name, "/".join([*path, name]), made)
+            made.entries += 1
+            if made.entries > _MOST_ENTRIES:
+                raise OSError(errno.E2BIG, f"more than {_MOST_ENTRIES} files", str(source))
+            below = _copy_entry(level, entry.name, "/".join([*path, entry.name]), made)
             if below is not None:
                 levels.append(below)
-                path.append(name)
+                path.append(entry.name)
                 if len(levels) > _DEEPEST:
                     raise OSError(
                         errno.ELOOP, f"directories are nested more than {_DEEPEST} deep", str(source)
                     )
     finally:
         for level in levels:
-            os.close(level.source)
-            os.close(level.target)
-        os.close(made.root)
+            level.opened.close()
 
 
 def remove(path: Path) -> None:
@@ -76,13 +88,16 @@ def remove(path: Path) -> None:
 
     coreutils' rm keeps to descriptors as well, and neither recurses nor crosses a mount.
     """
-    done = subprocess.run(
-        ["rm", "-rf", "--one-file-system", "--", str(path)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        timeout=_SECONDS,
-    )
+    try:
+        done = subprocess.run(
+            ["rm", "-rf", "--one-file-system", "--", str(path)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise OSError(errno.ETIMEDOUT, f"not removed within {_SECONDS:g} s", str(path)) from error
     if done.returncode != 0:
         raise OSError(errno.EIO, done.stderr.decode(errors="replace").strip()[:500])
 
@@ -94,15 +109,18 @@ _SWAPPED = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def _level(source: int, target: int) -> _Level:
-    return _Level(source, target, os.listdir(source), os.fstat(source))
-
-
-def _finish(level: _Level) -> None:
-    """Times last: entries have changed them."""
-    _copy_attributes(level.source, level.target, level.status)
-    os.close(level.source)
-    os.close(level.target)
+def _level(
+    source: str | Path, target: str | Path, source_in: int | None = None, target_in: int | None = None
+) -> _Level:
+    """Open a directory, and make the one that it is copied to. Raises OSError."""
+    with ExitStack() as opened:
+        from_here = os.open(source, _READ_DIRECTORY, dir_fd=source_in)
+        opened.callback(os.close, from_here)
+        os.mkdir(target, 0o700, dir_fd=target_in)
+        to_here = os.open(target, _READ_DIRECTORY, dir_fd=target_in)
+        opened.callback(os.close, to_here)
+        entries = opened.enter_context(os.scandir(from_here))
+        return _Level(from_here, to_here, entries, os.fstat(from_here), opened.pop_all())
 
 
 def _copy_entry(level: _Level, name: str, path: str, made: _Copy) -> _Level | None:
@@ -110,9 +128,7 @@ def _copy_entry(level: _Level, name: str, path: str, made: _Copy) -> _Level | No
     try:
         status = os.stat(name, dir_fd=level.source, follow_symlinks=False)
         if stat.S_ISDIR(status.st_mode):
-            source = os.open(name, _READ_DIRECTORY, dir_fd=level.source)
-            os.mkdir(name, 0o700, dir_fd=level.target)
-            return _level(source, os.open(name, _READ_DIRECTORY, dir_fd=level.target))
+            return _level(name, name, level.source, level.target)
         if stat.S_ISREG(status.st_mode):
             _copy_file(level, name, path, made)
         elif stat.S_ISLNK(status.st_mode):
@@ -160,6 +176,8 @@ def _copy_file(level: _Level, name: str, path: str, made: _Copy) -> None:
         finally:
             os.close(target)
         if status.st_nlink > 1:
+            if len(made.links) >= _MOST_LINKED:
+                raise OSError(errno.E2BIG, f"more than {_MOST_LINKED} files with several names", name)
             made.links[status.st_dev, status.st_ino] = path
     finally:
         os.close(source)

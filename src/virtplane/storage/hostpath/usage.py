@@ -7,11 +7,13 @@ used before it was restarted it no longer uses.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from kubecore import loop_devices
 from virtplane.storage.hostpath import images, mounts
 from virtplane.storage.hostpath.failures import Code, CsiFailure
+from virtplane.storage.hostpath.locks import locked
 from virtplane.storage.hostpath.pool import FILE_SYSTEM, Pool, Volume, sync_folder
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -29,11 +31,12 @@ def boot() -> str:
 
 def users(pool: Pool, identifier: str) -> dict[str, str]:
     """The nodes that use a volume, each with the boot of its kernel. Raises OSError."""
-    folder = pool.record_folder(identifier) / "users"
-    try:
-        return {entry.name: entry.read_text() for entry in folder.iterdir()}
-    except FileNotFoundError:
-        return {}
+    folder, found = pool.record_folder(identifier) / "users", {}
+    with suppress(FileNotFoundError):
+        for entry in folder.iterdir():
+            with suppress(FileNotFoundError):  # it no longer uses the volume
+                found[entry.name] = entry.read_text()
+    return found
 
 
 def add_user(pool: Pool, volume: Volume, node: str) -> None:
@@ -68,6 +71,22 @@ def detach_unused(pool: Pool, identifier: str) -> None:
         if loop is not None:
             with loop:
                 loop.detach()
+
+
+def copy_image(pool: Pool, volume: Volume, target: Path) -> None:
+    """Copy a volume's image, by sharing its blocks; block by block only while nobody uses it.
+
+    Raises CsiFailure, OSError, images.CannotShare.
+    """
+    flush(pool, volume)
+    try:
+        images.clone(pool.image(volume.id), target)
+    except images.CannotShare:
+        # With the volume locked, nobody begins to use it before the copy is complete.
+        with locked(pool.record_folder(volume.id), f"volume {volume.id}"):
+            if flush(pool, volume):
+                raise
+            images.copy(pool.image(volume.id), target)
 
 
 def flush(pool: Pool, volume: Volume) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from kubecore import loop_devices
-from virtplane.storage.hostpath import images, trees, usage
+from virtplane.storage.hostpath import images, mounts, trees, usage
 from virtplane.storage.hostpath.failures import Code, CsiFailure, invalid, not_found
 from virtplane.storage.hostpath.locks import locked
 from virtplane.storage.hostpath.pool import (
@@ -21,7 +21,6 @@ from virtplane.storage.hostpath.pool import (
     Content,
     Pool,
     Volume,
-    copy_image,
     is_identifier,
     now,
     put,
@@ -61,10 +60,12 @@ def create(pools: Mapping[str, Pool], pool: Pool, wanted: NewVolume) -> Volume:
         raise invalid(f"storage pool {pool.name} is not shared: its volumes can be used on one node only")
     found = find(pools, wanted.id)
     if found is None:
-        source = _source(pools, wanted)
-        make = _make_image if wanted.content.format == IMAGE else _begin_directory
-        make(pool, wanted, source)
-        found = find(pools, wanted.id)
+        with pool.making(f"volume {wanted.id}"):
+            found = find(pools, wanted.id)
+            if found is None:
+                make = _make_image if wanted.content.format == IMAGE else _begin_directory
+                make(pool, wanted, _source(pools, wanted))
+                found = find(pools, wanted.id)
         if found is None:
             raise CsiFailure(Code.ABORTED, f"volume {wanted.id} was deleted while it was created")
     there, volume = found
@@ -137,7 +138,7 @@ def _make_image(pool: Pool, wanted: NewVolume, source: _Source | None) -> None:
         if source is None:
             images.make(folder / "disk", _length(content), content.fs_type or None)
         else:
-            copy_image(source.path, folder / "disk", in_use=source.is_in_use())
+            source.copy_image(folder / "disk")
             images.resize(folder / "disk", _length(content))
         write_record(folder, volume)
         put(folder, pool.record_folder(wanted.id))
@@ -161,6 +162,7 @@ def _finish_directory(pool: Pool, volume: Volume, source: _Source | None) -> Vol
                 (place / "data").mkdir()
             else:
                 trees.copy(source.path, place / "data")
+                mounts.sync_file_system(place / "data")
             # Whatever the umask, and whatever the source was: tenants of all users write here.
             (place / "data").chmod(0o777)
             with suppress(FileNotFoundError):
@@ -188,9 +190,15 @@ class _Source:
         self.content = content
         self._live = live
 
-    def is_in_use(self) -> bool:
-        """Whether it can change while it is copied; what its file system has in memory is written first."""
-        return self._live is not None and usage.flush(*self._live)
+    def copy_image(self, target: Path) -> None:
+        """Copy it. Raises CsiFailure, OSError, images.CannotShare."""
+        if self._live is not None:
+            usage.copy_image(*self._live, target)
+            return
+        try:
+            images.clone(self.path, target)
+        except images.CannotShare:
+            images.copy(self.path, target)
 
 
 def _source(pools: Mapping[str, Pool], wanted: NewVolume) -> _Source | None:

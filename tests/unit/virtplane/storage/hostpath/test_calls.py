@@ -148,7 +148,7 @@ def test_pages_of_a_list_lose_nothing_when_volumes_go(folder: Path) -> None:
 def test_calls_for_one_volume_wait_for_each_other_or_are_aborted(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(locks, "WAIT_SECONDS", 0.1)
     driver = Driver(folder, "node1")
     driver.create("v", 64 * MIB, DEVICE)
     with (
