@@ -9,7 +9,7 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import PersistentVolumeClaimInfo
 from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.process import Process
-from virtplane.compute.handler.storage import claims
+from virtplane.compute.handler.storage import claims, images
 from virtplane.compute.handler.storage.claims import ClaimSettings
 from virtplane.compute.handler.storage.volumes import claim_places
 from virtplane.compute.handler.threads import Steps
@@ -58,7 +58,9 @@ def _rooms(
     rooms = {}
     with launcher.root() as root:
         for name, info in changed.items():
-            for place in claim_places(name):
-                if root.is_block_device(place) or root.is_file(place):
-                    rooms[place] = claims.room(root, place, info, settings)
+            device, file = claim_places(name)
+            if root.is_block_device(device):
+                rooms[device] = images.raw_size(root, device, block=True)
+            elif root.is_file(file):
+                rooms[file] = claims.room(root, file, info, settings)
     return rooms

@@ -12,7 +12,6 @@ from kubecore.objects.quantity import Quantity
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import PersistentVolumeClaimInfo
 from virtplane.api.kubevirt_v1.volumes import kind_of
-from virtplane.compute.handler.storage import images
 from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.hotplug import hotplugged_volumes
 
@@ -91,7 +90,7 @@ def make_disk(root: Root, path: str, info: PersistentVolumeClaimInfo, settings: 
 
 def grow_file(root: Root, path: str, info: PersistentVolumeClaimInfo, settings: ClaimSettings) -> None:
     """Let the disk fill its claim; one that has all its blocks gets those of the new part, too."""
-    with root.opened(path, os.O_RDWR | os.O_NOFOLLOW) as descriptor:
+    with root.opened_disk(path, os.O_RDWR) as descriptor:
         status = os.fstat(descriptor)
         size = guest_bytes(info, _usable(descriptor) - settings.reserved_bytes)
         if size <= status.st_size:
@@ -102,11 +101,9 @@ def grow_file(root: Root, path: str, info: PersistentVolumeClaimInfo, settings: 
             os.truncate(descriptor, size)
 
 
-def room(root: Root, place: str, info: PersistentVolumeClaimInfo, settings: ClaimSettings) -> int:
-    """The size in bytes that the disk at `place` can have now."""
-    if root.is_block_device(place):
-        return images.raw_size(root, place)
-    with root.opened(place, os.O_RDONLY | os.O_NOFOLLOW) as descriptor:
+def room(root: Root, path: str, info: PersistentVolumeClaimInfo, settings: ClaimSettings) -> int:
+    """The size in bytes that the disk in the file `path` can have now."""
+    with root.opened_disk(path, os.O_RDONLY) as descriptor:
         return guest_bytes(info, _usable(descriptor) - settings.reserved_bytes)
 
 

@@ -52,10 +52,10 @@ def inspect(root: Root, path: str) -> ImageInfo:
     return ImageInfo("qcow2", virtual_size)
 
 
-def raw_size(root: Root, path: str) -> int:
-    """The size of a raw file or block device, in whole sectors. Raises BadImage."""
+def raw_size(root: Root, path: str, *, block: bool) -> int:
+    """The size of a raw file, or with `block` of a block device, in whole sectors. Raises BadImage."""
     try:
-        with root.opened(path, os.O_RDONLY | os.O_NONBLOCK) as descriptor:
+        with root.opened_disk(path, os.O_RDONLY, block=block) as descriptor:
             return _whole_sectors(os.lseek(descriptor, 0, os.SEEK_END))
     except OSError as error:
         raise BadImage(f"{path.rpartition('/')[2]}: {error.strerror}") from error

@@ -105,11 +105,11 @@ class Root:
 
     def head(self, path: str, count: int) -> bytes:
         """The first `count` bytes of a regular file, or all of it. Raises OSError (EINVAL for no file)."""
-        # Do not block on a named pipe in the file's place, and do not read from a device without end.
-        with open(self._open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        with self.opened(path, _PATH) as descriptor:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError(errno.EINVAL, "not a regular file", path)
-            return file.read(count)
+            with _through(descriptor).open("rb") as file:
+                return file.read(count)
 
     def texts(self, folder: str) -> dict[str, str]:
         """The visible files of a mounted secret by name.
@@ -131,23 +131,44 @@ class Root:
         with self.opened(path, _PATH) as descriptor:
             return os.fstat(descriptor).st_size
 
-    def give(self, path: str, owner: int = QEMU_USER, *, device: int | None = None) -> None:
+    @contextlib.contextmanager
+    def opened_disk(self, path: str, flags: int, *, block: bool = False) -> Iterator[int]:
+        """The descriptor of a regular file, or with `block` of a block device.
+
+        Nothing else is opened in its place: opening a pipe waits, and opening a device does something. Raises
+        OSError as `give`.
+        """
+        with self._found(path, stat.S_ISBLK if block else stat.S_ISREG) as place:
+            descriptor = os.open(_through(place), flags | os.O_CLOEXEC)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def give(
+        self, path: str, owner: int = QEMU_USER, *, block: bool = False, device: int | None = None
+    ) -> None:
         """Give a file to the user (and the group of the same number) that QEMU runs as.
 
-        It must be a regular file or a block device, or the character device with the number `device`. Raises
-        OSError: ELOOP where the last name of `path` is a link, ENODEV where it is anything else.
+        It must be a regular file, with `block` a block device, or the character device with the number
+        `device`. Raises OSError: ELOOP where the last name of `path` is a link, ENODEV where it is anything
+        else.
         """
-        with self.opened(path, _PATH | os.O_NOFOLLOW) as descriptor:
-            status = os.fstat(descriptor)
-            if stat.S_ISLNK(status.st_mode):
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-            if device is None:
-                is_fit = stat.S_ISREG(status.st_mode) or stat.S_ISBLK(status.st_mode)
-            else:
-                is_fit = stat.S_ISCHR(status.st_mode) and status.st_rdev == device
-            if not is_fit:
+        kind = stat.S_ISBLK if block else stat.S_ISREG if device is None else stat.S_ISCHR
+        with self._found(path, kind) as descriptor:
+            if device is not None and os.fstat(descriptor).st_rdev != device:
                 raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), path)
-            os.chown(f"/proc/self/fd/{descriptor}", owner, owner)
+            os.chown(_through(descriptor), owner, owner)
+
+    @contextlib.contextmanager
+    def _found(self, path: str, is_fit: Callable[[int], bool]) -> Iterator[int]:
+        """The place of a file of the right kind, without opening it."""
+        with self.opened(path, _PATH | os.O_NOFOLLOW) as descriptor:
+            mode = os.fstat(descriptor).st_mode
+            if not is_fit(mode):
+                number = errno.ELOOP if stat.S_ISLNK(mode) else errno.ENODEV
+                raise OSError(number, os.strerror(number), path)
+            yield descriptor
 
     def create(self, path: str, write: Callable[[int], None], owner: int = QEMU_USER) -> None:
         """Create a file atomically: `write` fills a new file, which then gets its owner and is renamed.
@@ -189,3 +210,8 @@ class Root:
                 except FileExistsError:
                     continue
                 os.chown(name, owner, owner, dir_fd=parent, follow_symlinks=False)
+
+
+def _through(descriptor: int) -> Path:
+    """The path of what a descriptor stands for, whatever has become of its name."""
+    return Path(f"/proc/self/fd/{descriptor}")

@@ -123,7 +123,7 @@ class VolumePreparer:
         """A scratch layer that is lost with the pod; `size` is the guest's, 0 for that of a raw base."""
         overlay = f"disk-data/{name}/disk.qcow2"
         if not self.scratch.is_file(overlay):
-            size = size or images.raw_size(self.root, base.path)
+            size = size or images.raw_size(self.root, base.path, block=base.block)
             images.create_overlay(
                 self.scratch, overlay, backing=base.path, backing_format=base.format, size=size
             )
@@ -175,7 +175,7 @@ class VolumePreparer:
     def _claim(self, name: str, *, is_base: bool = False) -> DiskSource:
         device, path = claim_places(name)
         if self.root.is_block_device(device):
-            self.root.give(device)
+            self.root.give(device, block=True)
             return DiskSource(device, block=True)
         info = claims.info_of(self.vmi, name)
         if not self.root.mode(path):
@@ -190,11 +190,15 @@ class VolumePreparer:
         return source
 
     def _raw_file(self, name: str, path: str) -> DiskSource:
-        """A disk in a file that outlives the guest. Raises BadImage for a link: it could name any file."""
+        """A disk in a file that outlives the guest.
+
+        Raises BadImage for a link, which could name any file, and for what is no file: a device could be any.
+        """
         try:
             self.root.give(path)
         except OSError as error:
-            if error.errno != errno.ELOOP:
+            kind = {errno.ELOOP: "a link", errno.ENODEV: "no file"}.get(error.errno or 0)
+            if kind is None:
                 raise
-            raise images.BadImage(f"volume {name}: {Path(path).name} is a link, not a disk") from error
+            raise images.BadImage(f"volume {name}: {Path(path).name} is {kind}, not a disk") from error
         return DiskSource(path, "raw")

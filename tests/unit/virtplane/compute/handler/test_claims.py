@@ -198,6 +198,22 @@ async def test_a_resize_that_failed_is_repeated(pod: Path, monkeypatch: pytest.M
     await steps.close()
 
 
+async def test_a_disk_that_becomes_a_pipe_is_neither_waited_for_nor_resized(
+    pod: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tenant swaps it after the look."""
+    prepare(pod, instance("300Mi"))
+    (pod / "root" / DISK).unlink()
+    os.mkfifo(pod / "root" / DISK)
+    monkeypatch.setattr(Root, "is_file", lambda *_: True)
+    libvirt, launcher = _Libvirt(), cast("Process", _Launcher(pod / "root"))
+    growth, steps = DiskGrowth("ns_vm", "ns/vm"), Steps("ns/vm", lambda: None)
+    with pytest.raises(OSError, match="No such device"):
+        await growth.follow(instance("500Mi"), launcher, cast("Hypervisor", libvirt), steps, ClaimSettings())
+    assert libvirt.capacities[f"/{DISK}"] == 300 * MIB
+    await steps.close()
+
+
 async def _refuse(*_: object) -> None:
     await asyncio.sleep(0)
     raise OSError("busy")

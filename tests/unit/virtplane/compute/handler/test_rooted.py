@@ -108,6 +108,21 @@ def test_give_refuses_what_is_not_a_disk(folder: Path, root: Root) -> None:
             root.give(name, ME)
 
 
+def test_only_regular_files_are_opened_as_disks(folder: Path, root: Root) -> None:
+    """Opening a pipe would wait for its other end, in a thread of virt-handler."""
+    os.mkfifo(folder / "pipe")
+    (folder / "disk.img").write_bytes(b"x")
+    (folder / "link").symlink_to("disk.img")
+    for name, problem in (("pipe", "No such device"), ("link", "Too many levels"), ("/", "No such device")):
+        with pytest.raises(OSError, match=problem), root.opened_disk(name, os.O_RDONLY):
+            pass
+    with pytest.raises(OSError, match="No such device"), root.opened_disk("disk.img", os.O_RDWR, block=True):
+        pass
+    with root.opened_disk("disk.img", os.O_RDWR) as descriptor:
+        os.ftruncate(descriptor, 5)
+    assert root.size("disk.img") == 5
+
+
 def test_give_takes_a_device_by_its_number_only() -> None:
     with Root("/dev") as devices, pytest.raises(OSError, match="No such device"):
         devices.give("null", ME, device=os.makedev(10, 200))

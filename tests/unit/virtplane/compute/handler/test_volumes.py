@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import struct
 import subprocess
 from pathlib import Path
@@ -90,3 +91,19 @@ def test_disk_that_is_a_link_is_refused(pod: Path, kind: str) -> None:
     (pod / "root" / DISKS / "disk.img").symlink_to("/token")
     with pytest.raises(BadImage, match=r"disk\.img is a link"):
         prepare(pod, KINDS[kind])
+
+
+@pytest.mark.parametrize("kind", ["claim", "ephemeral"])
+def test_disk_that_is_a_pipe_or_a_device_of_the_node_is_refused_without_opening_it(
+    pod: Path, kind: str
+) -> None:
+    """A tenant's pod can make device nodes in a claim whose file system allows them."""
+    disk = pod / "root" / DISKS / "disk.img"
+    os.mkfifo(disk)
+    with pytest.raises(BadImage, match=r"disk\.img is no file"):
+        prepare(pod, KINDS[kind])
+    if os.geteuid() == 0:
+        disk.unlink()
+        os.mknod(disk, stat.S_IFBLK | 0o666, os.makedev(7, 4095))
+        with pytest.raises(BadImage, match=r"disk\.img is no file"):
+            prepare(pod, KINDS[kind])
