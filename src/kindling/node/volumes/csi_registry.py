@@ -32,6 +32,11 @@ _REGISTRATION_SECONDS = 30.0
 _MAX_RETRY_SECONDS = 60.0
 _MAX_NAME = 63
 _MAX_NODE_ID = 256
+_MAX_TOPOLOGY_KEYS = 100
+_MAX_COUNT = 2**31 - 1
+"""The API's type of a number of volumes."""
+_REFUSED = (403, 413, 422)
+"""Answers to labels that a node must not set, or has too many of."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -90,6 +95,8 @@ class Driver:
         if len(info.node_id) > _MAX_NODE_ID:
             raise ContentProblem(f"driver {self.name} has an ID of more than {_MAX_NODE_ID} characters")
         topology = dict(info.accessible_topology.segments) if info.HasField("accessible_topology") else {}
+        if len(topology) > _MAX_TOPOLOGY_KEYS:
+            raise ContentProblem(f"driver {self.name} has more than {_MAX_TOPOLOGY_KEYS} topology keys")
         if wrong := [key for key in topology if is_qualified_name(key)]:
             raise ContentProblem(
                 f"driver {self.name} has topology keys that are not valid label keys: {wrong}"
@@ -101,7 +108,7 @@ class Driver:
         self.capabilities, self.topology = capabilities, topology
         self.node = {"name": self.name, "nodeID": info.node_id, "topologyKeys": sorted(topology) or None}
         if info.max_volumes_per_node > 0:
-            self.node["allocatable"] = {"count": info.max_volumes_per_node}
+            self.node["allocatable"] = {"count": min(info.max_volumes_per_node, _MAX_COUNT)}
 
     async def close(self) -> None:
         """Close the connection."""
@@ -295,13 +302,23 @@ class CsiRegistry:
         try:
             await self._client.patch(NODES, self._node_name, wanted.patch(), type="merge")
         except StatusError as error:
-            if error.code not in (403, 422):
+            if error.code not in _REFUSED:
                 raise
-            # A label that a node must not set: drivers are registered without it.
-            text = "node %s does not get the labels %s, which its CSI drivers ask for: %s"
-            _log.warning(text, self._node_name, sorted(wanted.labels), error.message)
-            unlabelled = csi_node.NodeChange(node_ids=wanted.node_ids)
-            await self._client.patch(NODES, self._node_name, unlabelled.patch(), type="merge")
+            await self._client.patch(
+                NODES, self._node_name, csi_node.change(node, ids, {}).patch(), type="merge"
+            )
+            for driver, topology in topologies.items():
+                await self._label(driver, csi_node.change(node, ids, {driver: topology}))
+
+    async def _label(self, driver: str, wanted: csi_node.NodeChange) -> None:
+        """Label the Node for one driver, since one of them asks for what a node must not set."""
+        try:
+            await self._client.patch(NODES, self._node_name, wanted.patch(), type="merge")
+        except StatusError as error:
+            if error.code not in _REFUSED:
+                raise
+            text = "node %s does not get the labels %s, which CSI driver %s asks for: %s"
+            _log.warning(text, self._node_name, sorted(wanted.labels), driver, error.message)
 
     async def _replace(self, known: list[JsonObject], drivers: list[JsonObject]) -> None:
         """Bring the drivers of the CSINode from `known` to `drivers`.
