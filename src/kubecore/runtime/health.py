@@ -8,6 +8,7 @@ server's: ``ok``, or every check with ``[+]`` or ``[-]``. Where components tell 
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -75,12 +76,15 @@ async def serve_health(
     tls: ssl.SSLContext | None = None,
     registry: CollectorRegistry = REGISTRY,
     metrics_access: MetricsAccess | None = None,
+    metrics_wait: bool = False,
 ) -> AsyncIterator[int]:
     """Serve the health of this process on `port` (0: any free one) as long as the context lasts.
 
-    `metrics_access` decides who may read the metrics; None allows everybody. Yields the port. Raises
+    `metrics_access` decides who may read the metrics; None allows everybody. `metrics_wait`: collecting them
+    waits for disks, so it is done in a thread, for one request at a time. Yields the port. Raises
     OSError when it is in use.
     """
+    collecting = asyncio.Lock()
     # Command lines import this package for its types and must not load aiohttp's server.
     from aiohttp import web  # noqa: PLC0415
 
@@ -101,7 +105,11 @@ async def serve_health(
             if status != 200:
                 return web.Response(status=status, text=HTTPStatus(status).phrase)
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+        if not metrics_wait:
+            return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+        async with collecting:
+            body = await asyncio.to_thread(encode, registry)
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
     # As Go's servers do, on whom clients rely that put a slash before a path which has one.
     plain_path = web.normalize_path_middleware(append_slash=False, redirect_class=web.HTTPMovedPermanently)

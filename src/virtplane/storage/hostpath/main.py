@@ -72,7 +72,7 @@ async def run(settings: Configuration, metrics_port: int) -> None:
             return
         registry = CollectorRegistry()
         metrics.register(registry)
-        async with serve_health(Health(), metrics_port, registry=registry):
+        async with serve_health(Health(), metrics_port, registry=registry, metrics_wait=True):
             await stopped.wait()
     finally:
         await server.stop()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import orjson
 import pytest
 from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from kubecore.client import Client, ClientConfig
 from kubecore.logs import JsonFormatter, TextFormatter, set_up_logging
@@ -48,6 +51,37 @@ async def test_when_a_component_ends_all_end() -> None:
     assert isinstance(caught.value.exceptions[0], ComponentEnded)
     assert asyncio.get_running_loop().time() < 10
     assert sorted(made) == ["long", "short"]
+
+
+async def test_metrics_that_wait_for_a_disk_keep_nobody_else_waiting() -> None:
+    from aiohttp import ClientSession
+
+    collecting, go_on = threading.Event(), threading.Event()
+    at_a_time: list[int] = []
+
+    class Slow:
+        def collect(self) -> Iterator[Metric]:
+            at_a_time.append(1)
+            collecting.set()
+            assert go_on.wait(60)
+            yield GaugeMetricFamily("room", "Room", len(at_a_time))
+            at_a_time.clear()
+
+    registry = CollectorRegistry()
+    registry.register(Slow())
+    async with (
+        serve_health(Health(), 0, host="127.0.0.1", registry=registry, metrics_wait=True) as port,
+        ClientSession(f"http://127.0.0.1:{port}") as session,
+    ):
+        asked = [asyncio.create_task(session.get("/metrics")) for _ in range(3)]
+        try:
+            assert await asyncio.to_thread(collecting.wait, 60)
+            async with session.get("/healthz") as response:
+                assert response.status == 200
+        finally:
+            go_on.set()
+        for response in await asyncio.gather(*asked):
+            assert "room 1.0" in await response.text()
 
 
 async def test_health_is_served_with_every_check_named() -> None:
