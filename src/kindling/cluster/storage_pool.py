@@ -149,6 +149,11 @@ def _make(file: Path, size: int) -> None:
     finally:
         os.close(descriptor)
     temporary.rename(file)
+    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)  # the name is what tells the next start that there is a pool
+    finally:
+        os.close(folder)
 
 
 def _grow(file: Path, size: int | None) -> None:
