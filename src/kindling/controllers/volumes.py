@@ -10,6 +10,7 @@ from kindling.scheduler import volume_rules
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
+from kubecore.objects.storage_class import CLASS_ANNOTATION, class_of
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import (
     PERSISTENT_VOLUME_CLAIMS,
@@ -22,7 +23,6 @@ from kubecore.runtime import DONE, Key, RequeueAfter, Result
 logger = logging.getLogger(__name__)
 
 NAME = "persistentvolume-controller"
-BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 RETRY_SECONDS = 15.0
 """Pending claims are looked at (and told about in events) this often."""
 
@@ -51,7 +51,7 @@ class VolumeController:
         reference = get_object(volume, "spec").get("claimRef")
         if reference:
             return [(reference.get("namespace", ""), reference.get("name", ""))]
-        name = volume_rules.class_name(volume)
+        name = class_of(volume)
         return self._pending(name)
 
     def _claims_of_class(self, found: JsonObject) -> list[Key]:
@@ -61,7 +61,7 @@ class VolumeController:
         return [
             meta.key(claim)
             for claim in self._claims.list()
-            if volume_rules.class_name(claim) == class_name and not volume_rules.is_bound(claim)
+            if class_of(claim) == class_name and not volume_rules.is_bound(claim)
         ]
 
     def _volumes_of_claim(self, claim: JsonObject) -> list[Key]:
@@ -139,7 +139,7 @@ class VolumeController:
 
     async def _give_default_class(self, claim: JsonObject) -> bool:
         """Put the default class into a claim that was made before there was one."""
-        if "storageClassName" in get_object(claim, "spec") or BETA_CLASS in meta.annotations(claim):
+        if "storageClassName" in get_object(claim, "spec") or CLASS_ANNOTATION in meta.annotations(claim):
             return False
         chosen = binding.default_class(self._classes.list())
         if chosen is None:
@@ -152,7 +152,7 @@ class VolumeController:
     async def _find(self, claim: JsonObject) -> Result:
         if await self._give_default_class(claim):
             return DONE
-        class_name = volume_rules.class_name(claim)
+        class_name = class_of(claim)
         found = self._classes.get(None, class_name) if class_name else None
         delayed = binding.waits_for_consumer(claim, found)
         reserved = [volume for volume in self._volumes.list() if self._is_reserved(volume, claim)]
@@ -273,7 +273,7 @@ class VolumeController:
 
 
 def _mismatch(volume: JsonObject, claim: JsonObject) -> str:
-    if volume_rules.class_name(volume) != volume_rules.class_name(claim):
+    if class_of(volume) != class_of(claim):
         return "storageClassName does not match"
     if volume_rules.capacity(volume) < volume_rules.request(claim):
         return "requested PV is too small"

@@ -10,6 +10,7 @@ from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
 from kubecore.objects.selectors import from_label_selector_object
+from kubecore.objects.storage_class import class_of
 
 TOO_MANY_VOLUMES = "node(s) exceed max volume count"
 NO_STORAGE = "node(s) did not have enough free storage"
@@ -74,7 +75,7 @@ def _names(pods: Iterable[JsonObject], volumes: Volumes) -> _Names:
                 if volume is not None:
                     result.setdefault(volume.driver, set()).add(volume.unique_name)
                 continue
-            storage_class = volumes.storage_class(volume_rules.class_name(claim))
+            storage_class = volumes.storage_class(class_of(claim))
             driver = get_str(storage_class or {}, "provisioner")
             if driver:
                 result.setdefault(driver, set()).add(f"{meta.namespace(claim)}/{name}")

@@ -8,8 +8,9 @@ from kindling.scheduler import node_rules, requests
 from kindling.scheduler.csi_rules import NO_STORAGE, TOO_MANY_VOLUMES, VolumeLimits, has_storage
 from kindling.scheduler.pod_rules import AffinityRules, SpreadRules
 from kindling.scheduler.snapshot import NodeInfo, Snapshot
-from kindling.scheduler.volume_rules import SINGLE_POD_IN_USE, VolumeRules, class_name
+from kindling.scheduler.volume_rules import SINGLE_POD_IN_USE, VolumeRules
 from kubecore.json import JsonObject
+from kubecore.objects.storage_class import class_of
 
 NODE_NAME = "node(s) didn't match the requested node name"
 CORDONED = "node(s) were unschedulable"
@@ -93,7 +94,7 @@ class Filters:
     def _lacks_storage(self, info: NodeInfo) -> str:
         binding = self.volumes.binding(info)
         for claim in binding.provision if binding is not None else ():
-            found = self._lookups.storage_class(class_name(claim))
+            found = self._lookups.storage_class(class_of(claim))
             if found is not None and not has_storage(claim, found, info.node, self._lookups):
                 return NO_STORAGE
         return ""

@@ -11,6 +11,7 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
 from kubecore.objects.selectors import from_label_selector_object
+from kubecore.objects.storage_class import class_of
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
@@ -48,11 +49,6 @@ def is_bound(claim: JsonObject) -> bool:
     return bool(get_str(claim, "spec", "volumeName")) and done
 
 
-def class_name(claim: JsonObject) -> str:
-    """The storage class of a claim or volume."""
-    return get_str(claim, "spec", "storageClassName")
-
-
 def attributes_class(obj: JsonObject) -> str:
     """The VolumeAttributesClass of a claim or volume; empty for none."""
     return get_str(obj, "spec", "volumeAttributesClassName")
@@ -71,7 +67,7 @@ def volume_fits_claim(volume: JsonObject, claim: JsonObject) -> bool:
         return False
     if reference and reference.get("uid") and reference["uid"] != meta.uid(claim):
         return False
-    if meta.is_being_deleted(volume) or class_name(volume) != class_name(claim):
+    if meta.is_being_deleted(volume) or class_of(volume) != class_of(claim):
         return False
     if not reference and has_data_source(claim):
         return False  # only who fills a volume from the source knows which volume that is, and reserves it
@@ -170,7 +166,7 @@ class VolumeRules:
             self.problem = UNBOUND
 
     def _waits(self, claim: JsonObject) -> bool:
-        found = self._volumes.storage_class(class_name(claim)) if class_name(claim) else None
+        found = self._volumes.storage_class(class_of(claim)) if class_of(claim) else None
         return found is not None and found.get("volumeBindingMode") == "WaitForFirstConsumer"
 
     @property
@@ -209,7 +205,7 @@ class VolumeRules:
         return result
 
     def _can_provision(self, claim: JsonObject, node: NodeInfo) -> bool:
-        found = self._volumes.storage_class(class_name(claim))
+        found = self._volumes.storage_class(class_of(claim))
         if found is None or found.get("provisioner") in (None, NO_PROVISIONER):
             return False
         terms = get_list(found, "allowedTopologies")

@@ -6,13 +6,13 @@ from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
+from kubecore.objects.storage_class import CLASS_ANNOTATION, class_of
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 
 from .base import ReadingPlugin, concerns, refuse
 
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _BETA_DEFAULT_CLASS = "storageclass.beta.kubernetes.io/is-default-class"
-_BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 _PROTECTION = {
     "persistentvolumeclaims": "kubernetes.io/pvc-protection",
     "persistentvolumes": "kubernetes.io/pv-protection",
@@ -38,7 +38,7 @@ class DefaultStorageClass(ReadingPlugin):
         if claim is None or not concerns(attributes, PERSISTENT_VOLUME_CLAIMS, "CREATE"):
             return
         spec = claim.setdefault("spec", {})
-        if spec.get("storageClassName") is not None or _BETA_CLASS in meta.annotations(claim):
+        if spec.get("storageClassName") is not None or CLASS_ANNOTATION in meta.annotations(claim):
             return
         chosen = newest_default(list(self._objects.list(STORAGE_CLASSES)), DEFAULT_CLASS, _BETA_DEFAULT_CLASS)
         if chosen is not None:
@@ -72,7 +72,7 @@ class ClaimResize(ReadingPlugin):
             return
         if get_str(old, "status", "phase") != "Bound":
             raise refuse(attributes, "Only bound persistent volume claims can be expanded")
-        name = get_str(new, "spec", "storageClassName")
+        name = class_of(new)
         found = self._objects.get(STORAGE_CLASSES, None, name) if name else None
         if found is None or found.get("allowVolumeExpansion") is not True:
             raise refuse(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.quantity import Quantity
+from kubecore.objects.storage_class import class_of
 from kubecore.resources import ResourceType
 
 from ..kinds.core.pods.qos import qos_class
@@ -67,7 +68,7 @@ def _service(service: JsonObject) -> Usage:
 
 def _claim(claim: JsonObject) -> Usage:
     usage: Usage = {"persistentvolumeclaims": _ONE}
-    storage_class = get_str(claim, "spec", "storageClassName")
+    storage_class = class_of(claim)
     if storage_class:
         usage[f"{storage_class}{_STORAGE_CLASS}persistentvolumeclaims"] = _ONE
     requested = get_object(claim, "spec", "resources", "requests").get("storage")

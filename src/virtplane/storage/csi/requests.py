@@ -61,8 +61,8 @@ class Wanted:
 
 
 def class_of(claim: PersistentVolumeClaim) -> str:
-    """The class that a claim names, by annotation or field."""
-    return claim.metadata.annotations.get(names.STORAGE_CLASS_BETA) or claim.spec.storage_class_name or ""
+    """The class that a claim names, by annotation or field, as quotas see it."""
+    return claim.metadata.annotations.get(names.STORAGE_CLASS_BETA, claim.spec.storage_class_name or "")
 
 
 def provisioner_of(claim: PersistentVolumeClaim) -> str:

@@ -17,6 +17,7 @@ from kubecore.client import Client
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
+from kubecore.objects.storage_class import class_of
 from kubecore.runtime import DONE, Controller, EventRecorder, Key, Manager, Result
 from kubecore.runtime.component import CannotRun, Context
 from kubecore.runtime.informer import Informer
@@ -147,7 +148,7 @@ class Provisioning:
         claim = self._claims.get(*key)
         if claim is None:
             return DONE
-        storage_class = self._classes.get("", get_str(claim, "spec", "storageClassName"))
+        storage_class = self._classes.get("", class_of(claim))
         if storage_class is None or not is_for(claim, storage_class, self._folder.node):
             return DONE
         space = os.statvfs(self._folder.path)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api import cdi_labels
+from kubecore.objects.storage_class import class_of
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import HotplugVolumeStatus, PersistentVolumeClaimInfo, VolumeStatus
 from virtplane.api.kubevirt_v1.volumes import claim_name
@@ -23,8 +24,7 @@ def overhead_of(claim: JsonObject, cdi_config: JsonObject | None) -> str:
     if get_str(claim, "spec", "volumeMode") == "Block":
         return "0"
     configured = get_object(cdi_config, "status", "filesystemOverhead")
-    storage_class = get_str(claim, "spec", "storageClassName")
-    by_class = get_object(configured, "storageClass").get(storage_class)
+    by_class = get_object(configured, "storageClass").get(class_of(claim))
     return str(by_class or configured.get("global") or DEFAULT_OVERHEAD)
 
 

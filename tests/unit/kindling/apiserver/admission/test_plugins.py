@@ -289,6 +289,27 @@ async def test_a_quota_counts_what_the_pod_itself_asks_for(cluster: Cluster) -> 
     assert stored["status"]["used"] == {"requests.cpu": "2", "limits.memory": "1Gi"}
 
 
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+async def test_a_claim_counts_for_the_class_that_its_volume_is_of(cluster: Cluster, operation: str) -> None:
+    """The annotation has precedence over the field for whoever makes the volume."""
+    hard = {"premium.storageclass.storage.k8s.io/persistentvolumeclaims": "0"}
+    cluster.objects.put(RESOURCE_QUOTAS, quota(hard, hard))
+
+    def claim(annotations: dict[str, str], **spec: str) -> JsonObject:
+        return {"metadata": {"name": "c", "annotations": annotations}, "spec": spec}
+
+    beta = "volume.beta.kubernetes.io/storage-class"
+    old = claim({}) if operation == "UPDATE" else None
+    for hidden in (
+        claim({beta: "premium"}),
+        claim({beta: "premium"}, storageClassName="cheap"),
+        claim({}, storageClassName="premium"),
+    ):
+        request = cluster.request(PERSISTENT_VOLUME_CLAIMS, hidden, operation=operation, old=old)
+        with pytest.raises(StatusError, match="exceeded quota: q"):
+            await ResourceQuota(cluster.objects).validate(request)
+
+
 async def test_a_dry_run_counts_nothing(cluster: Cluster) -> None:
     cluster.objects.put(RESOURCE_QUOTAS, quota({"secrets": "2"}, {"secrets": "1"}))
     request = cluster.request(SECRETS, {"metadata": {"name": "a"}}, dry_run=True)

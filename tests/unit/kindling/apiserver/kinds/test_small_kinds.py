@@ -209,6 +209,21 @@ def test_bound_claims_grow_and_do_not_shrink(kinds: Kinds) -> None:
     assert problem.startswith("spec: Forbidden: spec is immutable after creation except resources.requests")
 
 
+def test_the_class_of_a_claim_does_not_change_by_its_annotation(kinds: Kinds) -> None:
+    beta = "volume.beta.kubernetes.io/storage-class"
+    spec = claim("1Gi", storageClassName="cheap", volumeMode="Filesystem")
+    made = make(kinds, "persistentvolumeclaims", {"spec": spec})
+    named = {**made["metadata"], "annotations": {beta: "premium"}}
+    assert kinds.update("persistentvolumeclaims", made, {"metadata": named})[1] == [
+        f'metadata.annotations.{beta}: Invalid value: "premium": field is immutable'
+    ]
+    older = {**made, "metadata": named, "spec": claim("1Gi", volumeMode="Filesystem")}
+    moved = {"metadata": made["metadata"], "spec": {**older["spec"], "storageClassName": "premium"}}
+    assert kinds.update("persistentvolumeclaims", older, moved)[1] == []
+    moved["spec"]["storageClassName"] = "cheap"
+    assert kinds.update("persistentvolumeclaims", older, moved)[1] != []
+
+
 def test_the_volume_of_a_claim_is_set_once(kinds: Kinds) -> None:
     made = make(kinds, "persistentvolumeclaims", {"spec": claim("1Gi")})
     bound, problems = kinds.update(

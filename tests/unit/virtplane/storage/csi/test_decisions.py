@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 from tests.support.fake_csi_driver import NAME
-from tests.unit.virtplane.storage.csi.cluster import storage_class
+from tests.unit.virtplane.storage.csi import cluster
 
 from kubecore.json import JsonObject
+from kubecore.objects import storage_class
 from kubecore.objects.structs import decode
 from kubecore.wire.csi import access_mode
 from virtplane.api.storage_kinds import (
     CSINode,
     LabelledNode,
+    PersistentVolumeClaim,
     SecretReference,
     StorageClass,
     VolumeNodeAffinity,
@@ -22,9 +24,10 @@ from virtplane.storage.csi import parameters, topology
 from virtplane.storage.csi.capacity import manager_name
 from virtplane.storage.csi.options import parse
 from virtplane.storage.csi.parts import Problem, Retries, members_patch
-from virtplane.storage.csi.requests import Naming
+from virtplane.storage.csi.requests import Naming, class_of
 
 PREFIX = "csi.storage.k8s.io/"
+BETA = storage_class.CLASS_ANNOTATION
 
 
 @pytest.mark.parametrize(
@@ -77,7 +80,7 @@ def _required(
     found = topology.requirement(
         NAME,
         name,
-        decode(StorageClass, storage_class(allowedTopologies=terms)),
+        decode(StorageClass, cluster.storage_class(allowedTopologies=terms)),
         node,
         nodes,
         csi_nodes,
@@ -239,3 +242,23 @@ def test_a_command_line_that_makes_no_sense_is_refused(
         parse(argv)
     assert ended.value.code == 2
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("annotations", "field", "expected"),
+    [
+        ({}, "cheap", "cheap"),
+        ({BETA: "premium"}, "cheap", "premium"),
+        ({BETA: ""}, "premium", ""),
+        ({}, None, ""),
+    ],
+)
+def test_a_claims_class_is_the_one_that_its_quota_counts(
+    annotations: dict[str, str], field: str | None, expected: str
+) -> None:
+    document = {
+        "metadata": {"annotations": annotations},
+        "spec": {"storageClassName": field} if field else {},
+    }
+    assert class_of(decode(PersistentVolumeClaim, document)) == expected
+    assert storage_class.class_of(document) == expected

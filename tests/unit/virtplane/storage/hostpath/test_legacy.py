@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from kubecore import resources
 from kubecore.json import JsonObject
 from kubecore.runtime.component import CannotRun, Context
 from kubecore.testing import MemoryApi
+from virtplane.storage.hostpath import trees
 from virtplane.storage.hostpath.legacy import LegacyProvisioner, folder_of, is_for
 
 CLASS = {
@@ -110,6 +112,34 @@ async def test_a_claim_that_is_larger_than_the_disk_is_told_so(
         assert event["reason"] == "ProvisioningFailed"
         assert server.list(resources.PERSISTENT_VOLUMES) == []
         assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_volume_with_millions_of_files_keeps_no_other_claim_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(path: Path) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        path.rmdir()
+
+    monkeypatch.setattr(trees, "remove", slowly)
+    chosen = {"kubevirt.io/provisionOnNode": "node1"}
+    async with running(tmp_path, monkeypatch) as server:
+        server.put(resources.PERSISTENT_VOLUME_CLAIMS, claim(**chosen))
+        (volume,) = await until(lambda: server.list(resources.PERSISTENT_VOLUMES))
+        server.put(resources.PERSISTENT_VOLUMES, {**volume, "status": {"phase": "Released"}})
+        try:
+            assert await asyncio.to_thread(begun.wait, 60)
+            other = claim(**chosen, **{"volume.beta.kubernetes.io/storage-class": "legacy"})
+            other["metadata"]["name"] = "other"
+            other["spec"]["storageClassName"] = "cheap"
+            server.put(resources.PERSISTENT_VOLUME_CLAIMS, other)
+            await until(lambda: len(server.list(resources.PERSISTENT_VOLUMES)) == 2)
+        finally:
+            go_on.set()
+        await until(lambda: len(server.list(resources.PERSISTENT_VOLUMES)) == 1)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import amount, immutable, one_of
 from kindling.apiserver.kinds.machinery.differences import difference
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
+from kubecore.objects import meta
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required
 from kubecore.objects.quantity import Quantity
+from kubecore.objects.storage_class import CLASS_ANNOTATION
 
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES = ("Block", "Filesystem")
@@ -84,6 +86,13 @@ def validate_claim_update(new: JsonObject, old: JsonObject) -> Iterator[FieldErr
     yield from validate_claim(new)
     spec, before = deep_copy(get_object(new, "spec")), get_object(old, "spec")
     bound = get_str(new, "status", "phase") == "Bound"
+    annotation, had_annotation = (meta.annotations(each).get(CLASS_ANNOTATION, "") for each in (new, old))
+    if annotation == "" and had_annotation and spec.get("storageClassName") == had_annotation:
+        # The class moves from the annotation to the field.
+        spec.pop("storageClassName")
+    elif annotation != had_annotation:
+        at = FieldPath("metadata").child("annotations", CLASS_ANNOTATION)
+        yield from immutable(at, annotation, had_annotation)
     if not before.get("volumeName") and spec.get("volumeName"):
         # The volume controller binds, and may set the class of claims that have none.
         spec.pop("volumeName")
@@ -122,9 +131,8 @@ def claim_warnings(claim: JsonObject, old: JsonObject | None) -> Iterator[str]:
                 f'spec.resources.{field}[storage]: fractional byte value "{value}" is invalid, '
                 "must be an integer"
             )
-    annotation = "volume.beta.kubernetes.io/storage-class"
-    if old is None and annotation in get_object(claim, "metadata", "annotations"):
+    if old is None and CLASS_ANNOTATION in meta.annotations(claim):
         yield (
-            f"metadata.annotations[{annotation}]: deprecated since v1.8; "
+            f"metadata.annotations[{CLASS_ANNOTATION}]: deprecated since v1.8; "
             'use "storageClassName" attribute instead'
         )

@@ -10,13 +10,12 @@ from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.storage_class import class_of
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 
 from .claim_validation import claim_warnings, validate_claim, validate_claim_update
 from .volume_validation import validate_volume, validate_volume_update
-
-CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
 class ClaimStrategy(BuiltinStrategy):
@@ -96,11 +95,6 @@ class VolumeStatusStrategy(BuiltinStatusStrategy):
             status["lastPhaseTransitionTime"] = now_rfc3339()
 
 
-def _class(obj: JsonObject) -> str:
-    annotation = get_object(obj, "metadata", "annotations").get(CLASS_ANNOTATION)
-    return annotation if annotation else get_str(obj, "spec", "storageClassName")
-
-
 def _phase(obj: JsonObject) -> str:
     if get_str(obj, "metadata", "deletionTimestamp"):
         return "Terminating"
@@ -128,7 +122,7 @@ _CLAIM_TABLE = p.Table(
         "Access Modes",
         lambda obj: p.access_modes(get_list(obj, "status", "accessModes")) if _is_bound(obj) else "",
     ),
-    p.plain("StorageClass", _class),
+    p.plain("StorageClass", class_of),
     p.plain("VolumeAttributesClass", "spec.volumeAttributesClassName", empty=p.UNSET),
     p.AGE,
     p.wide("VolumeMode", "spec.volumeMode", empty=p.UNSET),
@@ -140,7 +134,7 @@ _VOLUME_TABLE = p.Table(
     p.plain("Reclaim Policy", "spec.persistentVolumeReclaimPolicy"),
     p.plain("Status", _phase),
     p.plain("Claim", _claim),
-    p.plain("StorageClass", _class),
+    p.plain("StorageClass", class_of),
     p.plain("VolumeAttributesClass", "spec.volumeAttributesClassName", empty=p.UNSET),
     p.plain("Reason", "status.reason"),
     p.AGE,
