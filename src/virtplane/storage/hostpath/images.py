@@ -23,6 +23,8 @@ FILE_SYSTEM_SECTOR = 4096
 _MINIMUM = {XFS: 256 * MIB, EXT4: 16 * MIB}
 """Below these the tools refuse, or little would be left for files."""
 _LOG = 80 * MIB
+_IN_PROGRESS = 126
+"""Where an XFS superblock says that mkfs has not finished."""
 _FICLONE = 0x40049409
 _CHUNK = 64 * MIB
 _SECONDS = 120.0
@@ -87,9 +89,19 @@ def make(path: Path, length: int, kind: str | None) -> None:
         os.close(descriptor)
 
 
-def make_on_device(device: Path) -> None:
-    """Make an XFS on a device that holds nothing. Raises ProgramFailed, also if something is on it."""
-    _run("mkfs.xfs", "-q", "-m", "reflink=1", str(device))
+def make_on_device(device: Path, *, again: bool = False) -> None:
+    """Make an XFS on a device that holds nothing; `again`: or one that is half made.
+
+    Raises ProgramFailed, also if something else is on it.
+    """
+    _run("mkfs.xfs", "-q", "-m", "reflink=1", *(["-f"] if again else []), str(device))
+
+
+def is_half_made(device: Path) -> bool:
+    """Whether mkfs.xfs was killed before it had made the XFS on a device. Raises OSError."""
+    with device.open("rb") as file:
+        head = file.read(_IN_PROGRESS + 1)
+    return len(head) > _IN_PROGRESS and head.startswith(b"XFSB") and head[_IN_PROGRESS] != 0
 
 
 def clone(source: Path, target: Path) -> None:

@@ -55,8 +55,9 @@ def _file_system(device: Path) -> str:
     command = ["blkid", "-p", "-o", "value", "-s", "TYPE", str(device)]
     done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=60)
     found = done.stdout.strip()
-    if done.returncode == _NOTHING_FOUND and not found:
-        images.make_on_device(device)
+    is_half_made = found == images.XFS and images.is_half_made(device)
+    if is_half_made or (done.returncode == _NOTHING_FOUND and not found):
+        images.make_on_device(device, again=is_half_made)
         return images.XFS
     if found not in images.FILE_SYSTEMS:
         raise images.ProgramFailed(f"{device} holds {found or 'something unknown'}, not a file system")

@@ -54,17 +54,24 @@ def mount_device(device: Path, target: Path, kind: str, options: Sequence[str]) 
 
 
 def bind(source: Path, target: Path, options: Sequence[str] = (), *, read_only: bool = False) -> None:
-    """A bind mount, with options of a mount. Raises OSError, UnknownOption before anything is mounted."""
+    """A bind mount, with options of a mount. Where one is, it gets the options: they are set in a second
+    step, before which whoever mounted it may have been killed.
+
+    Raises OSError, UnknownOption before anything is mounted.
+    """
     flags, others = split_options(options)
     if others:
         raise UnknownOption(", ".join(others))
     flags |= MS_RDONLY if read_only else 0
-    _mount(str(source), target, "", _MS_BIND, "")
+    was_mounted = is_mounted(target)
+    if not was_mounted:
+        _mount(str(source), target, "", _MS_BIND, "")
     if flags:
         try:
             _mount("none", target, "", _MS_BIND | _MS_REMOUNT | flags | _kept_flags(target), "")
         except OSError:
-            unmount(target)
+            if not was_mounted:
+                unmount(target)
             raise
 
 

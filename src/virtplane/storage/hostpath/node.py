@@ -97,10 +97,9 @@ class Node:
             pool, volume = volumes.existing(self._pools, request.volume_id)
         self._check_mode(request, volume)
         target = _path(request.target_path)
-        if mounts.is_mounted(target):
-            return {}
         if volume.content.mode == BLOCK:
-            self._publish_device(pool, volume, target)
+            if not mounts.is_mounted(target):
+                self._publish_device(pool, volume, target)
             return {}
         if volume.content.format == IMAGE:
             _check_given(request, "staging target path", request.staging_target_path)

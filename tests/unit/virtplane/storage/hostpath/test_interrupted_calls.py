@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import threading
 from collections.abc import Iterator
@@ -204,3 +205,16 @@ def test_a_damaged_record_hides_no_other_snapshot(driver: Driver) -> None:
     assert driver.pool.snapshots is not None
     (driver.pool.snapshots / "s" / "record.json").write_text("{")
     assert [each.snapshot.snapshot_id for each in driver.call("ListSnapshots").entries] == ["t"]
+
+
+def test_a_volume_that_was_bound_before_its_options_were_set_gets_them(
+    driver: Driver, folder: Path, tmp_path: Path
+) -> None:
+    driver.create("v", form="directory")
+    (tmp_path / "t").mkdir()
+    mounts.bind(folder / "v", tmp_path / "t")  # the driver was killed here
+    target = driver.publish("v", tmp_path / "none", tmp_path / "t", readonly=True)
+    with pytest.raises(OSError, match="Read-only"):
+        (target / "file").write_text("x")
+    assert os.statvfs(target).f_flag & os.ST_NODEV
+    assert mountinfo.mount_points().count(target) == 1

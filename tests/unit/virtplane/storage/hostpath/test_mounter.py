@@ -64,3 +64,12 @@ def test_a_folder_is_bound(tmp_path: Path) -> None:
         assert (tmp_path / "csi" / "file").read_text() == "x"
     finally:
         mounts.unmount(tmp_path / "csi")
+
+
+def test_a_file_system_whose_making_was_killed_is_made_again(device: Path, tmp_path: Path) -> None:
+    subprocess.run(["mkfs.xfs", "-q", str(device)], check=True, capture_output=True)
+    with device.open("r+b") as file:
+        file.seek(126)
+        file.write(b"\x01")  # as mkfs writes it first
+    mounter.mount_pool(device, tmp_path / "csi")
+    assert mounts.is_mounted(tmp_path / "csi")
