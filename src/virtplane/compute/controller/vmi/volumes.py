@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
-from virtplane.api import cdi_labels
 from kubecore.objects.storage_class import class_of
+from virtplane.api import cdi_labels
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import HotplugVolumeStatus, PersistentVolumeClaimInfo, VolumeStatus
 from virtplane.api.kubevirt_v1.volumes import claim_name
