@@ -17,7 +17,7 @@ from kubecore.runtime import DONE, EventRecorder, Key, RequeueAfter, Result
 from kubecore.runtime.informer import Informer
 from virtplane.api import resources as api
 from virtplane.api.hostpathprovisioner_v1beta1.hostpathprovisioner import HostPathProvisionerSpec
-from virtplane.operators.hostpath import cluster_objects, driver, rights, status
+from virtplane.operators.hostpath import cluster_objects, driver, policies, rights, status
 from virtplane.operators.hostpath.poolcontroller import PoolNotReady, Pools
 from virtplane.operators.hostpath.product import (
     CSI_NAME,
@@ -51,6 +51,8 @@ WATCHED: tuple[ResourceType, ...] = (
     resources.ROLE_BINDINGS,
     resources.CSI_DRIVERS,
     resources.SERVICES,
+    resources.VALIDATING_ADMISSION_POLICIES,
+    resources.VALIDATING_ADMISSION_POLICY_BINDINGS,
 )
 """Kinds of the operator's objects; a change of one is undone."""
 
@@ -139,6 +141,7 @@ class HostPathController:
         snapshots = SNAPSHOTTING in spec.feature_gates
         # Upstream writes the DaemonSets first: their pods are refused until their account exists.
         for document in (
+            *policies.volume_restriction(settings),
             *rights.accounts(settings, legacy=legacy),
             *rights.cluster_rights(settings, legacy=legacy, snapshots=snapshots),
             *rights.namespace_rights(settings),
@@ -250,6 +253,7 @@ class HostPathController:
         unowned += rights.namespace_rights(settings)
         unowned += rights.accounts(settings, legacy=True)
         unowned.append(cluster_objects.csi_driver(settings))
+        unowned += policies.volume_restriction(settings)
         for document in unowned:
             await self._applier.delete(document)
         gone = deep_copy(hpp)

@@ -72,7 +72,11 @@ def operator_rules() -> list[JsonObject]:
         ),
         rule("storage.k8s.io", "csidrivers", WRITE),
         rule(_GROUP, "clusterroles clusterrolebindings roles rolebindings", WRITE),
-        rule("admissionregistration.k8s.io", "validatingwebhookconfigurations", WRITE),
+        rule(
+            "admissionregistration.k8s.io",
+            "validatingwebhookconfigurations validatingadmissionpolicies validatingadmissionpolicybindings",
+            WRITE,
+        ),
         rule("apps", "daemonsets deployments", WRITE),
         rule("batch", "jobs", WRITE),
         rule("core", "serviceaccounts services persistentvolumeclaims", WRITE),
