@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from kindling.cluster import storage_pool
 from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import Instance
+from kubecore import loop_devices
 
 pytestmark = pytest.mark.skipif(shutil.which("mkfs.xfs") is None, reason="needs xfsprogs")
 _MIB = 2**20
@@ -77,3 +80,25 @@ def test_a_machine_without_xfs_starts_without_a_pool_and_says_why(
     assert said == ["no storage pool: the kernel cannot mount XFS"]
     with pytest.raises(SetupError, match="cannot mount XFS"):
         _ensure(instance, 512 * _MIB)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts and loop devices need root")
+def test_a_mounted_pool_grows_and_is_released_with_the_loop_devices_of_its_volumes(
+    instance: Instance,
+) -> None:
+    file, mounted = storage_pool.pool_file(instance), instance.state / "mounted"
+    mounted.mkdir()
+    _ensure(instance, 512 * _MIB)
+    subprocess.run(["mount", "-o", "loop", str(file), str(mounted)], check=True)
+    try:
+        [pool] = loop_devices.of_file(file.stat())
+        _ensure(instance, 600 * _MIB)
+        assert Path(f"/sys/block/loop{pool}/size").read_text() == f"{600 * _MIB // 512}\n"
+        volume = mounted / "disk"
+        volume.write_bytes(bytes(_MIB))
+        subprocess.run(["losetup", "--find", str(volume)], check=True)
+        assert len(loop_devices.of_file_system(pool)) == 1
+    finally:
+        subprocess.run(["umount", "--lazy", str(mounted)], check=True)
+        storage_pool.release(instance)
+    assert not loop_devices.of_file(file.stat())
