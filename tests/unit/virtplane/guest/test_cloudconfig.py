@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.guest_root import make_guest_root
 
 from virtplane.guest import initramfs
 
@@ -143,13 +144,7 @@ class Guest:
 def guest(tmp_path: Path) -> Guest:
     if os.geteuid() != 0:
         pytest.skip("needs root")
-    for folder in ("bin", "dev", "root", "run", "tmp"):
-        (tmp_path / folder).mkdir()
-    shutil.copytree(_ETC, tmp_path / "etc")
-    for script in ("cloudconfig", "nocloud"):
-        (tmp_path / "etc" / script).chmod(0o755)
-    shutil.copy(str(_BUSYBOX), tmp_path / "bin/busybox")
-    subprocess.run(["chroot", str(tmp_path), "/bin/busybox", "--install", "-s", "/bin"], check=True)
+    make_guest_root(tmp_path)
     return Guest(tmp_path)
 
 
