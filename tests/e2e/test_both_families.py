@@ -1,4 +1,4 @@
-"""Guests behind NAT that have both address families: their network data names the IPv6 gateway."""
+"""Guests behind NAT that have both address families: their own configuration names the IPv6 gateway."""
 
 from __future__ import annotations
 
@@ -15,20 +15,15 @@ from tests.support.web import fetch_page
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(180)]
 
 _SERVICES = f"{CORE}/namespaces/{NAMESPACE}/services"
-_NETWORK_DATA = """version: 2
-ethernets:
-  eth0:
-    dhcp4: true
-    addresses: [fd10:0:2::2/120]
-    routes:
-      - to: ::/0
-        via: fd10:0:2::1
+_CONFIGURED = """runcmd:
+  - ip -6 addr add fd10:0:2::2/120 dev eth0
+  - ip -6 route add default via fd10:0:2::1 dev eth0
 """
 
 
 def _create(cluster: Cluster, name: str) -> Machine:
     wanted = manifest(name, grace=1)
-    wanted["spec"]["template"]["spec"]["volumes"][1]["cloudInitNoCloud"]["networkData"] = _NETWORK_DATA
+    wanted["spec"]["template"]["spec"]["volumes"][1]["cloudInitNoCloud"]["userData"] += _CONFIGURED
     return cluster.create(wanted)
 
 
