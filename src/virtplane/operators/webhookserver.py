@@ -15,10 +15,10 @@ from kubecore import errors, resources
 from kubecore.client import Client, ConnectionFailed
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.structs import UnfitDocument
-from virtplane.compute.apiserver.admission.response import Response
-from virtplane.compute.apiserver.authorization import PROXY_CONFIG, ProxySettings, is_front_proxy
 from virtplane.operators.kit.certificates import KeyPair
 from virtplane.operators.kit.mirror import write_pair
+from virtplane.serving.frontproxy import PROXY_CONFIG, ProxySettings, is_front_proxy
+from virtplane.serving.responses import Response
 
 logger = logging.getLogger(__name__)
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
 
-from kubecore import resources
 from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object
@@ -23,17 +19,15 @@ from virtplane.api import resources as kinds
 from virtplane.api.config import VERSION_DETAIL, ClusterConfig, LastGood, observed_version
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
 from virtplane.compute.apiserver import authorization, discovery, webhooks
-from virtplane.compute.apiserver.authorization import Authorizer, ProxySettings
 from virtplane.compute.apiserver.expansion import Expander
 from virtplane.compute.apiserver.subresources.instances import Instances
 from virtplane.compute.apiserver.subresources.machines import Machines
 from virtplane.compute.apiserver.subresources.nodeagent import NodeAgents
-
-logger = logging.getLogger(__name__)
+from virtplane.serving import frontproxy, https
+from virtplane.serving.frontproxy import REQUIRE_WEBHOOK_CERTIFICATE, ProxySettings
+from virtplane.serving.rights import Authorizer
 
 DEFAULT_CERTIFICATES = Path(paths.API_CERTIFICATES)
-_RETRY_SECONDS = 1.0
-_CHECK_SECONDS = 30.0
 _MAX_BODY = 16 * 1024 * 1024
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -48,80 +42,15 @@ class VirtApi:
         """Serve until cancelled; certificates are read again when they change."""
         client = context.client(self.name)
         manager = Manager(client)
-        requires_certificate = bool(context.settings.get(authorization.REQUIRE_WEBHOOK_CERTIFICATE))
+        requires_certificate = bool(context.settings.get(REQUIRE_WEBHOOK_CERTIFICATE))
         served = Served(client, manager, context.namespace, requires_certificate)
         port = int(context.settings.get("api_port") or ports.API)
         certificates = Path(context.settings.get("api_certificates") or DEFAULT_CERTIFICATES)
         serving = asyncio.Event()
         context.health.add_ready(self.name, lambda: "" if serving.is_set() else "not serving yet")
-        manager.add_runnable("https", lambda: _serve(client, served, certificates, port, serving))
+        endpoint = https.Endpoint(self.name, certificates, port)
+        manager.add_runnable("https", lambda: https.serve(client, served, endpoint, serving))
         await manager.run()
-
-
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """The server's certificate and the front proxy's authority at one time."""
-
-    stamp: int
-    proxy: ProxySettings
-
-
-async def _serve(
-    client: Client, served: Served, certificates: Path, port: int, serving: asyncio.Event
-) -> None:
-    runner = web.AppRunner(served.application(), access_log=None, shutdown_timeout=2.0)
-    await runner.setup()
-    try:
-        while True:
-            files = await _wait_for_files(client, certificates)
-            served.proxy = files.proxy
-            tls = await asyncio.to_thread(server_tls, certificates, files.proxy.authorities)
-            site = web.TCPSite(runner, None, port, ssl_context=tls, reuse_port=True)
-            await site.start()
-            serving.set()
-            logger.info("virt-api serves on port %d", port)
-            await _until_changed(client, certificates, files)
-            await site.stop()
-    finally:
-        await runner.cleanup()
-
-
-def server_tls(certificates: Path, authorities: str) -> ssl.SSLContext:
-    """TLS with the pair in `certificates`; a client's certificate must be of `authorities` (PEM)."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
-    if authorities:
-        context.load_verify_locations(cadata=authorities)
-        context.verify_mode = ssl.CERT_OPTIONAL
-    return context
-
-
-async def _files(client: Client, certificates: Path) -> _Files | None:
-    """The files as they are; None while some are missing."""
-    try:
-        config = await client.get(resources.CONFIG_MAPS, authorization.PROXY_CONFIG, "kube-system")
-        stat = await asyncio.to_thread((certificates / "tls.crt").stat)
-        await asyncio.to_thread((certificates / "tls.key").stat)
-    except (StatusError, ConnectionFailed, OSError) as error:
-        logger.info("virt-api does not serve yet, trying again: %s", error)
-        return None
-    return _Files(stat.st_mtime_ns, ProxySettings.of(config))
-
-
-async def _wait_for_files(client: Client, certificates: Path) -> _Files:
-    while True:
-        found = await _files(client, certificates)
-        if found is not None:
-            return found
-        await asyncio.sleep(_RETRY_SECONDS)
-
-
-async def _until_changed(client: Client, certificates: Path, files: _Files) -> None:
-    while True:
-        await asyncio.sleep(_CHECK_SECONDS)
-        found = await _files(client, certificates)
-        if found is not None and found != files:
-            return
 
 
 class Served:
@@ -225,10 +154,10 @@ class Served:
     async def _refusal(self, request: web.Request) -> web.Response | None:
         if authorization.is_open(request.path):
             return None
-        is_front_proxy = authorization.is_front_proxy(request.transport, self.proxy)
+        is_front_proxy = frontproxy.is_front_proxy(request.transport, self.proxy)
         if request.path in webhooks.PATHS and (is_front_proxy or not self._webhooks_need_certificate):
             return None
-        user = authorization.user_of(request.headers.items(), self.proxy) if is_front_proxy else None
+        user = frontproxy.user_of(request.headers.items(), self.proxy) if is_front_proxy else None
         if user is None:
             return web.Response(status=401, text="request is not authenticated")
         wanted = authorization.attributes(request.method, request.path)

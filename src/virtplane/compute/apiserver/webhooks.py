@@ -6,10 +6,10 @@ from kubecore.client import Client
 from kubecore.json import JsonObject, get_object
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.apiserver import eviction
-from virtplane.compute.apiserver.admission.lookups import ClientLookups
 from virtplane.compute.apiserver.admission.review import WEBHOOKS
 from virtplane.compute.apiserver.admission.review import review as admit
 from virtplane.compute.apiserver.eviction import EvictionWebhook
+from virtplane.serving.lookups import ClientLookups
 
 PATHS = frozenset({eviction.PATH, *WEBHOOKS})
 

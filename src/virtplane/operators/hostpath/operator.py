@@ -23,7 +23,6 @@ from virtplane import __version__
 from virtplane.api import ports
 from virtplane.api import resources as api
 from virtplane.api.paths import KUBELET_ROOT
-from virtplane.compute.apiserver.authorization import REQUIRE_WEBHOOK_CERTIFICATE
 from virtplane.operators.hostpath.manifests import CERTIFICATES, SECRET, webhook_configuration
 from virtplane.operators.hostpath.product import HOSTPATH, OPERATOR, Settings
 from virtplane.operators.hostpath.reviews import review
@@ -31,6 +30,7 @@ from virtplane.operators.kit import certificates
 from virtplane.operators.kit.apply import Applier
 from virtplane.operators.kit.certificates import Lifetime, Lifetimes
 from virtplane.operators.webhookserver import WebhookServer
+from virtplane.serving.frontproxy import REQUIRE_WEBHOOK_CERTIFICATE
 
 logger = logging.getLogger(__name__)
 

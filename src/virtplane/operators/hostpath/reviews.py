@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects.structs import decode
 from virtplane.api.hostpathprovisioner_v1beta1.hostpathprovisioner import HostPathProvisionerSpec, StoragePool
-from virtplane.compute.apiserver.admission.response import Response
+from virtplane.serving.responses import Response
 
 _FORBIDDEN = 403
 _LONGEST_NAME = 50

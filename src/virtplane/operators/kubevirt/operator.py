@@ -15,7 +15,6 @@ from virtplane import __version__
 from virtplane.api import ports
 from virtplane.api import resources as api
 from virtplane.api.paths import KUBELET_ROOT
-from virtplane.compute.apiserver.authorization import REQUIRE_WEBHOOK_CERTIFICATE
 from virtplane.operators.kit import certificates
 from virtplane.operators.kit.apply import BUILT_IN
 from virtplane.operators.kit.mirror import CertificateMirror
@@ -26,6 +25,7 @@ from virtplane.operators.kubevirt.strategy.parameters import Layout
 from virtplane.operators.kubevirt.strategy.workloads import MIRRORED_CERTIFICATES
 from virtplane.operators.kubevirt.webhooks import KubeVirtReviews
 from virtplane.operators.webhookserver import WebhookServer
+from virtplane.serving.frontproxy import REQUIRE_WEBHOOK_CERTIFICATE
 
 logger = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from virtplane.api.kubevirt_v1.kubevirt import (
     KubeVirtSpec,
 )
 from virtplane.compute.apiserver.admission.request_schema import schema_causes, write_typed
-from virtplane.compute.apiserver.admission.response import FORBIDDEN, INVALID, NOT_SUPPORTED, Cause, Response
 from virtplane.operators.kit.status import DEPLOYED
+from virtplane.serving.responses import FORBIDDEN, INVALID, NOT_SUPPORTED, Cause, Response
 
 BLOCK_UNINSTALL = "BlockUninstallIfWorkloadsExist"
 _KIND = "KubeVirt"

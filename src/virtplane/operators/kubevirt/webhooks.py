@@ -7,8 +7,8 @@ from kubecore.client import Client
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.resources import ResourceType
 from virtplane.api import resources as api
-from virtplane.compute.apiserver.admission.response import Response
 from virtplane.operators.kubevirt import validation
+from virtplane.serving.responses import Response
 
 _BLOCKING: tuple[tuple[ResourceType, str], ...] = (
     (api.VIRTUAL_MACHINE_INSTANCES, "Virtual Machine Instances"),

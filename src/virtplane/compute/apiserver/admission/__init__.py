@@ -4,8 +4,8 @@
 `lookups`, through which webhooks read other objects.
 """
 
-from virtplane.compute.apiserver.admission.lookups import ClientLookups, Lookups
-from virtplane.compute.apiserver.admission.response import Response
 from virtplane.compute.apiserver.admission.review import WEBHOOKS, review
+from virtplane.serving.lookups import ClientLookups, Lookups
+from virtplane.serving.responses import Response
 
 __all__ = ["WEBHOOKS", "ClientLookups", "Lookups", "Response", "review"]

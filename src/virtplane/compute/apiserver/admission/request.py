@@ -9,9 +9,9 @@ from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects.structs import Struct, decode
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.apiserver.admission import request_schema
-from virtplane.compute.apiserver.admission.lookups import Lookups
-from virtplane.compute.apiserver.admission.response import Response
 from virtplane.compute.apiserver.admission.rules.metadata import is_component
+from virtplane.serving.lookups import Lookups
+from virtplane.serving.responses import Response
 
 CREATE = "CREATE"
 UPDATE = "UPDATE"

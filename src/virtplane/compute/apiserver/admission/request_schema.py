@@ -17,7 +17,7 @@ from virtplane.api.kubevirt_v1 import kubevirt, migration, preset, replicaset, v
 from virtplane.api.markers import PRESENCE, ApiStruct
 from virtplane.api.pool_v1beta1 import pool
 from virtplane.api.schema import QUANTITY, RANGE, WRITTEN, request_schema
-from virtplane.compute.apiserver.admission.response import Cause
+from virtplane.serving.responses import Cause
 
 _TOP_LEVEL = ("apiVersion", "kind", "metadata", "spec", "status")
 

@@ -20,9 +20,9 @@ from virtplane.compute.apiserver.admission.kinds import (
     operations,
     storage,
 )
-from virtplane.compute.apiserver.admission.lookups import Lookups
 from virtplane.compute.apiserver.admission.request import Refused, Request
-from virtplane.compute.apiserver.admission.response import Response
+from virtplane.serving.lookups import Lookups
+from virtplane.serving.responses import Response
 
 Webhook = Callable[[Request], Awaitable[Response]]
 

@@ -7,8 +7,9 @@ from yarl import URL
 
 from virtplane.api import resources as kinds
 from virtplane.compute.apiserver import authorization
-from virtplane.compute.apiserver.authorization import ProxySettings, User
 from virtplane.compute.apiserver.subresources.nodeagent import NodeAgentError, NodeAgents
+from virtplane.serving import frontproxy
+from virtplane.serving.frontproxy import ProxySettings, User
 
 from .conftest import VirtApi
 
@@ -24,8 +25,8 @@ def test_the_front_proxy_names_the_user() -> None:
         ("X-Remote-Extra-Scopes", "s"),
     ]
     expected = User("ann", ("a", "b"), {"scopes": ("s",)})
-    assert authorization.user_of(headers, ProxySettings()) == expected
-    assert authorization.user_of([], ProxySettings()) is None
+    assert frontproxy.user_of(headers, ProxySettings()) == expected
+    assert frontproxy.user_of([], ProxySettings()) is None
 
 
 def test_settings_come_from_the_cluster() -> None:

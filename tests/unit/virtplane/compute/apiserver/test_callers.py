@@ -21,8 +21,9 @@ from kubecore.json import JsonObject
 from kubecore.runtime import Manager
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
-from virtplane.compute.apiserver.authorization import ProxySettings
-from virtplane.compute.apiserver.server import Served, server_tls
+from virtplane.compute.apiserver.server import Served
+from virtplane.serving.frontproxy import ProxySettings
+from virtplane.serving.https import server_tls
 
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
 _SUBRESOURCE = "/apis/subresources.kubevirt.io/v1/namespaces/ns/virtualmachineinstances/vmi/pause"

@@ -18,7 +18,6 @@ from virtplane.api.pool_v1beta1.pool import (
     VirtualMachinePoolUpdateStrategy,
 )
 from virtplane.compute.apiserver.admission.request import Request
-from virtplane.compute.apiserver.admission.response import REQUIRED, Cause, Response
 from virtplane.compute.apiserver.admission.rules import devices, disks
 from virtplane.compute.apiserver.admission.rules import machine as machine_rules
 from virtplane.compute.apiserver.admission.rules.spec import (
@@ -26,6 +25,7 @@ from virtplane.compute.apiserver.admission.rules.spec import (
     discontinued_gates,
     spec_causes,
 )
+from virtplane.serving.responses import REQUIRED, Cause, Response
 
 
 async def validate_replica_set(request: Request) -> Response:

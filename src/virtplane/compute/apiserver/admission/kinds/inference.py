@@ -13,7 +13,7 @@ from virtplane.api.cdi_v1beta1.data_source import DataSource
 from virtplane.api.cdi_v1beta1.data_volume_template import DataVolumeSourceSnapshot, TemplateSpec
 from virtplane.api.kubevirt_v1.vm import VirtualMachineSpec
 from virtplane.api.meta_v1 import ObjectMeta
-from virtplane.compute.apiserver.admission.lookups import Lookups
+from virtplane.serving.lookups import Lookups
 
 _Labels = Mapping[str, str]
 _ARCHITECTURES = ("amd64", "arm64", "s390x")

@@ -13,7 +13,6 @@ from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceStatus
 from virtplane.compute.apiserver.admission.mutation.instance import default_instance
 from virtplane.compute.apiserver.admission.mutation.presets import DEPRECATION, PresetConflict, apply_presets
 from virtplane.compute.apiserver.admission.request import Request, replace
-from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, Cause, Response
 from virtplane.compute.apiserver.admission.rules import compute, disks, hotplug, networks, platform
 from virtplane.compute.apiserver.admission.rules.metadata import metadata, reserved_labels
 from virtplane.compute.apiserver.admission.rules.spec import (
@@ -23,6 +22,7 @@ from virtplane.compute.apiserver.admission.rules.spec import (
     storage_causes,
 )
 from virtplane.instancetypes.defaults import DefaultingError
+from virtplane.serving.responses import NOT_SUPPORTED, Cause, Response
 
 KIND = "VirtualMachineInstance"
 _NODE_NAME = "authentication.kubernetes.io/node-name"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from kubecore.json import JsonObject, get_int, get_object, get_str
 from virtplane.compute.apiserver.admission.request import Request
-from virtplane.compute.apiserver.admission.response import Cause, Response
 from virtplane.instancetypes import topology
+from virtplane.serving.responses import Cause, Response
 
 _TOPOLOGIES = (topology.SOCKETS, topology.CORES, topology.THREADS, topology.SPREAD, topology.ANY)
 _LAUNCH_SECURITY = (

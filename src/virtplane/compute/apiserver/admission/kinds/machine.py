@@ -16,11 +16,11 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachine
 from virtplane.compute.apiserver.admission.kinds import inference, matching
 from virtplane.compute.apiserver.admission.mutation.instance import PCI_TOPOLOGY, supports_pcie_hotplug
 from virtplane.compute.apiserver.admission.request import Request, replace
-from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, Cause, Response
 from virtplane.compute.apiserver.admission.rules import machine as rules
 from virtplane.compute.apiserver.admission.rules import networks
 from virtplane.compute.apiserver.admission.rules.spec import deprecation_warnings, discontinued_gates
 from virtplane.instancetypes.defaults import DefaultingError, default_spec
+from virtplane.serving.responses import NOT_SUPPORTED, Cause, Response
 
 KIND = "VirtualMachine"
 RUNNING_DEPRECATED = "spec.running is deprecated, please use spec.runStrategy instead."

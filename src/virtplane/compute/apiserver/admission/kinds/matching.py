@@ -18,14 +18,14 @@ from virtplane.api.instancetype_v1beta1.preference import (
 )
 from virtplane.api.kubevirt_v1.vm import InstancetypeMatcher, PreferenceMatcher, VirtualMachineSpec
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
-from virtplane.compute.apiserver.admission.lookups import Lookups
 from virtplane.compute.apiserver.admission.request import Refused
-from virtplane.compute.apiserver.admission.response import INVALID, NOT_FOUND, NOT_SUPPORTED, Cause, Response
 from virtplane.instancetypes import apply as application
 from virtplane.instancetypes import references
 from virtplane.instancetypes.defaults import DefaultingError, default_spec
 from virtplane.instancetypes.requirements import unmet_requirement
 from virtplane.instancetypes.topology import spread_problem
+from virtplane.serving.lookups import Lookups
+from virtplane.serving.responses import INVALID, NOT_FOUND, NOT_SUPPORTED, Cause, Response
 
 _Matcher = InstancetypeMatcher | PreferenceMatcher
 

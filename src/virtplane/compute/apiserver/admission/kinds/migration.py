@@ -21,8 +21,8 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.migrations_v1alpha1.policy import MigrationPolicy, MigrationPolicySpec, Selectors
 from virtplane.compute.apiserver.admission.request import Request, replace
 from virtplane.compute.apiserver.admission.request_schema import schema_causes
-from virtplane.compute.apiserver.admission.response import FORBIDDEN, NOT_SUPPORTED, REQUIRED, Cause, Response
 from virtplane.compute.apiserver.admission.rules.compute import quantity
+from virtplane.serving.responses import FORBIDDEN, NOT_SUPPORTED, REQUIRED, Cause, Response
 
 KIND = "VirtualMachineInstanceMigration"
 _FINAL = ("Succeeded", "Failed")

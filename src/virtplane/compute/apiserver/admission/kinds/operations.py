@@ -11,8 +11,8 @@ from virtplane.api.plugin_v1alpha1.plugin import Plugin
 from virtplane.compute.apiserver.admission.kinds.machine import volume_request_causes
 from virtplane.compute.apiserver.admission.request import Request
 from virtplane.compute.apiserver.admission.request_schema import status_causes
-from virtplane.compute.apiserver.admission.response import Cause, Response
 from virtplane.compute.apiserver.admission.rules import machine as rules
+from virtplane.serving.responses import Cause, Response
 
 
 async def validate_status(request: Request) -> Response:

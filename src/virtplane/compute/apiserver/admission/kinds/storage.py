@@ -21,8 +21,8 @@ from virtplane.api.export_v1.export import VirtualMachineExport
 from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore, VirtualMachineRestoreSpec
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot
 from virtplane.compute.apiserver.admission.request import Request, replace
-from virtplane.compute.apiserver.admission.response import NOT_FOUND, REQUIRED, Cause, Response
 from virtplane.compute.apiserver.admission.rules.networks import mac_address_problem
+from virtplane.serving.responses import NOT_FOUND, REQUIRED, Cause, Response
 
 _IMMUTABLE = "spec in immutable after creation"
 _RESTORE_POLICIES = ("InPlace", "RandomizeNames", "PrefixTargetName")

@@ -9,7 +9,7 @@ from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.claims import VirtualMachineInstanceResourceClaim
 from virtplane.api.kubevirt_v1.devices import GPU, HostDevice
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
-from virtplane.compute.apiserver.admission.response import DUPLICATE, REQUIRED, Cause
+from virtplane.serving.responses import DUPLICATE, REQUIRED, Cause
 
 _Devices = Sequence[GPU | HostDevice]
 

@@ -9,7 +9,7 @@ from kubecore.objects.quantity import FORMAT_MESSAGE, Quantity
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.cpu import CPU
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
-from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, REQUIRED, Cause
+from virtplane.serving.responses import NOT_SUPPORTED, REQUIRED, Cause
 
 _FEATURE_POLICIES = (None, "", "force", "require", "optional", "disable", "forbid")
 _ONE_MEGABYTE = 1_000_000

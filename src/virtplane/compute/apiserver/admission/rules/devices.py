@@ -10,8 +10,8 @@ from virtplane.api.kubevirt_v1.features import is_on
 from virtplane.api.kubevirt_v1.firmware import KernelBoot
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.api.kubevirt_v1.volumes import is_disk_claim
-from virtplane.compute.apiserver.admission.response import REQUIRED, Cause
 from virtplane.compute.apiserver.admission.rules.volumes import inner_path
+from virtplane.serving.responses import REQUIRED, Cause
 
 
 def firmware_acpi(path: str, spec: VirtualMachineInstanceSpec) -> Iterator[Cause]:

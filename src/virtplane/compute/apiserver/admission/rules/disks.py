@@ -12,7 +12,7 @@ from virtplane.api.kubevirt_v1.disks import Disk
 from virtplane.api.kubevirt_v1.features import is_on
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.api.kubevirt_v1.volumes import Volume, is_disk_claim
-from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, REQUIRED, Cause
+from virtplane.serving.responses import NOT_SUPPORTED, REQUIRED, Cause
 
 PCI_ADDRESS = re.compile(r"^[\da-fA-F]{4}:[\da-fA-F]{2}:[\da-fA-F]{2}\.[0-7]$")
 _SERIAL = re.compile(r"^[A-Za-z0-9_.+-]+$")

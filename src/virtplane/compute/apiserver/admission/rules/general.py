@@ -11,7 +11,7 @@ from virtplane.api.config import ClusterConfig
 from virtplane.api.core_v1 import PodDNSConfig
 from virtplane.api.kubevirt_v1.probes import Probe
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
-from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, REQUIRED, Cause
+from virtplane.serving.responses import NOT_SUPPORTED, REQUIRED, Cause
 
 EVICTION_STRATEGIES = ("LiveMigrate", "LiveMigrateIfPossible", "None", "External")
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")

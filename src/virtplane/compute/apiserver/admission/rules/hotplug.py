@@ -8,9 +8,9 @@ from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.disks import Disk
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virtplane.api.kubevirt_v1.volumes import VOLUME_KINDS, Volume
-from virtplane.compute.apiserver.admission.response import DUPLICATE, REQUIRED, Cause
 from virtplane.compute.apiserver.admission.rules.compute import quantity
 from virtplane.compute.apiserver.admission.rules.disks import bus_of, target_of
+from virtplane.serving.responses import DUPLICATE, REQUIRED, Cause
 
 VMI_PREFIX = "Hotplug configuration"
 VM_PREFIX = "AddVolume request"

@@ -11,11 +11,11 @@ from virtplane.api.kubevirt_v1.vm import DataVolumeTemplateSpec, VirtualMachine,
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.api.meta_v1 import ObjectMeta
-from virtplane.compute.apiserver.admission.response import INVALID, NOT_SUPPORTED, REQUIRED, Cause
 from virtplane.compute.apiserver.admission.rules.compute import memory_hotplug_problem
 from virtplane.compute.apiserver.admission.rules.hotplug import VM_PREFIX, new_disk
 from virtplane.compute.apiserver.admission.rules.metadata import metadata
 from virtplane.compute.apiserver.admission.rules.spec import spec_causes
+from virtplane.serving.responses import INVALID, NOT_SUPPORTED, REQUIRED, Cause
 
 RUN_STRATEGIES = ("Halted", "Manual", "Always", "RerunOnFailure", "Once")
 _STATUS_FIELD = "Status.volumeRequests"

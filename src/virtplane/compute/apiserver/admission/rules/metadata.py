@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from virtplane.api import labels
 from virtplane.api.config import ClusterConfig
 from virtplane.api.meta_v1 import ObjectMeta
-from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, Cause
+from virtplane.serving.responses import NOT_SUPPORTED, Cause
 
 _COMPONENT_ACCOUNTS = (
     "kubevirt-apiserver",

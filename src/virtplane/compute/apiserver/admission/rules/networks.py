@@ -11,14 +11,14 @@ from kubecore.objects import names
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.networks import DHCPOptions, Interface, Network, Port, PortRange
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
-from virtplane.compute.apiserver.admission.response import (
+from virtplane.compute.apiserver.admission.rules.disks import PCI_ADDRESS
+from virtplane.serving.responses import (
     DUPLICATE,
     NOT_FOUND,
     NOT_SUPPORTED,
     REQUIRED,
     Cause,
 )
-from virtplane.compute.apiserver.admission.rules.disks import PCI_ADDRESS
 
 MODELS = ("e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139", "virtio")
 RESERVED_MAC = "02:00:00:00:00:00"

@@ -15,7 +15,7 @@ from virtplane.api.core_v1 import (
 )
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.api.meta_v1 import LabelSelector, LabelSelectorRequirement
-from virtplane.compute.apiserver.admission.response import Cause
+from virtplane.serving.responses import Cause
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from virtplane.api.kubevirt_v1.devices import Watchdog
 from virtplane.api.kubevirt_v1.features import FeatureHyperv, FeatureState, is_on
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
-from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, REQUIRED, Cause
 from virtplane.compute.apiserver.admission.rules.disks import bus_of, target_of
+from virtplane.serving.responses import NOT_SUPPORTED, REQUIRED, Cause
 
 HYPERV_NEEDS: tuple[tuple[str, str], ...] = (
     ("evmcs", "vapic"),

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from virtplane.api import feature_gates
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
-from virtplane.compute.apiserver.admission.response import Cause
 from virtplane.compute.apiserver.admission.rules import (
     claims,
     compute,
@@ -18,6 +17,7 @@ from virtplane.compute.apiserver.admission.rules import (
     placement,
     volumes,
 )
+from virtplane.serving.responses import Cause
 
 
 def spec_causes(path: str, spec: VirtualMachineInstanceSpec, config: ClusterConfig) -> Iterator[Cause]:

@@ -23,7 +23,7 @@ from virtplane.api.kubevirt_v1.volumes import (
     Volume,
 )
 from virtplane.api.markers import ApiStruct
-from virtplane.compute.apiserver.admission.response import NOT_FOUND, REQUIRED, Cause
+from virtplane.serving.responses import NOT_FOUND, REQUIRED, Cause
 
 MAX_CLOUD_INIT_BYTES = 2048
 
