@@ -18,6 +18,7 @@ class ComponentEntry:
 
 
 COMPONENTS: dict[str, ComponentEntry] = {
+    "cdi-apiserver": ComponentEntry("virtplane.storage.cdi.apiserver.server:CdiApiServer", "cdi-apiserver"),
     "virt-api": ComponentEntry("virtplane.compute.apiserver.server:VirtApi", "kubevirt-apiserver"),
     "virt-controller": ComponentEntry(
         "virtplane.compute.controller.component:VirtController", "kubevirt-controller"

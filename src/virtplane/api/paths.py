@@ -19,6 +19,7 @@ EMPTY_DISK_DIR = f"{LIBVIRT_RUNTIME_DIR}/empty-disks"
 
 # In components' pods: where their certificates are.
 API_CERTIFICATES = "/etc/virt-api/certificates"
+CDI_API_CERTIFICATES = "/var/run/certs/cdi-apiserver-server-cert"
 CONTROLLER_CERTIFICATES = "/etc/virt-controller/certificates"
 HANDLER_CERTIFICATES = "/etc/virt-handler"
 """With a folder for each purpose."""

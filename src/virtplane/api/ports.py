@@ -12,3 +12,5 @@ COMPONENT_HEALTH = 8443
 """Health and metrics of virt-handler and virt-controller, each in a pod of its own."""
 HANDLER = 8186
 """virt-handler: what virt-api asks a node for (consoles, guest information, freezing, ...)."""
+CDI_API = 8446
+"""cdi-apiserver: webhooks and upload tokens. Other than virt-api's, whose process it shares sometimes."""

@@ -15,6 +15,7 @@ from kubecore import resources
 from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError
 from virtplane.serving.frontproxy import PROXY_CONFIG, ProxySettings
+from virtplane.serving.gate import Gate
 
 logger = logging.getLogger(__name__)
 
@@ -23,9 +24,12 @@ _CHECK_SECONDS = 30.0
 
 
 class Served(Protocol):
-    """What is served. `proxy` changes with the API server's settings."""
+    """What is served."""
 
-    proxy: ProxySettings
+    @property
+    def gate(self) -> Gate:
+        """Who gets in."""
+        ...
 
     def application(self) -> web.Application:
         """The web application."""
@@ -56,7 +60,7 @@ async def serve(client: Client, served: Served, endpoint: Endpoint, serving: asy
     try:
         while True:
             files = await _wait_for_files(client, endpoint)
-            served.proxy = files.proxy
+            served.gate.proxy = files.proxy
             tls = await asyncio.to_thread(server_tls, endpoint.certificates, files.proxy.authorities)
             site = web.TCPSite(runner, None, endpoint.port, ssl_context=tls, reuse_port=True)
             await site.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from aiohttp import web
@@ -23,14 +22,13 @@ from virtplane.compute.apiserver.expansion import Expander
 from virtplane.compute.apiserver.subresources.instances import Instances
 from virtplane.compute.apiserver.subresources.machines import Machines
 from virtplane.compute.apiserver.subresources.nodeagent import NodeAgents
-from virtplane.serving import frontproxy, https
-from virtplane.serving.frontproxy import REQUIRE_WEBHOOK_CERTIFICATE, ProxySettings
+from virtplane.serving import https
+from virtplane.serving.frontproxy import REQUIRE_WEBHOOK_CERTIFICATE
+from virtplane.serving.gate import Gate, Guarded, Handler, document
 from virtplane.serving.rights import Authorizer
 
 DEFAULT_CERTIFICATES = Path(paths.API_CERTIFICATES)
 _MAX_BODY = 16 * 1024 * 1024
-
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class VirtApi:
@@ -54,22 +52,17 @@ class VirtApi:
 
 
 class Served:
-    """The state of the server. `proxy` changes with the API server's settings.
-
-    With `webhooks_need_certificate`, webhooks accept only the API server, which must send the certificate of
-    its front proxy; it does so only if configured to (KubeVirt's webhooks accept every client).
-    """
+    """The state of the server."""
 
     def __init__(
         self, client: Client, manager: Manager, namespace: str, webhooks_need_certificate: bool = False
     ) -> None:
-        self.proxy = ProxySettings()
-        self._webhooks_need_certificate = webhooks_need_certificate
+        guarded = Guarded(webhooks.PATHS, authorization.is_open, authorization.attributes, _accepts)
+        self.gate = Gate(Authorizer(client), guarded, webhooks_need_certificate=webhooks_need_certificate)
         self._client = client
         self._namespace = namespace
         self._configuration = LastGood()
         self._kubevirts = manager.informer(kinds.KUBEVIRTS)
-        self._authorizer = Authorizer(client)
         self._webhooks = webhooks.Webhooks(client)
         expander = Expander(client, self.config)
         agents = NodeAgents(client, namespace)
@@ -90,13 +83,9 @@ class Served:
 
     def application(self) -> web.Application:
         """The web application."""
-        # As Go's servers do, on whom clients rely that put a slash before a path which has one.
-        plain_path = web.normalize_path_middleware(
-            append_slash=False, redirect_class=web.HTTPMovedPermanently
-        )
-        app = web.Application(middlewares=[plain_path, self._guard], client_max_size=_MAX_BODY)
+        app = self.gate.application(_MAX_BODY)
         router = app.router
-        for path, document in (
+        for path, build in (
             ("/", discovery.root_paths),
             ("/apis", discovery.groups),
             (f"/apis/{SUBRESOURCES_GROUP}", discovery.group),
@@ -104,7 +93,7 @@ class Served:
             ("/openapi/v2", discovery.openapi_v2),
             ("/openapi/v3", discovery.openapi_v3_index),
         ):
-            router.add_get(path, _document(document))
+            router.add_get(path, document(build))
         for version in SUBRESOURCES_VERSIONS:
             self._add_version(router, version)
         router.add_get("/healthz", self._healthz)
@@ -115,9 +104,9 @@ class Served:
     def _add_version(self, router: web.UrlDispatcher, version: str) -> None:
         base = f"/apis/{SUBRESOURCES_GROUP}/{version}"
         for end in ("", "/"):
-            router.add_get(base + end, _document(lambda: discovery.resource_list(version)))
-        router.add_get(f"/openapi/v3/apis/{SUBRESOURCES_GROUP}/{version}", _document(discovery.openapi_v3))
-        router.add_get(f"{base}/version", _document(lambda: discovery.version(KUBEVIRT_VERSION)))
+            router.add_get(base + end, document(lambda: discovery.resource_list(version)))
+        router.add_get(f"/openapi/v3/apis/{SUBRESOURCES_GROUP}/{version}", document(discovery.openapi_v3))
+        router.add_get(f"{base}/version", document(lambda: discovery.version(KUBEVIRT_VERSION)))
         router.add_get(f"{base}/guestfs", self._guestfs)
         router.add_get(f"{base}/healthz", self._healthz)
         instance = base + "/namespaces/{namespace}/virtualmachineinstances/{name}"
@@ -127,48 +116,6 @@ class Served:
         for method, path, handler in _machine_routes(self._machines):
             router.add_route(method, f"{machine}/{path}", handler)
         router.add_put(base + "/namespaces/{namespace}/expand-vm-spec", self._machines.expand_given)
-
-    @web.middleware
-    async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Authentication, authorization, content negotiation, and errors in the forms that clients know.
-
-        A slash that is encoded separates for some readers of a path and not for others. The API server never
-        sends one, and no name has one.
-        """
-        if "%2f" in request.rel_url.raw_path.lower():
-            return web.Response(status=404, text="404: Page Not Found")
-        try:
-            refusal = await self._refusal(request)
-            if refusal is not None:
-                return refusal
-            return await handler(request)
-        except StatusError as error:
-            return web.json_response(error.to_status(), status=error.code)
-        except web.HTTPNotFound:
-            return web.Response(status=404, text="404: Page Not Found")
-        except web.HTTPMethodNotAllowed:
-            return web.Response(status=405, text="405: Method Not Allowed")
-        except ConnectionFailed as error:
-            return web.Response(status=500, text=str(error))
-
-    async def _refusal(self, request: web.Request) -> web.Response | None:
-        if authorization.is_open(request.path):
-            return None
-        is_front_proxy = frontproxy.is_front_proxy(request.transport, self.proxy)
-        if request.path in webhooks.PATHS and (is_front_proxy or not self._webhooks_need_certificate):
-            return None
-        user = frontproxy.user_of(request.headers.items(), self.proxy) if is_front_proxy else None
-        if user is None:
-            return web.Response(status=401, text="request is not authenticated")
-        wanted = authorization.attributes(request.method, request.path)
-        if wanted is None:
-            return web.Response(status=401, text="unknown api endpoint")
-        denial = await self._authorizer.refusal(user, wanted)
-        if denial:
-            return web.Response(status=401, text=denial)
-        if not _accepts(request):
-            return web.Response(status=406, text="406: Not Acceptable\n\nAvailable representations: ")
-        return None
 
     async def _review(self, request: web.Request) -> web.Response:
         review = await request.json()
@@ -193,7 +140,7 @@ class Served:
         return web.json_response(failed, status=500)
 
 
-def _machine_routes(machines: Machines) -> list[tuple[str, str, _Handler]]:
+def _machine_routes(machines: Machines) -> list[tuple[str, str, Handler]]:
     return [
         ("PUT", "start", machines.start),
         ("PUT", "stop", machines.stop),
@@ -209,13 +156,6 @@ def _machine_routes(machines: Machines) -> list[tuple[str, str, _Handler]]:
         ("GET", "objectgraph", machines.object_graph),
         ("PUT", "evacuate/cancel", machines.cancel_evacuation),
     ]
-
-
-def _document(build: Callable[[], JsonObject]) -> _Handler:
-    async def handle(request: web.Request) -> web.Response:
-        return web.json_response(build())
-
-    return handle
 
 
 def _accepts(request: web.Request) -> bool:

@@ -26,8 +26,8 @@ _WEBHOOK = Webhook(
     "hostpathprovisioner.kubevirt.io",
     ("v1beta1",),
     ("hostpathprovisioners",),
+    timeout_seconds=30,
 )
-_TIMEOUT_SECONDS = 30
 
 
 def install_objects(settings: Settings, *, require_webhook_certificate: bool = False) -> list[JsonObject]:
@@ -51,8 +51,6 @@ def webhook_configuration(settings: Settings, ca_bundle: str) -> JsonObject:
     endpoint = Endpoint(HOSTPATH, settings.namespace, SERVICE, SECRET, ca_bundle)
     document = endpoint.validating("hostpathprovisioner.kubevirt.io", [_WEBHOOK])
     document["metadata"]["labels"] = settings.labels()
-    for webhook in document["webhooks"]:
-        webhook["timeoutSeconds"] = _TIMEOUT_SECONDS
     return document
 
 

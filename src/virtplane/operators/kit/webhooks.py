@@ -30,6 +30,11 @@ class Webhook:
     side_effects: str = "None"
     review_versions: tuple[str, ...] = ("v1",)
     failure_policy: str = "Fail"
+    timeout_seconds: int = TIMEOUT_SECONDS
+    match_policy: str = ""
+    """``Exact`` or ``Equivalent``; empty: the API server's default."""
+    object_labels: tuple[tuple[str, str], ...] = ()
+    """Labels that objects must have to be reviewed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ class Endpoint:
             "clientConfig": {"service": service, "caBundle": self._encoded_bundle()},
             "failurePolicy": webhook.failure_policy,
             "sideEffects": webhook.side_effects,
-            "timeoutSeconds": TIMEOUT_SECONDS,
+            "timeoutSeconds": webhook.timeout_seconds,
             "rules": [
                 {
                     "operations": list(webhook.operations),
@@ -94,6 +99,10 @@ class Endpoint:
                 }
             ],
         }
+        if webhook.match_policy:
+            document["matchPolicy"] = webhook.match_policy
+        if webhook.object_labels:
+            document["objectSelector"] = {"matchLabels": dict(webhook.object_labels)}
         if webhook.condition:
             name, expression = webhook.condition
             document["matchConditions"] = [{"name": name, "expression": expression}]

@@ -13,13 +13,12 @@ from kindling.apiserver.kinds.machinery.checks import one_of
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.fields import OMITTED, FieldError, FieldPath, invalid, not_supported, required
+from kubecore.objects.schedules import ScheduleError, check_schedule
 from kubecore.objects.selectors import (
     SelectorError,
     from_label_selector_object,
     validate_label_selector_object,
 )
-
-from .schedules import ScheduleError, check_schedule
 
 MAX_CRON_NAME = 52
 """Names of a cron job's jobs get eleven more characters."""

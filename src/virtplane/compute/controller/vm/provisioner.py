@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from kubecore.errors import StatusError, is_already_exists
-from kubecore.json import get_object
-from kubecore.resources import ResourceType
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vm import DataVolumeTemplateSpec, VirtualMachine
 from virtplane.cluster.caches import Cluster
 from virtplane.cluster.objects import described
 from virtplane.compute.controller.vm import datavolumes, reading
-from virtplane.compute.controller.vm.datavolumes import CloneSource
 from virtplane.compute.controller.vm.status import SyncError
-
-_REVIEWS = ResourceType("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)
+from virtplane.serving.rights import Authorizer
+from virtplane.storage.cdi.clone_rights import SourceKind, clone_refusal, service_account
 
 
 async def create_missing(cluster: Cluster, vm: VirtualMachine) -> SyncError | None:
@@ -60,28 +57,6 @@ async def _refusal(cluster: Cluster, vm: VirtualMachine, template: DataVolumeTem
         cluster.recorder.event(described(vm), "Warning", event, f"{text} until source is created")
     if source.namespace == own:
         return ""
-    user = f"system:serviceaccount:{own}:{datavolumes.service_account(vm)}"
-    if await _may_copy(cluster, user, own, source):
-        return ""
-    return f"User {user} has insufficient permissions in clone source namespace {source.namespace}"
-
-
-async def _may_copy(cluster: Cluster, user: str, own: str, source: CloneSource) -> bool:
-    groups = ["system:serviceaccounts", f"system:serviceaccounts:{own}", "system:authenticated"]
-    attempts = (
-        {"group": "cdi.kubevirt.io", "resource": "datavolumes", "subresource": "source"},
-        {"group": "", "resource": "pods"},
-    )
-    for attempt in attempts:
-        attributes = {"namespace": source.namespace, "verb": "create", **attempt}
-        if attempt["group"]:
-            attributes["name"] = source.name
-        review = {
-            "apiVersion": _REVIEWS.api_version,
-            "kind": "SubjectAccessReview",
-            "spec": {"user": user, "groups": groups, "resourceAttributes": attributes},
-        }
-        answer = await cluster.client.create(_REVIEWS, review)
-        if get_object(answer, "status").get("allowed") is True:
-            return True
-    return False
+    account = service_account(own, datavolumes.service_account(vm))
+    kind, authorizer = SourceKind(source.kind), Authorizer(cluster.client)
+    return await clone_refusal(authorizer, account, kind, source.namespace, source.name)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.kindling.apiserver.kinds.conftest import Kinds
 
-from kindling.apiserver.kinds.batch.schedules import ScheduleError, check_schedule
 from kubecore.json import JsonObject, deep_copy
+from kubecore.objects.schedules import ScheduleError, check_schedule
 
 TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": "a:1"}]}}
 SELECTOR = {"matchLabels": {"a": "b"}}

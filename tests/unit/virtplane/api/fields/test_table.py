@@ -19,6 +19,7 @@ from virtplane.api.fields.state import State
 from virtplane.api.fields.structs import KNOWN, around, entry_of, paths, struct_of
 from virtplane.api.fields.warnings import unsupported_warnings
 from virtplane.compute.apiserver.admission.review import WARNED, WEBHOOKS
+from virtplane.storage.cdi.apiserver.reviews import WARNED as WARNED_BY_CDI
 
 ROOT = Path(__file__).parents[5]
 _WRITTEN_BY_CONTROLLERS = {"VirtualMachineSnapshotContent"}
@@ -58,6 +59,8 @@ def test_writers_of_every_kind_are_warned() -> None:
     # Their own operators review KubeVirt and HostPathProvisioner; all of the latter acts.
     of_cdi = {each.resource.kind for each in (CDI, *CDI_DEFINITIONS)}
     assert {*WARNED.values(), "KubeVirt", "HostPathProvisioner"} | of_cdi == set(KINDS)
+    not_acting = {kind for kind in of_cdi for entry in KINDS[kind].values() if entry.state is not State.ACTS}
+    assert set(WARNED_BY_CDI) == not_acting
     assert {entry.state for entry in KINDS["HostPathProvisioner"].values()} == {State.ACTS}
 
 

@@ -16,16 +16,11 @@ from kubecore.runtime import Manager
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.compute.apiserver.server import Served
+from virtplane.serving.gate import Gate, Guarded
+from virtplane.serving.rights import Authorizer
 
 BASE = "/apis/subresources.kubevirt.io/v1"
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
-
-
-class _Open(Served):
-    """Whoever asks may do everything."""
-
-    async def _refusal(self, request: web.Request) -> web.Response | None:
-        return None
 
 
 @dataclass(frozen=True)
@@ -66,7 +61,10 @@ async def virt_api() -> AsyncIterator[VirtApi]:
     cluster = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
     client = cluster.client()
     manager = Manager(client)
-    application = _Open(client, manager, "kubevirt").application()
+    served = Served(client, manager, "kubevirt")
+    everything_is_open = Guarded((), lambda path: True, lambda method, path: None)
+    served.gate = Gate(Authorizer(client), everything_is_open)
+    application = served.application()
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

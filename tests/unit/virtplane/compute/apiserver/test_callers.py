@@ -46,7 +46,7 @@ class Server:
         manager = Manager(client)
         served = Served(client, manager, "kubevirt", webhooks_need_certificate)
         authority = self.front_proxy.cert_pem.bytes().decode()
-        served.proxy = ProxySettings(authority, frozenset({"front-proxy-client"}))
+        served.gate.proxy = ProxySettings(authority, frozenset({"front-proxy-client"}))
         self._write(self._serving.issue_cert("127.0.0.1"), "tls")
         runner = web.AppRunner(served.application(), shutdown_timeout=0.1)
         await runner.setup()

@@ -1,0 +1,146 @@
+"""An API server with CDI's kinds, cdi-apiserver and Kubernetes' controllers, in this process.
+
+No controller of CDI works, and the objects are there that its operator would make.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import trustme
+from tests.support.apiserver import RunningServer, running_server
+
+from kindling.controllers import main as kubernetes_controllers
+from kubecore import resources as core
+from kubecore.client import Client
+from kubecore.json import JsonObject
+from kubecore.objects import meta
+from kubecore.resources import ResourceType
+from kubecore.runtime.component import Context
+from virtplane.api import cdi_crds, cdi_names, resources
+from virtplane.operators.cdi import webhooks
+from virtplane.operators.kit.product import Product
+from virtplane.operators.kit.webhooks import Endpoint
+from virtplane.storage.cdi.apiserver.server import CdiApiServer
+
+_PRODUCT = Product(
+    "cdi-operator", "storage", "cdi.kubevirt.io", "test/digest", "test/customizer", "test/secret"
+)
+_FEATURE_GATES = ["HonorWaitForFirstConsumer"]
+_CONFIGURATIONS = {
+    "MutatingWebhookConfiguration": core.MUTATING_WEBHOOK_CONFIGURATIONS,
+    "ValidatingWebhookConfiguration": core.VALIDATING_WEBHOOK_CONFIGURATIONS,
+}
+
+
+@dataclass(frozen=True)
+class CdiCluster:
+    """The API server, and an administrator's client."""
+
+    server: RunningServer
+    client: Client
+
+
+@asynccontextmanager
+async def cdi_cluster(directory: Path) -> AsyncIterator[CdiCluster]:
+    """Everything that admission of data volumes needs, with certificates in `directory`."""
+    front_proxy, authority = trustme.CA(), trustme.CA()
+    _write(front_proxy.issue_cert(common_name="front-proxy-client"), directory, "front-proxy")
+    (directory / "front-proxy-ca.crt").write_bytes(front_proxy.cert_pem.bytes())
+    certificates = directory / "cdi"
+    certificates.mkdir()
+    host = f"{cdi_names.API_SERVICE}.{cdi_names.NAMESPACE}.svc"
+    _write(authority.issue_cert(host), certificates, "tls")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    async with (
+        running_server(
+            directory,
+            front_proxy_ca=directory / "front-proxy-ca.crt",
+            proxy_client_cert=directory / "front-proxy.crt",
+            proxy_client_key=directory / "front-proxy.key",
+        ) as server,
+        server.client() as client,
+    ):
+        await _install(client)
+        context = Context(
+            client_factory=lambda _: server.client(),
+            namespace=cdi_names.NAMESPACE,
+            settings={
+                "cdi_api_port": port,
+                "cdi_api_certificates": certificates,
+                "require_webhook_certificate": True,
+            },
+        )
+        tasks = [
+            asyncio.create_task(CdiApiServer().run(context)),
+            asyncio.create_task(kubernetes_controllers.run(server.config())),
+        ]
+        try:
+            await _register(client, authority.cert_pem.bytes().decode(), port)
+            yield CdiCluster(server, client)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await context.close()
+
+
+def _write(leaf: trustme.LeafCert, directory: Path, name: str) -> None:
+    chain = b"".join(blob.bytes() for blob in leaf.cert_chain_pems)
+    (directory / f"{name}.crt").write_bytes(chain)
+    (directory / f"{name}.key").write_bytes(leaf.private_key_pem.bytes())
+
+
+async def _install(client: Client) -> None:
+    """The namespace, the kinds, and the objects that an operator would make."""
+    await client.create(core.NAMESPACES, _object("v1", "Namespace", cdi_names.NAMESPACE))
+    for definition in [*cdi_crds.custom_resource_definitions(), cdi_crds.installation_definition()]:
+        await client.create(core.CUSTOM_RESOURCE_DEFINITIONS, definition)
+        await _condition(client, core.CUSTOM_RESOURCE_DEFINITIONS, meta.name(definition), "Established")
+    settings: JsonObject = {"featureGates": _FEATURE_GATES}
+    spec: JsonObject = {"config": settings, "customizeComponents": {}, "imagePullPolicy": "IfNotPresent"}
+    spec |= {"infra": {}, "workload": {}}
+    cdi = _object(resources.CDIS.api_version, "CDI", "cdi", spec=spec)
+    cdi["metadata"]["finalizers"] = ["operator.cdi.kubevirt.io"]
+    await client.create(resources.CDIS, {**cdi, "status": {"phase": "Deployed"}})
+    config = _object(resources.CDI_CONFIGS.api_version, "CDIConfig", cdi_names.CONFIG, spec=settings)
+    await client.create(
+        resources.CDI_CONFIGS, {**config, "status": {"filesystemOverhead": {"global": "0.06"}}}
+    )
+
+
+async def _register(client: Client, authority: str, port: int) -> None:
+    """The service, which leads to loopback, and what the API server must know of it."""
+    service = _object(
+        "v1", "Service", cdi_names.API_SERVICE, spec={"type": "ExternalName", "externalName": "localhost"}
+    )
+    await client.create(core.SERVICES, service, cdi_names.NAMESPACE)
+    endpoint = Endpoint(
+        _PRODUCT, cdi_names.NAMESPACE, cdi_names.API_SERVICE, cdi_names.API_SERVER_CERTIFICATE, authority
+    )
+    for document in webhooks.configurations(endpoint, must_guard_deletion=True):
+        for webhook in document["webhooks"]:
+            webhook["clientConfig"]["service"]["port"] = port
+        await client.create(_CONFIGURATIONS[document["kind"]], document)
+    api_service = webhooks.api_service(endpoint)
+    api_service["spec"]["service"]["port"] = port
+    await client.create(core.API_SERVICES, api_service)
+    await _condition(client, core.API_SERVICES, meta.name(api_service), "Available")
+
+
+async def _condition(client: Client, resource: ResourceType, name: str, condition: str) -> None:
+    """Wait until a condition of an object is true."""
+    while True:
+        if meta.is_condition_true(await client.get(resource, name), condition):
+            return
+        await asyncio.sleep(0.02)
+
+
+def _object(api_version: str, kind: str, name: str, **members: object) -> JsonObject:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, **members}
