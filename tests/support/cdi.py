@@ -1,4 +1,4 @@
-"""An API server with CDI's kinds, cdi-apiserver and Kubernetes' controllers, in this process.
+"""An API server with CDI's kinds and cdi-apiserver, in this process.
 
 No controller of CDI works, and the objects are there that its operator would make.
 """
@@ -44,11 +44,18 @@ class CdiCluster:
 
     server: RunningServer
     client: Client
+    port: int
+    """cdi-apiserver's own."""
+    authority: str
+    """Of cdi-apiserver's certificate, PEM."""
 
 
 @asynccontextmanager
-async def cdi_cluster(directory: Path) -> AsyncIterator[CdiCluster]:
-    """Everything that admission of data volumes needs, with certificates in `directory`."""
+async def cdi_cluster(directory: Path, *, controllers: bool = False) -> AsyncIterator[CdiCluster]:
+    """Everything that admission of data volumes needs, with certificates in `directory`.
+
+    With `controllers`, those of Kubernetes work: volumes are bound, namespaces go, roles are aggregated.
+    """
     front_proxy, authority = trustme.CA(), trustme.CA()
     _write(front_proxy.issue_cert(common_name="front-proxy-client"), directory, "front-proxy")
     (directory / "front-proxy-ca.crt").write_bytes(front_proxy.cert_pem.bytes())
@@ -77,13 +84,13 @@ async def cdi_cluster(directory: Path) -> AsyncIterator[CdiCluster]:
                 "require_webhook_certificate": True,
             },
         )
-        tasks = [
-            asyncio.create_task(CdiApiServer().run(context)),
-            asyncio.create_task(kubernetes_controllers.run(server.config())),
-        ]
+        tasks = [asyncio.create_task(CdiApiServer().run(context))]
+        if controllers:
+            tasks.append(asyncio.create_task(kubernetes_controllers.run(server.config())))
         try:
-            await _register(client, authority.cert_pem.bytes().decode(), port)
-            yield CdiCluster(server, client)
+            bundle = authority.cert_pem.bytes().decode()
+            await _register(client, bundle, port)
+            yield CdiCluster(server, client, port, bundle)
         finally:
             for task in tasks:
                 task.cancel()
@@ -100,8 +107,10 @@ def _write(leaf: trustme.LeafCert, directory: Path, name: str) -> None:
 async def _install(client: Client) -> None:
     """The namespace, the kinds, and the objects that an operator would make."""
     await client.create(core.NAMESPACES, _object("v1", "Namespace", cdi_names.NAMESPACE))
-    for definition in [*cdi_crds.custom_resource_definitions(), cdi_crds.installation_definition()]:
+    definitions = [*cdi_crds.custom_resource_definitions(), cdi_crds.installation_definition()]
+    for definition in definitions:
         await client.create(core.CUSTOM_RESOURCE_DEFINITIONS, definition)
+    for definition in definitions:
         await _condition(client, core.CUSTOM_RESOURCE_DEFINITIONS, meta.name(definition), "Established")
     settings: JsonObject = {"featureGates": _FEATURE_GATES}
     spec: JsonObject = {"config": settings, "customizeComponents": {}, "imagePullPolicy": "IfNotPresent"}

@@ -84,14 +84,19 @@ def is_same(before: ApiStruct, wanted: ApiStruct) -> bool:
     return bool(_comparable(encode(before)) == _comparable(encode(wanted)))
 
 
-def _comparable(value: Any, *, amounts: bool = False) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: _comparable(member, amounts=key in ("requests", "limits")) for key, member in value.items()
-        }
+def _comparable(value: Any) -> Any:
     if isinstance(value, list):
         return [_comparable(member) for member in value]
-    return Quantity.parse(value) if amounts and isinstance(value, str | int) else value
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _amounts(member) if key in ("requests", "limits") else _comparable(member)
+        for key, member in value.items()
+    }
+
+
+def _amounts(value: dict[str, str | int]) -> dict[str, Quantity]:
+    return {name: Quantity.parse(amount) for name, amount in value.items()}
 
 
 async def _existing_claim(data_volume: DataVolume, namespace: str, lookups: Lookups) -> list[Cause]:

@@ -25,9 +25,9 @@ _DIFFERENT = {
 )
 async def test_answers_are_those_of_cdi(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
-    async with cdi_cluster(tmp_path) as cluster:
+    async with cdi_cluster(tmp_path, controllers=True) as cluster:
         arguments = ["--cases", "cases-cdi", "--server", cluster.server.url, "--token", ADMIN_TOKEN]
-        arguments += ["--insecure", "--jobs", "2", "--json", str(results)]
+        arguments += ["--insecure", "--jobs", "4", "--json", str(results)]
         for case in _CASES:
             arguments += ["--only", case]
         replay = await asyncio.create_subprocess_exec(
