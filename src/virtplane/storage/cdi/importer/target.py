@@ -12,6 +12,7 @@ from pathlib import Path
 
 from virtplane.storage.cdi.importer.outcome import TooLarge
 from virtplane.storage.cdi.importer.streams import Reader
+from virtplane.storage.cdi.sizes import usable_space
 
 MIB = 1 << 20
 DISK_FILE = "disk.img"
@@ -117,7 +118,7 @@ class Target:
 
 def usable(size: int, overhead: float) -> int:
     """What a file system of `size` bytes leaves for a disk: whole MiB below ``size / (1 + overhead)``."""
-    return int(size / (1 + overhead)) // MIB * MIB
+    return usable_space(overhead, size)
 
 
 def find_target(data: Path, device: Path, size_bytes: int, overhead: float) -> Target:

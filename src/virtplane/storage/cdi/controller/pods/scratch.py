@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 from kubecore.json import JsonObject
 from kubecore.objects.quantity import Quantity
 from virtplane.api import cdi_labels as names
 from virtplane.api import cdi_names, storage_labels
 from virtplane.api.storage_kinds import PersistentVolumeClaim
-
-_MIB = 1 << 20
+from virtplane.storage.cdi.sizes import MIB, required_space, usable_space
 
 
 def scratch_claim(
@@ -56,5 +53,5 @@ def scratch_size(claim: PersistentVolumeClaim, overhead: float, scratch_overhead
     """The bytes of a scratch claim: what the target can hold, with the overhead of the scratch class."""
     requests = claim.spec.resources.requests if claim.spec.resources is not None else {}
     size = Quantity.parse(requests.get("storage", "0")).value
-    usable = math.ceil(size / (1 + overhead)) // _MIB * _MIB
-    return math.ceil(usable * (1 + scratch_overhead) / _MIB) * _MIB
+    inflated = required_space(scratch_overhead, usable_space(overhead, size))
+    return -(-inflated // MIB) * MIB
