@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kubecore import resources as core
 from kubecore.json import get_object
+from kubecore.objects import meta
 from kubecore.objects.structs import decode
 from kubecore.patch.diff import pointer
 from kubecore.resources import ResourceType
@@ -43,15 +44,15 @@ async def mutate(request: Request, services: Services) -> Response:
     marks = data_volume.metadata.annotations
     needs_none = cdi_labels.PRE_POPULATED in marks or cdi_labels.CHECK_STATIC_VOLUME in marks
     if data_volume.metadata.deletion_timestamp is not None:
-        return Response.allow()
+        return _without_foreign_token(request)
     try:
         source = await clone_source(data_volume, request.namespace, services.lookups)
         if source is None:
-            return Response.allow()
+            return _without_foreign_token(request)
         await _expect_namespace(source.namespace, services.lookups)
     except Refused:
         if needs_none:
-            return Response.allow()
+            return _without_foreign_token(request)
         raise
     refusal = ""
     if source.namespace != request.namespace:
@@ -59,8 +60,16 @@ async def mutate(request: Request, services: Services) -> Response:
             services.authorizer, request.user, source.kind, source.namespace, source.name
         )
     if refusal:
-        return Response.allow() if needs_none else refused([Cause(refusal, "spec.source.PVC.namespace")])
-    return _with_token(request, source, services) if request.operation == CREATE else Response.allow()
+        return (
+            _without_foreign_token(request)
+            if needs_none
+            else refused([Cause(refusal, "spec.source.PVC.namespace")])
+        )
+    return (
+        _with_token(request, source, services)
+        if request.operation == CREATE
+        else _without_foreign_token(request)
+    )
 
 
 async def clone_source(data_volume: DataVolume, own: str, lookups: Lookups) -> CloneSource | None:
@@ -109,3 +118,19 @@ def _with_token(request: Request, source: CloneSource, services: Services) -> Re
         return Response.allow(patches=[{"op": "add", "path": "/metadata/annotations", "value": value}])
     path = pointer("metadata", "annotations", cdi_labels.CLONE_TOKEN)
     return Response.allow(patches=[{"op": "add", "path": path, "value": token}])
+
+
+def _without_foreign_token(request: Request) -> Response:
+    """Lets the object pass, but not with a token that it has not got from here.
+
+    A token proves that the API server was asked about its user. Who calls this webhook past the API server
+    names any user: what he is given must not become the token of a DataVolume.
+    """
+    given = meta.annotations(request.new).get(cdi_labels.CLONE_TOKEN)
+    own = meta.annotations(request.old).get(cdi_labels.CLONE_TOKEN)
+    if given in (None, own):
+        return Response.allow()
+    path = pointer("metadata", "annotations", cdi_labels.CLONE_TOKEN)
+    if own is None:
+        return Response.allow(patches=[{"op": "remove", "path": path}])
+    return Response.allow(patches=[{"op": "replace", "path": path, "value": own}])

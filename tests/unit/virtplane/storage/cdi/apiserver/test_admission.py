@@ -261,6 +261,29 @@ async def test_clones_wait_for_the_key_of_their_tokens() -> None:
     assert (answer.allowed, (answer.status or {})["code"]) == (False, 500)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "patch"),
+    [
+        (None, "forged", {"op": "remove"}),
+        ("own", "forged", {"op": "replace", "value": "own"}),
+        ("own", "own", None),
+        ("own", None, None),
+    ],
+)
+async def test_a_data_volume_keeps_no_token_of_others(
+    old: str | None, new: str | None, patch: JsonObject | None
+) -> None:
+    def data_volume(token: str | None) -> JsonObject:
+        marks = {"cdi.kubevirt.io/storage.clone.token": token} if token else {}
+        source = {"pvc": {"name": "a", "namespace": "ns"}}
+        return {"metadata": {"name": "x", "annotations": marks}, "spec": {"source": source, "storage": {}}}
+
+    request = {"operation": "UPDATE", "object": data_volume(new), "oldObject": data_volume(old)}
+    answer = await _review("/datavolume-mutate", request, resources.DATA_VOLUMES, namespaces_ns={})
+    path = "/metadata/annotations/cdi.kubevirt.io~1storage.clone.token"
+    assert (answer.allowed, answer.patches) == (True, ({**patch, "path": path},) if patch else ())
+
+
 async def test_other_paths_and_resources_are_no_webhooks() -> None:
     assert (await _review("/other", {}, resources.DATA_VOLUMES)).allowed is False
     answer = await _review("/datavolume-validate", {"operation": "CREATE"}, resources.DATA_SOURCES)

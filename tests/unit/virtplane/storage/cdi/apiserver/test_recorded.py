@@ -13,7 +13,7 @@ from tests.support.apiserver import ADMIN_TOKEN
 from tests.support.cdi import cdi_cluster
 
 _REFERENCE = Path(os.environ.get("VIRTPLANE_REFERENCE", "/nowhere")) / "conformance"
-_CASES = ("admission/*", "api/*", "upload/token")
+_CASES = ("admission/*", "api/*", "clone/token", "upload/token")
 _DIFFERENT = {
     # CDI's webhook panics, where ours says what is missing.
     "admission/import-source",
