@@ -125,20 +125,34 @@ class Driver:
 
 
 @contextmanager
-def xfs_pool(folder: Path, size: int = 8 * GIB) -> Iterator[Path]:
-    """A mounted XFS of `size` bytes. Everything mounted or attached below `folder` is undone at the end."""
-    image, pool = folder / "pool.img", folder / "pool"
+def xfs_pool(folder: Path, size: int = 8 * GIB, kind: str = "xfs") -> Iterator[Path]:
+    """A mounted XFS of `size` bytes, or a file system of another kind.
+
+    Everything mounted or attached below `folder` is undone at the end.
+    """
+    image = folder / "pool.img"
     with image.open("wb") as file:
         file.truncate(size)
-    subprocess.run(["mkfs.xfs", "-q", str(image)], check=True, capture_output=True)
+    subprocess.run([f"mkfs.{kind}", "-q", str(image)], check=True, capture_output=True)
+    with mounted_pool(image, folder / "pool") as pool:
+        try:
+            yield pool
+        finally:
+            for point in mountinfo.mount_points_below(folder):
+                if point not in (folder, pool):
+                    mounts.unmount(point)
+
+
+@contextmanager
+def mounted_pool(image: Path, pool: Path, *options: str) -> Iterator[Path]:
+    """The XFS in `image`, mounted at the new folder `pool`. The loop devices of its files go at the end."""
     pool.mkdir()
-    subprocess.run(["mount", "-o", "loop", str(image), str(pool)], check=True, capture_output=True)
+    command = ["mount", "-o", ",".join(("loop", *options)), str(image), str(pool)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     try:
         yield pool
     finally:
-        for point in mountinfo.mount_points_below(folder):
-            if point != pool:
-                mounts.unmount(point)
         detach_all(pool)
         mounts.unmount(pool)
 

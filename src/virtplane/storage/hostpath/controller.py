@@ -9,7 +9,7 @@ from kubecore.wire import Message
 from virtplane.storage.hostpath import health, snapshots, usage, volumes
 from virtplane.storage.hostpath.configuration import Configuration
 from virtplane.storage.hostpath.failures import Code, CsiFailure, invalid, not_found
-from virtplane.storage.hostpath.pool import DIRECTORY, IMAGE, Pool, Snapshot, Volume
+from virtplane.storage.hostpath.pool import DIRECTORY, IMAGE, Pool, Snapshot, Volume, sync_all
 from virtplane.storage.hostpath.requests import (
     aligned,
     is_supported,
@@ -80,6 +80,7 @@ class Controller:
         found = volumes.find(self._pools, request.volume_id)
         if found is None:
             self._check_all_there(f"volume {request.volume_id[:128]}")
+            sync_all(self._pools)
         else:
             volumes.delete(*found)
         return {}

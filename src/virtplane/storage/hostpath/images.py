@@ -160,12 +160,12 @@ def copy_data(source: int, target: int) -> None:
 
 
 def resize(path: Path, length: int) -> None:
-    """Make an image longer; a longer one stays as it is. Raises OSError."""
+    """Make an image longer, on the disk; a longer one stays as it is. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(descriptor).st_size < length:
             os.ftruncate(descriptor, length)
-            os.fsync(descriptor)
+        os.fsync(descriptor)  # also what a call did that was killed
     finally:
         os.close(descriptor)
 

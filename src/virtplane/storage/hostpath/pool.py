@@ -19,8 +19,8 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -187,6 +187,18 @@ class Pool:
 
     # Work.
 
+    def sync(self, identifier: str = "") -> None:
+        """Have on the disk which volumes and snapshots there are, and one volume's record.
+
+        For calls that find done what they are to do: an earlier call may have been killed before that was on
+        the disk, and what is answered must outlive a power cut. Costs nothing otherwise. Raises OSError.
+        """
+        folders = [self.record_folder(identifier)] if identifier else []
+        folders += [self.folder, self.volumes, *([self.snapshots] if self.snapshots else [])]
+        for folder in folders:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                sync_folder(folder)
+
     @contextmanager
     def making(self, what: str) -> Iterator[None]:
         """Make `what`, such as ``snapshot ID``, in one call at a time. Raises CsiFailure: ABORTED.
@@ -245,6 +257,13 @@ def _locked_folder(parent: Path) -> tuple[Path, int]:
         if locks.try_lock(descriptor) and locks.is_same(descriptor, folder):
             return folder, descriptor
         os.close(descriptor)
+
+
+def sync_all(pools: Mapping[str, Pool]) -> None:
+    """Have on the disk that what is gone from the pools is gone. Raises OSError."""
+    for pool in pools.values():
+        if pool.is_there():
+            pool.sync()
 
 
 def put(folder: Path, place: Path) -> bool:

@@ -14,6 +14,7 @@ from virtplane.storage.hostpath.pool import (
     is_identifier,
     now,
     put,
+    sync_all,
     write_record,
 )
 from virtplane.storage.hostpath.requests import LEGACY_POOL, POOL_PARAMETER
@@ -34,6 +35,7 @@ def create(pools: Mapping[str, Pool], name: str, source: str, parameters: Mappin
             _, volume = volumes.existing({pool.name: pool}, source)
             known = pool, _make(pool, name, volume)
     snapshot = known[1]
+    known[0].sync()
     if snapshot.source != source:
         raise CsiFailure(
             Code.ALREADY_EXISTS,
@@ -56,6 +58,7 @@ def delete(pools: Mapping[str, Pool], identifier: str) -> bool:
     """Remove a snapshot; gives whether there was one. Raises OSError."""
     found = find(pools, identifier)
     if found is None or found[0].snapshots is None:
+        sync_all(pools)
         return False
     found[0].discard(found[0].snapshots / identifier)
     return True

@@ -69,6 +69,7 @@ def create(pools: Mapping[str, Pool], pool: Pool, wanted: NewVolume) -> Volume:
         if found is None:
             raise CsiFailure(Code.ABORTED, f"volume {wanted.id} was deleted while it was created")
     there, volume = found
+    there.sync(volume.id)
     difference = "storage pool" if there is not pool else _difference(volume, wanted)
     if difference:
         raise CsiFailure(
@@ -95,6 +96,8 @@ def expand(pool: Pool, volume: Volume, sizes: Range) -> Volume:
             _check_size(pool, size)
             volume = msgspec.structs.replace(volume, content=msgspec.structs.replace(content, size=size))
             pool.write_volume(volume)
+        else:
+            pool.sync(volume.id)
         if content.format == IMAGE:
             images.resize(pool.image(volume.id), _length(volume.content))
     return volume
