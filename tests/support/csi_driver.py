@@ -33,6 +33,8 @@ class LoopDriver:
         """The most volumes of this node; 0 for no limit."""
         self.devices: dict[str, Path] = {}
         """Loop devices of attached volumes, by handle."""
+        self.nodes: dict[str, Path] = {}
+        """Other files for these devices, to be published instead: a driver's container has its own /dev."""
         self._csi = load_interface("csi-v1")
         self._registration = load_interface("pluginregistration-v1")
 
@@ -122,7 +124,8 @@ class LoopDriver:
             return
         if request.volume_capability.HasField("block"):
             target.touch()
-            mounts.bind(request.publish_context["device"], target)
+            device = self.nodes.get(request.volume_id, request.publish_context["device"])
+            mounts.bind(str(device), target)
         else:
             target.mkdir()
             source = request.staging_target_path or str(self.directory)

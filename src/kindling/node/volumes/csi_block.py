@@ -1,7 +1,8 @@
 """Devices of block volumes, kept where a kubelet keeps them.
 
 A loop device holds each published device open: as long as pods use a volume, nothing else can take the place
-of its device. One loop device does for all pods of a volume on the node.
+of its device. One loop device does for all pods to which the driver has published the same file; a driver
+that was started again may publish another file for the same device.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kindling.node.pods import identity
-from kindling.node.volumes import csi_records, loop_devices, mounts
+from kindling.node.volumes import loop_devices, mounts
 from kindling.node.volumes.content import ContentProblem
 from kindling.node.volumes.csi_records import Record
 
@@ -43,7 +44,7 @@ async def map_device(record: Record) -> None:
 async def unmap_device(record: Record) -> None:
     """Undo `map_device`, also one that was interrupted. Raises OSError."""
     bound = global_map(record)
-    if bound.is_block_device() and not csi_records.is_staged_for_others(record):
+    if bound.is_block_device() and not _is_held_for_others(bound):
         for device in await loop_devices.devices_of(bound):
             await loop_devices.detach(device)
     mounts.unmount(bound)
@@ -56,3 +57,8 @@ async def unmap_device(record: Record) -> None:
             directory.rmdir()
         except OSError:
             return  # other pods use the volume
+
+
+def _is_held_for_others(bound: Path) -> bool:
+    """Whether another pod of the volume has the same file, and thereby the same loop device."""
+    return any(other != bound and other.samefile(bound) for other in bound.parent.iterdir())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -342,6 +343,23 @@ async def test_a_block_device_is_linked_bound_and_held_for_as_long_as_pods_use_i
     await host.end("u2")
     assert await loop_devices.devices_of(host.driver.devices["c"]) == []
     assert not (base / "pv-c").exists()
+
+
+async def test_a_device_that_a_restarted_driver_publishes_as_another_file_is_held_by_nobody_afterwards(
+    host: Host, tmp_path: Path
+) -> None:
+    host.claim("c", 320, volumeMode="Block")
+    host.attach("c", 320)
+    await host.volumes.prepare(host.pod("u1", using("c")))
+    device, other = host.driver.devices["c"], tmp_path / "device"
+    os.mknod(other, stat.S_IFBLK | 0o600, device.stat().st_rdev)
+    host.driver.nodes["c"] = other
+    await host.volumes.prepare(host.pod("u2", using("c")))
+    assert [len(await loop_devices.devices_of(each)) for each in (device, other)] == [1, 1]
+    await host.end("u1")
+    assert [len(await loop_devices.devices_of(each)) for each in (device, other)] == [0, 1]
+    await host.end("u2")
+    assert await loop_devices.devices_of(other) == []
 
 
 async def test_an_agent_that_was_killed_goes_on_with_growing_and_undoing(host: Host) -> None:
