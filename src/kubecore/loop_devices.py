@@ -159,6 +159,14 @@ def of_file_system(number: int) -> dict[int, int]:
     return {each: found.inode for each, found in _files() if found.device == device}
 
 
+def holders(number: int) -> dict[int, File]:
+    """The loop devices over loop device `number` itself, and the device nodes that they were given: as long as
+    one of them is attached, that device stays open.
+    """
+    device = _encoded(os.makedev(_MAJOR, number))
+    return {each: found.file for each, found in _open_ones() if found.below == device}
+
+
 def detach(number: int) -> None:
     """Detach a loop device now, or when its last user closes it. Raises OSError."""
     loop = open_attached(number)
@@ -168,19 +176,26 @@ def detach(number: int) -> None:
 
 
 def _files() -> Iterator[tuple[int, File]]:
+    for number, loop in _open_ones():
+        yield number, loop.file
+
+
+def _open_ones() -> Iterator[tuple[int, AttachedLoop]]:
     for number, _ in attached():
         loop = open_attached(number)
         if loop is not None:
             with loop:
-                yield number, loop.file
+                yield number, loop
 
 
 class AttachedLoop(Loop):
     """A device that was found attached."""
 
-    def __init__(self, number: int, descriptor: int, file: File) -> None:
+    def __init__(self, number: int, descriptor: int, file: File, below: int) -> None:
         super().__init__(number, descriptor)
         self.file = file
+        self.below = below
+        """The number of the device that `file` is, as the kernel writes it; 0 for a regular file."""
 
 
 def open_attached(number: int) -> AttachedLoop | None:
@@ -200,8 +215,8 @@ def open_attached(number: int) -> AttachedLoop | None:
         if error.errno == errno.ENXIO:
             return None
         raise
-    device, inode = _INFO.unpack(info)[:2]
-    return AttachedLoop(number, descriptor, File(device, inode))
+    device, inode, below = _INFO.unpack(info)[:3]
+    return AttachedLoop(number, descriptor, File(device, inode), below)
 
 
 def _free_number() -> int:

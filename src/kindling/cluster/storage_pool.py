@@ -27,6 +27,9 @@ _SMALLEST = 512 * 2**20
 _SHARE = 0.8
 """Of the free space: what a new pool may use where no size is given. The file grows only as it is written."""
 _RELEASE_SECONDS = 5.0
+_HELD_DEVICES = "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices"
+"""Below it, the node agent has the devices of block volumes, each held open by a loop device over it: it would
+outlive the node, and no driver could detach the volume any more."""
 
 _MOUNT = """\
 set -e
@@ -82,19 +85,30 @@ def mount(instance: Instance) -> None:
 
 
 def detach_own(instance: Instance, node: NodeLayout) -> None:
-    """Detach the loop devices over files of the node's own directory; those over shared files may be in use
-    by other nodes.
+    """Detach the loop devices by which the node holds block volumes, and those over files of its own directory;
+    those over shared files may be in use by other nodes.
     """
     pools = loop_devices.of_file(pool_file(instance).stat()) if pool_file(instance).exists() else []
     volumes = {loop: inode for pool in pools for loop, inode in loop_devices.of_file_system(pool).items()}
     if not volumes or not namespaces.exists(node):
         return
-    script = 'find "$0" -xdev -type f -printf "%i\\n"'
-    command = [*namespaces.enter_command(node), "sh", "-c", script, f"{MOUNT_POINT}/local"]
-    own = {int(line) for line in machine.run(command, what="own volumes", check=False).split()}
-    for loop, inode in volumes.items():
-        if inode in own:
-            loop_devices.detach(loop)
+    held = _find_in(node, f"{_HELD_DEVICES} -type b", "%D %i")
+    for volume in volumes:
+        for holder, file in loop_devices.holders(volume).items():
+            if (file.device, file.inode) in held:
+                loop_devices.detach(holder)
+    own = _find_in(node, f"{MOUNT_POINT}/local -xdev -type f", "%i")
+    for volume, inode in volumes.items():
+        if (inode,) in own:
+            loop_devices.detach(volume)
+
+
+def _find_in(node: NodeLayout, conditions: str, numbers: str) -> set[tuple[int, ...]]:
+    """The numbers of each file that `find` finds in the node."""
+    script = f"find {conditions} -printf '{numbers}\\n'"
+    command = [*namespaces.enter_command(node), "sh", "-c", script]
+    found = machine.run(command, what=f"volumes of {node.name}", check=False)
+    return {tuple(int(word) for word in line.split()) for line in found.splitlines()}
 
 
 def remove_own(instance: Instance, node: NodeLayout) -> None:
@@ -120,6 +134,8 @@ def release(instance: Instance) -> None:
     while pools := loop_devices.of_file(status):
         for pool in pools:
             for volume in loop_devices.of_file_system(pool):
+                for holder in loop_devices.holders(volume):
+                    loop_devices.detach(holder)
                 loop_devices.detach(volume)
         if time.monotonic() > deadline:
             raise SetupError(
