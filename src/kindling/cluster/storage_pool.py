@@ -28,8 +28,8 @@ _SHARE = 0.8
 """Of the free space: what a new pool may use where no size is given. The file grows only as it is written."""
 _RELEASE_SECONDS = 5.0
 _HELD_DEVICES = "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices"
-"""Below it, the node agent has the devices of block volumes, each held open by a loop device over it: it would
-outlive the node, and no driver could detach the volume any more."""
+"""Below it, the node agent has the devices of block volumes, each held open by a loop device over it. That
+would outlive the node, and no driver could detach the volume any more."""
 
 _MOUNT = """\
 set -e
@@ -85,8 +85,9 @@ def mount(instance: Instance) -> None:
 
 
 def detach_own(instance: Instance, node: NodeLayout) -> None:
-    """Detach the loop devices by which the node holds block volumes, and those over files of its own directory;
-    those over shared files may be in use by other nodes.
+    """Detach the loop devices by which the node holds block volumes, and those over files of its own directory.
+
+    Those over shared files may be in use by other nodes.
     """
     pools = loop_devices.of_file(pool_file(instance).stat()) if pool_file(instance).exists() else []
     volumes = {loop: inode for pool in pools for loop, inode in loop_devices.of_file_system(pool).items()}

@@ -21,7 +21,7 @@ from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceStatus
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.domain.disks import MissingSource
 from virtplane.compute.domain.document import domain_name
-from virtplane.compute.handler import decisions, status
+from virtplane.compute.handler import decisions, ioerrors, status
 from virtplane.compute.handler.api import in_time
 from virtplane.compute.handler.decisions import Action, Observation
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone
@@ -229,6 +229,9 @@ class InstanceController:
                 await machine.recall(vmi)
                 machine.refresh_facts(vmi)
                 await machine.grow_disks(vmi, self._claim_settings())
+                if machine.hypervisor is not None:
+                    for text in await machine.io_errors.follow(vmi, machine.domain, machine.hypervisor):
+                        self._event(vmi, "Warning", ioerrors.EVENT, text)
         except VolumeBlocked as error:
             if not _is_reported(vmi, _NOT_READY, str(error)):
                 text = "The guest cannot start yet; look at the storage of the volume"

@@ -196,6 +196,14 @@ class Hypervisor:
         flags = libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES
         await self._on(name, "resize disk", lambda domain: domain.blockResize(path, size, flags))
 
+    async def disk_errors(self, name: str) -> dict[str, bool]:
+        """The targets (``vda``) of the disks whose I/O failed, each with whether there was no space for it.
+
+        Raises HypervisorError.
+        """
+        found = await self._on(name, "disk errors", lambda domain: domain.diskErrors())
+        return {target: code == libvirt.VIR_DOMAIN_DISK_ERROR_NO_SPACE for target, code in found.items()}
+
     async def guest_info(self, name: str) -> dict[str, Any]:
         """System, host name, time zone, users and file systems, from the guest agent."""
         info: dict[str, Any] = await self._ask(name, "guest info", lambda domain: domain.guestInfo(0, 0))

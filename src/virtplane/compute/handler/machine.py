@@ -23,6 +23,7 @@ from virtplane.compute.handler.credentials import CredentialKeeper
 from virtplane.compute.handler.decisions import Observation
 from virtplane.compute.handler.growth import DiskGrowth
 from virtplane.compute.handler.hypervisor import Hypervisor
+from virtplane.compute.handler.ioerrors import IoErrors
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone, LauncherLink
 from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
 from virtplane.compute.handler.netns import enter_and_run
@@ -70,6 +71,7 @@ class Machine:
         self.domain: DomainState | None = None
         self.facts = GuestFacts()
         self.credentials = CredentialKeeper()
+        self.io_errors = IoErrors(self.name, self.vmi)
         self.macs: dict[str, str] = {}
         self.machine_type = ""
         self.shutdown_started: datetime | None = None

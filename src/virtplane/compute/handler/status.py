@@ -36,8 +36,8 @@ CREDENTIALS = "AccessCredentialsSynchronized"
 SYNCHRONIZED = "Synchronized"
 _PAUSE_REASONS = {
     "Paused": ("PausedByUser", "VMI was paused by user"),
-    "IOError": ("PausedIOError", "VMI was paused, IO error"),
-    "Migration": ("PausedByMigrationMonitor", "VMI was paused, migration monitor"),
+    "IOError": ("PausedIOError", "VMI was paused, low-level IO error detected"),
+    "Migration": ("PausedByMigrationMonitor", "VMI was paused by the migration monitor"),
 }
 
 _NO_OS_INFO = VirtualMachineInstanceGuestOSInfo()
