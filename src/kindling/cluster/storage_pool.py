@@ -85,7 +85,7 @@ def mount(instance: Instance) -> None:
 
 
 def detach_own(instance: Instance, node: NodeLayout) -> None:
-    """Detach the loop devices by which the node holds block volumes, and those over files of its own directory.
+    """Detach the loop devices by which the node holds block volumes, and those over files of its own.
 
     Those over shared files may be in use by other nodes.
     """

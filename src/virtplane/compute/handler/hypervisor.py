@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,9 @@ _AGENT_SECONDS = 5
 """How long an agent may take to answer; libvirt would wait for ever."""
 
 CLOSE_SECONDS = 5.0
+
+_LOCKED = re.compile(r'"id":"ua-([^"]{1,253})".*Failed to get .{0,40}lock', re.DOTALL)
+"""What QEMU says of a file that another QEMU has open; the id is the alias of the disk."""
 
 _KEEPALIVE = (10, 3)
 """After so many seconds of silence the daemon is asked whether it is there; after so many tries it is not."""
@@ -105,7 +109,13 @@ class Hypervisor:
         """Define the domain and start it. Raises HypervisorError."""
         flags = libvirt.VIR_DOMAIN_START_PAUSED if paused else 0
         domain = await self._call("define", self._connection.defineXML, xml, seconds=LONG_CALL_SECONDS)
-        await self._call("start", domain.createWithFlags, flags, seconds=LONG_CALL_SECONDS)
+        try:
+            await self._call("start", domain.createWithFlags, flags, seconds=LONG_CALL_SECONDS)
+        except HypervisorError as error:
+            if found := _LOCKED.search(error.why):
+                text = f"another guest uses disk {found[1]}, which is not shareable: stop that guest first"
+                raise HypervisorError("start", text, error.code) from error
+            raise
 
     async def description(self, name: str) -> str:
         """The XML of the running domain. Raises HypervisorError."""

@@ -27,6 +27,8 @@ _EVENTS_RETRY_SECONDS = 1.0
 
 _QUOTED = 300
 """Characters of libvirt's own words that are repeated to others."""
+_KEPT = 8192
+"""Characters that are kept to be looked at."""
 
 _STATES = {
     libvirt.VIR_DOMAIN_NOSTATE: "NoState",
@@ -73,15 +75,25 @@ class DomainState:
 
 
 class HypervisorError(Exception):
-    """A libvirt call failed. `code` is libvirt's error number, 0 if the daemon did not answer."""
+    """A libvirt call failed. `code` is libvirt's error number, 0 if the daemon did not answer; `why` are its
+    own words, of which the text has the beginning and, as QEMU says last what is wrong, the end.
+    """
 
     def __init__(self, operation: str, why: str, code: int = 0) -> None:
-        super().__init__(f"{operation} failed: {why[:_QUOTED]}")
+        super().__init__(f"{operation} failed: {_shortened(why)}")
         self.code = code
+        self.why = why[:_KEPT]
 
 
 class DaemonSilent(HypervisorError):
     """The daemon did not answer in time."""
+
+
+def _shortened(why: str) -> str:
+    if len(why) <= _QUOTED:
+        return why
+    half = _QUOTED // 2
+    return f"{why[:half]} ... {why[-half:]}"
 
 
 @cache

@@ -1,6 +1,7 @@
 """Virtual machine instances before their guest runs, and after it has ended.
 
 ``phases`` decides the next status from the objects at hand, ``storage`` whether volumes are ready,
-``volumes`` what volume status says, ``hotplug`` what attachment pods are needed; ``reconciler`` applies it
-all. Between Scheduled and the end the node agent owns the phase.
+``exclusive`` which claims are for one guest only, ``volumes`` what volume status says, ``hotplug`` what
+attachment pods are needed; ``reconciler`` applies it all. Between Scheduled and the end the node agent owns
+the phase.
 """

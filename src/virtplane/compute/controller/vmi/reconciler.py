@@ -21,7 +21,7 @@ from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster, owner_key
 from virtplane.cluster.objects import AnyObject, any_object, as_written, described, leave_unfit
 from virtplane.compute.controller import pods
-from virtplane.compute.controller.vmi import backend, hotplug, phases, provisioning, topology
+from virtplane.compute.controller.vmi import backend, exclusive, hotplug, phases, provisioning, topology
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.controller.vmi.phases import Surroundings
 from virtplane.compute.controller.vmi.storage import StorageState, needs_state_claim, storage_state
@@ -34,6 +34,8 @@ _KIND = kinds.VIRTUAL_MACHINE_INSTANCES
 _SYNCED_LABELS = (phases.NODE_LABEL, phases.OUTDATED_LABEL)
 _EVICTION_ANNOTATION = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 _RETRY_SECONDS = 5.0
+_CLAIM_IN_USE = "FailedPvcInUse"
+"""Reason of an instance that waits for another one's disk. KubeVirt starts both."""
 
 
 class VmiController:
@@ -198,7 +200,30 @@ class VmiController:
             return SyncError("FailedCreate", f"failed to render launch manifest: {error}", retries=False)
         if not await self._still_needs_launcher(vmi):
             return None
-        return await self._create(key, vmi, rendered)
+        # Nothing is awaited from here until the pod is expected: of two instances, one sees the other's.
+        return self._used_claim(vmi) or await self._create(key, vmi, rendered)
+
+    def _used_claim(self, vmi: VirtualMachineInstance) -> SyncError | None:
+        """A claim of the guest's own that is the disk of another guest."""
+        namespace = vmi.metadata.namespace
+        for claim in exclusive.exclusive_claims(vmi, self._cluster.claims_of(namespace)):
+            for other in self._cluster.vmis.by_index("claim", f"{namespace}/{claim}"):
+                is_other = other.metadata.uid != vmi.metadata.uid and claim in exclusive.written_claims(other)
+                if is_other and self._has_launcher(other):
+                    user = other.metadata.name
+                    text = (
+                        f"PVC {namespace}/{claim} is a disk of VMI {user} alone, waiting for that VMI to end"
+                    )
+                    if not has_status(vmi.status.conditions, "Synchronized", "False"):
+                        self._event(vmi, "Warning", _CLAIM_IN_USE, text)
+                    return SyncError(_CLAIM_IN_USE, text, shows_unschedulable=True)
+        return None
+
+    def _has_launcher(self, vmi: VirtualMachineInstance) -> bool:
+        """Whether the instance has a launcher pod, or may have one that the cache does not show yet."""
+        own = self._cluster.pods_of(vmi.metadata.uid)
+        is_there = any(not pods.is_finished(pod) and not pods.is_temporary(pod) for pod in own)
+        return is_there or not self._expected.satisfied(key_of(vmi))
 
     async def _still_needs_launcher(self, vmi: VirtualMachineInstance) -> bool:
         """Whether the instance on the API server has not ended, since the cache may be stale."""
