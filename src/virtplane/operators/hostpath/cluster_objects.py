@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
+from virtplane.api.storage_labels import FULL_POOL_PERCENT
 from virtplane.operators.hostpath.product import (
     CSI_ACCOUNT,
     CSI_NAME,
@@ -164,7 +165,7 @@ def alerts(settings: Settings) -> list[JsonObject]:
         ),
         (
             "HPPPoolFull",
-            f"{available} < 0.02 * {capacity}",
+            f"{available} < {FULL_POOL_PERCENT / 100} * {capacity}",
             "1m",
             "critical",
             "HPP pool is full: writes to new blocks of its volumes fail.",

@@ -9,7 +9,7 @@ from prometheus_client import Gauge
 
 from kubecore import errors, resources
 from kubecore.client import Client
-from kubecore.json import JsonObject, deep_copy, get_int, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object, get_str
 from kubecore.objects import meta, times
 from kubecore.objects.structs import UnfitDocument, decode
 from kubecore.resources import ResourceType
@@ -17,7 +17,7 @@ from kubecore.runtime import DONE, EventRecorder, Key, RequeueAfter, Result
 from kubecore.runtime.informer import Informer
 from virtplane.api import resources as api
 from virtplane.api.hostpathprovisioner_v1beta1.hostpathprovisioner import HostPathProvisionerSpec
-from virtplane.operators.hostpath import cluster_objects, driver, policies, rights, status
+from virtplane.operators.hostpath import cluster_objects, driver, policies, rights, room, status
 from virtplane.operators.hostpath.poolcontroller import PoolNotReady, Pools
 from virtplane.operators.hostpath.product import (
     CSI_NAME,
@@ -66,6 +66,7 @@ class Caches:
     """What the operator watches."""
 
     hpps: Informer
+    capacities: Informer
     managed: dict[ResourceType, Informer]
 
 
@@ -132,6 +133,7 @@ class HostPathController:
             await self._fail(hpp, current, status.FAILED, message)
             self._events.event(hpp, "Warning", status.FAILED, message)
             raise
+        current = await self._with_full_pools(hpp, current, spec, now)
         await self._report(hpp, current, now)
         return DONE
 
@@ -212,6 +214,22 @@ class HostPathController:
             current = status.degraded(current, now)
         await self._write_status(hpp, current)
         self._measure(current)
+
+    async def _with_full_pools(
+        self, hpp: JsonObject, current: JsonObject, spec: HostPathProvisionerSpec, now: str
+    ) -> JsonObject:
+        """Tell administrators which pools are full, and that none is any more. Raises StatusError."""
+        full: list[str] = []
+        if any(room.is_full(each) for each in self._caches.capacities.list()):
+            classes = get_list(await self._client.list(resources.STORAGE_CLASSES), "items")
+            shared = [pool.name for pool in spec.storage_pools if driver.is_shared(pool)]
+            full = room.full_pools(self._caches.capacities.list(), classes, shared)
+        before, text = status.message_of(current, status.POOL_FULL), room.message(full)
+        if text and text != before:
+            self._events.event(hpp, "Warning", status.POOL_FULL, text)
+        elif before and not text:
+            self._events.event(hpp, "Normal", "StoragePoolHasRoom", "No storage pool is full any more")
+        return status.with_full_pools(current, text, now)
 
     async def _fail(self, hpp: JsonObject, current: JsonObject, reason: str, message: str) -> None:
         await self._write_status(hpp, status.failed(current, reason, message, times.now_rfc3339()))

@@ -8,9 +8,12 @@ from kubecore import resources
 from kubecore.client import Client
 from kubecore.json import JsonObject
 from kubecore.runtime import Controller, EventRecorder, Manager
+from kubecore.runtime.informer import EventType
 from virtplane.api import resources as api
+from virtplane.api.storage_labels import CAPACITY_DRIVER
+from virtplane.operators.hostpath import room
 from virtplane.operators.hostpath.controller import WATCHED, Caches, HostPathController, every_key
-from virtplane.operators.hostpath.product import HOSTPATH, Settings
+from virtplane.operators.hostpath.product import DRIVER, HOSTPATH, Settings
 
 _NAMESPACED = (
     resources.DAEMON_SETS,
@@ -35,8 +38,13 @@ async def run_controller(client: Client, settings: Settings, ready: Gauge) -> No
         )
         for resource in WATCHED
     }
+    capacities = manager.informer(
+        resources.CSI_STORAGE_CAPACITIES,
+        namespace=settings.namespace,
+        label_selector=f"{CAPACITY_DRIVER}={DRIVER}",
+    )
     async with EventRecorder(client, "operator-controller") as events:
-        reconciler = HostPathController(client, Caches(hpps, managed), settings, events, ready)
+        reconciler = HostPathController(client, Caches(hpps, capacities, managed), settings, events, ready)
         controller = Controller("hostpath-provisioner-operator", reconciler.reconcile, max_delay=30.0)
         controller.watch(hpps)
 
@@ -45,5 +53,12 @@ async def run_controller(client: Client, settings: Settings, ready: Gauge) -> No
 
         for informer in managed.values():
             controller.watch(informer, keys)
+        controller.watch(capacities, keys, _changes_fullness)
         manager.add(controller)
         await manager.run()
+
+
+def _changes_fullness(event: EventType, old: JsonObject | None, new: JsonObject) -> bool:
+    """Whether a pool has become full, or is no longer; how much exactly is left is of no interest."""
+    was = old is not None and room.is_full(old)
+    return was != (event != "DELETED" and room.is_full(new))

@@ -14,6 +14,8 @@ COMPLETE, COMPLETE_MESSAGE = "Complete", "Application Available"
 NOT_READY, NOT_READY_MESSAGE = "Degraded", "CR is deployed but DaemonSets are not ready"
 FAILED = "Reconcile Failed"
 POOL_NOT_READY = "StoragePoolNotReady"
+POOL_FULL = "StoragePoolFull"
+"""A condition that upstream has not, and its reason; it is there while it is true."""
 
 _NUMBERS = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
@@ -62,12 +64,31 @@ def failed(status: JsonObject, reason: str, message: str, now: str) -> JsonObjec
     return _with(status, (False, True, True), DEGRADED, reason, message, now)
 
 
+def with_full_pools(status: JsonObject, message: str, now: str) -> JsonObject:
+    """Some storage pools are full, as `message` says, or none is, where it is empty."""
+    conditions = get_list(status, "conditions")
+    before: JsonObject = next((each for each in conditions if get_str(each, "type") == POOL_FULL), {})
+    kept = [each for each in conditions if get_str(each, "type") != POOL_FULL]
+    if not message:
+        return {**status, "conditions": kept}
+    since = get_str(before, "lastTransitionTime") or now
+    condition = {"type": POOL_FULL, "status": "True", "reason": POOL_FULL, "message": message}
+    times = {"lastHeartbeatTime": now, "lastTransitionTime": since}
+    return {**status, "conditions": [*kept, {**condition, **times}]}
+
+
 def is_condition(status: JsonObject, type_: str, state: str = "True", reason: str = "") -> bool:
     """Whether a condition has this status, and this reason where one is named."""
     for condition in get_list(status, "conditions"):
         if get_str(condition, "type") == type_:
             return get_str(condition, "status") == state and reason in ("", get_str(condition, "reason"))
     return False
+
+
+def message_of(status: JsonObject, type_: str) -> str:
+    """The message of a condition; empty where there is no such condition."""
+    found = (each for each in get_list(status, "conditions") if get_str(each, "type") == type_)
+    return get_str(next(found, None), "message")
 
 
 def without_heartbeats(status: JsonObject) -> JsonObject:

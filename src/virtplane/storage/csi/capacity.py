@@ -19,7 +19,13 @@ from kubecore.objects import meta
 from kubecore.objects.generated_names import fnv32a
 from kubecore.objects.quantity import BINARY_SI, Quantity
 from kubecore.patch.guarded import guarded_patch
-from kubecore.resources import CSI_NODES, NODES, PERSISTENT_VOLUMES, STORAGE_CLASSES, ResourceType
+from kubecore.resources import (
+    CSI_NODES,
+    CSI_STORAGE_CAPACITIES,
+    NODES,
+    PERSISTENT_VOLUMES,
+    STORAGE_CLASSES,
+)
 from kubecore.runtime import DONE, Controller, Key, Result
 from virtplane.api import storage_labels as names
 from virtplane.api.storage_kinds import CSINode, LabelledNode, PersistentVolume, StorageClass
@@ -29,7 +35,6 @@ from virtplane.storage.csi.topology import Term
 
 logger = logging.getLogger(__name__)
 
-CAPACITIES = ResourceType("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
 CENTRAL = "external-provisioner"
 _MOST_NAME = 63
 _ALL: Key = ("", "all")
@@ -86,7 +91,9 @@ class CapacityPublisher:
         manager = env.manager
         self._classes = manager.informer(STORAGE_CLASSES, struct=StorageClass)
         selector = ",".join(f"{key}={value}" for key, value in self._labels.items())
-        self._capacities = manager.informer(CAPACITIES, namespace=options.namespace, label_selector=selector)
+        self._capacities = manager.informer(
+            CSI_STORAGE_CAPACITIES, namespace=options.namespace, label_selector=selector
+        )
         self._controller = Controller("csi-capacity", self.reconcile, max_delay=60.0)
         every = [_ALL]
         self._controller.watch(self._classes, lambda _: every)
@@ -177,27 +184,29 @@ class CapacityPublisher:
             ),
         ]
         if operations:
-            await self._env.client.patch(CAPACITIES, name, operations, self._options.namespace, type="json")
+            await self._env.client.patch(
+                CSI_STORAGE_CAPACITIES, name, operations, self._options.namespace, type="json"
+            )
 
     async def _create(self, name: str, found: StorageClass, place: Term | None, room: JsonObject) -> None:
         metadata: JsonObject = {"name": name, "namespace": self._options.namespace, "labels": self._labels}
         if self._options.owner is not None:
             metadata["ownerReferences"] = [self._options.owner]
         document: JsonObject = {
-            "apiVersion": CAPACITIES.api_version,
-            "kind": CAPACITIES.kind,
+            "apiVersion": CSI_STORAGE_CAPACITIES.api_version,
+            "kind": CSI_STORAGE_CAPACITIES.kind,
             "metadata": metadata,
             "storageClassName": found.metadata.name,
             # An empty selector: every node; none at all: no node.
             "nodeTopology": {"matchLabels": dict(place)} if place else {},
             **room,
         }
-        await self._env.client.create(CAPACITIES, document)
+        await self._env.client.create(CSI_STORAGE_CAPACITIES, document)
 
     async def _remove(self, obsolete: JsonObject) -> None:
         try:
             await self._env.client.delete(
-                CAPACITIES, meta.name(obsolete), self._options.namespace, uid=meta.uid(obsolete)
+                CSI_STORAGE_CAPACITIES, meta.name(obsolete), self._options.namespace, uid=meta.uid(obsolete)
             )
         except StatusError as error:
             if not is_not_found(error) and error.code != 409:

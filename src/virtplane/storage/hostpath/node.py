@@ -186,20 +186,21 @@ class Node:
     def node_get_volume_stats(self, request: Message) -> dict[str, Any]:
         """The space on a volume, and its condition."""
         _check_given(request, "volume path", request.volume_path)
-        _, volume = volumes.existing(self._pools, request.volume_id)
+        pool, volume = volumes.existing(self._pools, request.volume_id)
         path = Path(request.volume_path)
         try:
             status = path.stat()
         except OSError as error:
             raise not_found(f"Could not get file information from {path}: {error}") from error
         if stat.S_ISBLK(status.st_mode) or volume.content.mode == BLOCK:
-            return {
-                "usage": health.device_usage(volume.content.size),
-                "volume_condition": health.condition(
-                    "" if mounts.is_mounted(path) else "The volume isn't mounted"
-                ),
-            }
-        return {"usage": health.usage(os.statvfs(path)), "volume_condition": health.of_mounted(path)}
+            space = health.device_usage(volume.content.size)
+            condition = health.condition("" if mounts.is_mounted(path) else "The volume isn't mounted")
+        else:
+            space, condition = health.usage(os.statvfs(path)), health.of_mounted(path)
+        if volume.content.format == IMAGE and not condition["abnormal"] and pool.is_full():
+            # There may be room in the volume, but not below it.
+            condition = health.condition(f"Storage pool {pool.name} is full")
+        return {"usage": space, "volume_condition": condition}
 
 
 def _check_given(request: Message, what: str, path: str) -> None:

@@ -27,7 +27,8 @@ from typing import Literal, TypeVar
 import msgspec
 
 from kubecore.mountinfo import mount_points
-from virtplane.storage.hostpath import locks, trees
+from virtplane.storage.hostpath import images, locks, trees
+from virtplane.api.storage_labels import FULL_POOL_PERCENT
 from virtplane.storage.hostpath.configuration import STATE_DIRECTORY, PoolInfo
 from virtplane.storage.hostpath.failures import Code, CsiFailure
 
@@ -120,6 +121,11 @@ class Pool:
     def space(self) -> os.statvfs_result:
         """The state of the pool's file system. Raises OSError."""
         return os.statvfs(self.folder)
+
+    def is_full(self) -> bool:
+        """Whether so little is left that writes to new blocks fail, or soon will. Raises OSError."""
+        space = self.space()
+        return space.f_bavail * 100 < space.f_blocks * FULL_POOL_PERCENT
 
     # Places.
 

@@ -21,7 +21,6 @@ from kubecore.runtime import Manager
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.api import storage_labels as names
-from virtplane.storage.csi.capacity import CAPACITIES
 from virtplane.storage.csi.driver import SocketDriver
 from virtplane.storage.csi.options import parse
 from virtplane.storage.csi.process import Process, Surroundings
@@ -65,7 +64,7 @@ class TestCluster:
     __test__ = False
 
     def __init__(self) -> None:
-        self.api = MemoryApi([*KINDS, CAPACITIES])
+        self.api = MemoryApi([*KINDS, resources.CSI_STORAGE_CAPACITIES])
         self.api.put(resources.NAMESPACES, {"metadata": {"name": "ns"}, "status": {"phase": "Active"}})
         self.api.put(resources.STORAGE_CLASSES, storage_class())
         snapshot_class = {"metadata": {"name": "snap"}, "driver": NAME, "deletionPolicy": "Delete"}

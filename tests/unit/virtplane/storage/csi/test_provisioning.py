@@ -23,7 +23,6 @@ from tests.unit.virtplane.storage.csi.cluster import (
 
 from kubecore import resources
 from kubecore.json import JsonObject
-from virtplane.storage.csi.capacity import CAPACITIES
 
 INTENT = "provisioner.virtplane.io/volume-being-created"
 
@@ -294,8 +293,8 @@ async def test_capacity_is_published_for_each_class_and_place(cluster: TestClust
     driver = FakeDriver(topology={"topo/node": "n1"})
     arguments = ("--enable-capacity", "--capacity-poll-interval=20ms")
     async with running(cluster, driver, tmp_path, "provisioner", *arguments):
-        await until(lambda: len(cluster.api.list(CAPACITIES)) == 2)
-        found = cluster.api.list(CAPACITIES)
+        await until(lambda: len(cluster.api.list(resources.CSI_STORAGE_CAPACITIES)) == 2)
+        found = cluster.api.list(resources.CSI_STORAGE_CAPACITIES)
         places = [each["nodeTopology"]["matchLabels"]["topo/node"] for each in found]
         assert sorted(places) == ["n1", "n2"]
         for each in found:
@@ -307,8 +306,12 @@ async def test_capacity_is_published_for_each_class_and_place(cluster: TestClust
             }
             assert each["metadata"]["ownerReferences"][0]["uid"] == daemon_set["metadata"]["uid"]
         driver.capacity_bytes = 2**30
-        await until(lambda: {each["capacity"] for each in cluster.api.list(CAPACITIES)} == {"1Gi"})
+        await until(
+            lambda: (
+                {each["capacity"] for each in cluster.api.list(resources.CSI_STORAGE_CAPACITIES)} == {"1Gi"}
+            )
+        )
         cluster.api.remove(resources.CSI_NODES, "n2")
-        await until(lambda: len(cluster.api.list(CAPACITIES)) == 1)
+        await until(lambda: len(cluster.api.list(resources.CSI_STORAGE_CAPACITIES)) == 1)
         cluster.api.remove(resources.STORAGE_CLASSES, "fast")
-        await until(lambda: not cluster.api.list(CAPACITIES))
+        await until(lambda: not cluster.api.list(resources.CSI_STORAGE_CAPACITIES))
