@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.e2e.claims import Claims
 from tests.e2e.clusters import Cluster, Machine, manifest
 from tests.e2e.commands import ROOT, run
 
@@ -77,6 +78,14 @@ def new_machine(cluster: Cluster) -> Iterator[Callable[..., Machine]]:
 
     yield create
     clean_up(made)
+
+
+@pytest.fixture
+def claims(cluster: Cluster) -> Iterator[Claims]:
+    """Claims that are deleted after the test."""
+    made = Claims(cluster)
+    yield made
+    made.remove()
 
 
 def clean_up(machines: list[Machine]) -> None:

@@ -27,7 +27,7 @@ from virtplane.api.kubevirt_v1.vmi_status import (
 from virtplane.compute.domain.disks import target_names
 from virtplane.compute.domain.processor import memory_bytes, topology
 from virtplane.compute.handler.credentials import Outcome
-from virtplane.compute.handler.decisions import Migratability, migratability
+from virtplane.compute.handler.decisions import FINAL_PHASES, Migratability, migratability
 from virtplane.compute.handler.guestagent import THAWED, AgentInterface
 from virtplane.compute.handler.libvirtcalls import DomainState
 from virtplane.compute.hotplug import permanent_disks
@@ -111,7 +111,7 @@ def _conditions(vmi: VirtualMachineInstance, report: Report) -> tuple[Condition,
     conditions = list(vmi.status.conditions)
     if report.sync_error is not None:
         _set(conditions, SYNCHRONIZED, "False", *report.sync_error, report.now)
-    else:
+    elif report.phase not in FINAL_PHASES:  # of an instance that failed, the condition says why
         _remove(conditions, SYNCHRONIZED)
     if not report.domain_known:
         return tuple(conditions)
