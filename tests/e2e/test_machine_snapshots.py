@@ -141,7 +141,7 @@ def test_two_guests_cannot_have_one_disk(cluster: Cluster, claims: Claims, machi
     machines[0].wait_running()
     machines += [cluster.create(with_claims(f"no-{name}", name)) for name in ("alone", "locked")]
     _, waiting, locked = machines
-    text = f"PVC {NAMESPACE}/alone is a disk of VMI owner alone, waiting for its end"
+    text = f"PVC {NAMESPACE}/alone is a disk of VMI owner alone, waiting for that VMI to end"
     wait_for("the second guest waits", lambda: _told(waiting) == text, 30)
     why = "another guest uses disk locked, which is not shareable"
     wait_for("the lock is named", lambda: why in _told(locked), 60)

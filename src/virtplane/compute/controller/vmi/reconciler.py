@@ -6,7 +6,7 @@ import logging
 
 from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_forbidden, is_lost_race, is_not_found
-from kubecore.json import JsonObject, deep_copy, get_str
+from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
 from kubecore.objects.structs import UnfitDocument, decode, encode
 from kubecore.patch.guarded import guarded_patch
@@ -64,7 +64,15 @@ class VmiController:
         if pods.is_attachment(pod):
             name = meta.annotations(pod).get(labels.OWNER_VMI_NAME, "")
             return [(meta.namespace(pod), name)] if name else []
-        return list(owner_key("VirtualMachineInstance")(pod))
+        waiting = self._users_of_claims(pod) if pods.is_finished(pod) else []
+        return [*owner_key("VirtualMachineInstance")(pod), *waiting]
+
+    def _users_of_claims(self, pod: JsonObject) -> list[Key]:
+        """The instances with claims of a pod, which may wait for its end."""
+        volumes = get_list(pod, "spec", "volumes")
+        claims = [get_str(each, "persistentVolumeClaim", "claimName") for each in volumes]
+        names = [f"{meta.namespace(pod)}/{claim}" for claim in claims if claim]
+        return [key_of(vmi) for name in names for vmi in self._cluster.vmis.by_index("claim", name)]
 
     def _claim_keys(self, claim: JsonObject) -> list[Key]:
         users = self._cluster.vmis.by_index("claim", f"{meta.namespace(claim)}/{meta.name(claim)}")

@@ -234,3 +234,61 @@ async def test_an_instance_whose_launcher_runs_belongs_to_its_node(api: MemoryAp
     api.put(resources.PODS, pod)
     await until(lambda: _phase(api) == "Scheduled")
     assert get_str(_stored(api), "status", "nodeName") == "n1"
+
+
+def _claim(api: MemoryApi, *modes: str) -> None:
+    claim = {"metadata": {"name": "disk", "namespace": "ns"}, "spec": {"accessModes": list(modes)}}
+    api.put(resources.PERSISTENT_VOLUME_CLAIMS, claim | {"status": {"phase": "Bound"}})
+
+
+def _put_with_disk(api: MemoryApi, name: str, **disk: object) -> None:
+    vmi = _vmi(name=name, uid=name)
+    vmi["spec"]["domain"]["devices"]["disks"] = [{"name": "data", "disk": {"bus": "virtio"}, **disk}]
+    vmi["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}]
+    api.put(kinds.VIRTUAL_MACHINE_INSTANCES, vmi)
+
+
+def _told(api: MemoryApi, name: str) -> str:
+    stored = api.get(kinds.VIRTUAL_MACHINE_INSTANCES, name, "ns") or {}
+    return get_str(meta.get_condition(stored, "Synchronized") or {}, "message")
+
+
+async def test_of_two_instances_with_a_disk_of_one_node_only_one_has_a_launcher(api: MemoryApi) -> None:
+    """Both are seen at the same time: neither has a pod that the cache shows."""
+    _claim(api, "ReadWriteOnce")
+    for name in ("one", "two"):
+        _put_with_disk(api, name)
+    await until(lambda: any(_told(api, name) for name in ("one", "two")))
+    (pod,) = api.list(resources.PODS, "ns")
+    user = str((meta.controller_of(pod) or {})["name"])
+    waiting = "two" if user == "one" else "one"
+    assert _told(api, waiting) == f"PVC ns/disk is a disk of VMI {user} alone, waiting for that VMI to end"
+
+
+@pytest.mark.parametrize(
+    ("modes", "disk"),
+    [
+        (["ReadWriteOnce", "ReadWriteMany"], {}),
+        (["ReadWriteOnce"], {"shareable": True}),
+        (["ReadWriteOnce"], {"disk": {"bus": "virtio", "readonly": True}}),
+        (["ReadWriteOnce"], {"disk": None, "cdrom": {"bus": "sata"}}),
+    ],
+)
+async def test_disks_that_many_may_have_are_not_waited_for(
+    api: MemoryApi, modes: list[str], disk: dict[str, object]
+) -> None:
+    _claim(api, *modes)
+    for name in ("one", "two"):
+        _put_with_disk(api, name, **disk)
+    await until(lambda: len(_launchers(api)) == 2)
+
+
+async def test_an_instance_has_its_disk_once_the_launcher_of_the_other_has_ended(api: MemoryApi) -> None:
+    _claim(api, "ReadWriteOnce")
+    _put_with_disk(api, "one")
+    await until(lambda: len(_launchers(api)) == 1)
+    _put_with_disk(api, "two")
+    await until(lambda: _told(api, "two"))
+    (pod,) = api.list(resources.PODS, "ns")
+    api.put(resources.PODS, {**pod, "status": {"phase": "Succeeded"}})
+    await until(lambda: len(_launchers(api)) == 2)
