@@ -195,6 +195,13 @@ def reach_each_other_by_both_families(instance: instances.Instance) -> None:
         assert tuple(document["spec"]["podCIDRs"]) == node.pod_cidrs
 
 
+def hold_block_volume(instance: instances.Instance, node: str, volume: int) -> None:
+    """As the agent does for a pod with a block volume, whose driver made the device's node."""
+    folder = "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/v/dev"
+    script = f"mkdir -p {folder} && mknod {folder}/pod b 7 {volume} && losetup --find {folder}/pod"
+    in_node(instance, node, script)
+
+
 def one_node_stops_and_starts(state: Path, instance: instances.Instance) -> None:
     node, cgroup = instance.node("node02"), instance.node_cgroup("node02")
     shared, local = "/var/lib/storage/shared", "/var/lib/storage/local"
@@ -204,6 +211,10 @@ def one_node_stops_and_starts(state: Path, instance: instances.Instance) -> None
     assert len(volumes) == 1
     in_node(instance, "node02", f"mkdir {local}/a; truncate -s 1M {local}/a/b; losetup --find {local}/a/b")
     assert len(loop_devices.of_file_system(pool[0])) == 2
+    (volume,) = volumes
+    for name in ("node01", "node02"):
+        hold_block_volume(instance, name, volume)
+    assert len(loop_devices.holders(volume)) == 2
     assert termination.pod_processes(cgroup)
     for _ in range(2):
         run("node", "stop", "--state", str(state), "--grace-period=0", "node02")
@@ -214,6 +225,7 @@ def one_node_stops_and_starts(state: Path, instance: instances.Instance) -> None
         assert not [line for line in found["links"] if node.host_link in line]
         assert not list(Path("/sys/fs/cgroup").glob(f"*{cgroup}"))
     assert loop_devices.of_file_system(pool[0]) == volumes, "those of the other node stay"
+    assert len(loop_devices.holders(volume)) == 1, "the stopped node holds nothing"
     assert set(supervisor.find_children(instance.id, processes.specs(instance))) == {
         *("apiserver", "controllers", "containerd-node01", "node-node01")
     }
@@ -222,7 +234,7 @@ def one_node_stops_and_starts(state: Path, instance: instances.Instance) -> None
     assert state_of(state, "node02") == "stopped"
     run("node", "start", "--state", str(state), "node02", "--quiet")
     eventually("pod two back", lambda: restarts(instance, "two") == 1 and is_ready(instance, "two"))
-    for number in volumes:
+    for number in (*loop_devices.holders(volume), *volumes):
         loop_devices.detach(number)
 
 
@@ -323,6 +335,8 @@ def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> Non
     pool = "/var/lib/storage"
     in_node(instance, "node01", f"echo kept > {pool}/shared/file; echo own > {pool}/local/file")
     in_node(instance, "node02", f"truncate -s 1M {pool}/shared/disk; losetup --find {pool}/shared/disk")
+    (device,) = loop_devices.of_file((state / "pool.img").stat())
+    hold_block_volume(instance, "node02", loop_devices.of_file_system(device.number)[0])
     run("down", "--state", str(state), "--quiet")
     assert not any(traces(state).values()), traces(state)
     assert not loop_devices.of_file((state / "pool.img").stat())

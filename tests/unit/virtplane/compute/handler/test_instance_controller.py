@@ -58,6 +58,8 @@ class Machine:
         self.pod_addresses: tuple[str, ...] = ()
         self.shutdown_started = None
         self.credentials = type("Keeper", (), {"outcome": None})()
+        self.hypervisor = object()
+        self.disk_troubles: list[str] = []
 
     @property
     def domain(self) -> DomainState | None:
@@ -90,6 +92,14 @@ class Machine:
 
     async def grow_disks(self, _vmi: object, _settings: object) -> None:
         """There are no claims."""
+
+    @property
+    def io_errors(self) -> Machine:
+        return self
+
+    async def follow(self, _vmi: object, _state: object, _hypervisor: object) -> list[str]:
+        """The part of IoErrors."""
+        return self.disk_troubles
 
     async def unmount_images(self) -> None:
         """There are none."""
@@ -427,3 +437,16 @@ async def test_an_unreadable_instance_that_is_deleted_is_forgotten(node: Node) -
         assert machine.asked[-1] == "close"
         assert node.controller is not None
         assert not node.controller.machines
+
+
+async def test_the_owner_of_a_paused_guest_is_told_of_its_disks(node: Node) -> None:
+    node.put(phase="Running")
+    async with node.working() as machine:
+        machine.disk_troubles = ["VM Paused due to not enough space on volume: data"]
+        machine.see(domain=DomainState("Paused", "IOError"))
+        await asyncio.sleep(15)
+        found = node.condition("Paused") or {}
+        assert found["reason"] == "PausedIOError"
+        assert found["message"] == "VMI was paused, low-level IO error detected"
+        events = node.api.list(EVENTS, "ns")
+        assert ("IOerror", machine.disk_troubles[0]) in {(e["reason"], e["message"]) for e in events}

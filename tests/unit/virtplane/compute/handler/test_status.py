@@ -243,3 +243,10 @@ def test_a_freeze_is_reported_until_the_agent_says_that_it_has_ended(
     known = replace(known, status=replace(known.status, fs_freeze_status=before))
     told = status.render(known, report(facts=GuestFacts(True, freeze_state=state)))
     assert told.fs_freeze_status == after
+
+
+def test_an_instance_that_failed_keeps_saying_why() -> None:
+    why = written(VMI, report(phase="Failed", domain=None, sync_error=("Failed", "the disk is locked")))
+    later = written(VMI | {"status": why}, report(phase="Failed", domain=None))
+    assert (condition(later, "Synchronized") or {})["message"] == "the disk is locked"
+    assert condition(written(VMI | {"status": why | {"phase": "Running"}}, report()), "Synchronized") is None
