@@ -36,7 +36,7 @@ RESTORE: Table = {
     "target": copied("the machine"),
     "targetReadinessPolicy": acts("what happens to a machine that runs"),
     "virtualMachineSnapshotName": acts("the snapshot"),
-    "volumeOwnershipPolicy": warns(),
+    "volumeOwnershipPolicy": acts("whether restored claims are deleted with the machine"),
     "volumeRestoreOverrides[].annotations": warns(),
     "volumeRestoreOverrides[].labels": warns(),
     "volumeRestoreOverrides[].restoreName": acts("name of the restored claim"),

@@ -171,6 +171,7 @@ class RestoreController:
             changes = [*same_version(written), *guarded_patch(written, target, ("metadata",), ("spec",))]
             await self._patch_vm(machine.metadata.name, machine.metadata.namespace, changes)
             raise _Waits("Updating target spec")
+        await self._give_claims(restore, items, machine)
         status["complete"] = True
         status["restoreTime"] = times.now_rfc3339()
         text = "Operation complete"
@@ -257,6 +258,19 @@ class RestoreController:
         if not decisions.are_bound(items, restored, self._late_classes()):
             raise _Waits("Waiting for new PVCs")
 
+    async def _give_claims(
+        self, restore: VirtualMachineRestore, items: list[decisions.RestoredVolume], machine: HeldMachine
+    ) -> None:
+        """Have the claims deleted together with the machine, unless the restore says otherwise."""
+        if restore.spec.volume_ownership_policy == "None":
+            return
+        claims = self._cluster.claims_of(restore.metadata.namespace)
+        for item in items:
+            claim = decode(PersistentVolumeClaim, claims[item.claim])
+            operations = owners_patch(claim, _owners(claim.metadata, machine))
+            if operations:
+                await patch(self._cluster, resources.PERSISTENT_VOLUME_CLAIMS, claim, operations)
+
     def _late_classes(self) -> frozenset[str]:
         """The storage classes with volumeBindingMode WaitForFirstConsumer."""
         classes = self._cluster.informer(resources.STORAGE_CLASSES).list()
@@ -313,7 +327,7 @@ class RestoreController:
 
 
 def _owners(restore: ObjectMeta, machine: HeldMachine | None) -> tuple[OwnerReference, ...]:
-    """The owners of a restore; its target is one of them, if it exists."""
+    """The owners of a restore or of a restored claim; the target is one of them, if it exists."""
     owners = restore.owner_references
     if machine is None or any(owner.uid == machine.metadata.uid for owner in owners):
         return owners

@@ -212,6 +212,8 @@ async def test_a_restore_makes_claims_of_the_snapshot_and_puts_the_machine_on_th
             {"volumeName": "root", "persistentVolumeClaim": name, "volumeSnapshotName": snapshot_name}
         ]
         assert status["restoreTime"]
+        restored = api.get(resources.PERSISTENT_VOLUME_CLAIMS, name, "ns") or {}
+        assert (meta.controller_of(restored) or {})["name"] == "vm", "it goes with its machine"
         assert _condition(finished, "Ready") == ("True", "Operation complete")
         assert _condition(finished, "Progressing") == ("False", "Operation complete")
         vm = api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {}

@@ -164,6 +164,7 @@ READ_BY: dict[str, dict[str, tuple[str, str]]] = {
         "patches": ("storage/restore/decisions.py", "spec.patches"),
         "target": ("storage/restore/decisions.py", "spec.target"),
         "targetReadinessPolicy": ("storage/restore/reconciler.py", "spec.target_readiness_policy"),
+        "volumeOwnershipPolicy": ("storage/restore/reconciler.py", "spec.volume_ownership_policy"),
         "virtualMachineSnapshotName": (
             "storage/restore/reconciler.py",
             "spec.virtual_machine_snapshot_name",
