@@ -44,6 +44,3 @@ SNAPSHOT_SECRET_NAMESPACE = _SNAPSHOT + "deletion-secret-namespace"
 SNAPSHOT_MANAGED_BY = _SNAPSHOT + "managed-by"
 ALLOW_VOLUME_MODE_CHANGE = _SNAPSHOT + "allow-volume-mode-change"
 GROUP_SNAPSHOT_HANDLE = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle"
-
-FULL_POOL_PERCENT = 2
-"""A storage pool of the hostpath driver of which less than this is left is full."""

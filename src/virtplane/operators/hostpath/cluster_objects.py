@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
-from virtplane.api.storage_labels import FULL_POOL_PERCENT
 from virtplane.operators.hostpath.product import (
     CSI_ACCOUNT,
     CSI_NAME,
@@ -17,6 +16,7 @@ from virtplane.operators.hostpath.product import (
     made,
 )
 from virtplane.operators.kit.roles import READ, account_subject, rule
+from virtplane.storage.hostpath.configuration import FULL_PERCENT
 
 CONSTRAINTS = ResourceType(
     "security.openshift.io", "v1", "securitycontextconstraints", "SecurityContextConstraints", False
@@ -165,7 +165,7 @@ def alerts(settings: Settings) -> list[JsonObject]:
         ),
         (
             "HPPPoolFull",
-            f"{available} < {FULL_POOL_PERCENT / 100} * {capacity}",
+            f"{available} < {FULL_PERCENT / 100} * {capacity}",
             "1m",
             "critical",
             "HPP pool is full: writes to new blocks of its volumes fail.",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects.quantity import Quantity
-from virtplane.api.storage_labels import FULL_POOL_PERCENT
+from virtplane.storage.hostpath.configuration import FULL_PERCENT
 
 
 def is_full(capacity: JsonObject) -> bool:
@@ -17,7 +17,7 @@ def is_full(capacity: JsonObject) -> bool:
     left, whole = (get_str(capacity, field) for field in ("capacity", "maximumVolumeSize"))
     if not left or not whole:
         return False
-    return Quantity.parse(left).value * 100 < Quantity.parse(whole).value * FULL_POOL_PERCENT
+    return Quantity.parse(left).value * 100 < Quantity.parse(whole).value * FULL_PERCENT
 
 
 def full_pools(

@@ -14,6 +14,9 @@ REFLINK = "reflink"
 STATE_DIRECTORY = ".virtplane"
 """In a pool: records, images and snapshots. Names of volumes do not begin with a dot."""
 
+FULL_PERCENT = 2
+"""A pool of which less than this is left is full."""
+
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 

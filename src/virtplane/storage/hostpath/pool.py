@@ -28,8 +28,7 @@ import msgspec
 
 from kubecore.mountinfo import mount_points
 from virtplane.storage.hostpath import images, locks, trees
-from virtplane.api.storage_labels import FULL_POOL_PERCENT
-from virtplane.storage.hostpath.configuration import STATE_DIRECTORY, PoolInfo
+from virtplane.storage.hostpath.configuration import FULL_PERCENT, STATE_DIRECTORY, PoolInfo
 from virtplane.storage.hostpath.failures import Code, CsiFailure
 
 _log = logging.getLogger(__name__)
@@ -125,7 +124,7 @@ class Pool:
     def is_full(self) -> bool:
         """Whether so little is left that writes to new blocks fail, or soon will. Raises OSError."""
         space = self.space()
-        return space.f_bavail * 100 < space.f_blocks * FULL_POOL_PERCENT
+        return space.f_bavail * 100 < space.f_blocks * FULL_PERCENT
 
     # Places.
 
