@@ -35,6 +35,9 @@ from virtplane.compute.handler.status import GuestFacts
 class SimulatedMachine:
     """Stands in for ``handler.machine.Machine``: the same questions and orders, to a simulated launcher."""
 
+    hypervisor = None
+    """Disks of these guests never fail."""
+
     def __init__(
         self,
         world: World,
