@@ -112,7 +112,7 @@ def test_a_machine_returns_to_its_snapshots_and_is_cloned(
     assert _read(copy) == ["second", "second"]
 
     clean_up(machines)
-    cluster.request("DELETE", f"{RESTORES}/to-online")
+    wait_for("the restore goes with its machine", partial(is_gone, cluster, f"{RESTORES}/to-online"), 30)
     for path in (f"{SNAPSHOTS}/online", f"{SNAPSHOTS}/offline"):
         cluster.request("DELETE", path)
         wait_for(f"{path} is gone", partial(is_gone, cluster, path), 30)
