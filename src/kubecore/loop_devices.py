@@ -160,8 +160,9 @@ def of_file_system(number: int) -> dict[int, int]:
 
 
 def holders(number: int) -> dict[int, File]:
-    """The loop devices over loop device `number` itself, and the device nodes that they were given: as long as
-    one of them is attached, that device stays open.
+    """The loop devices over loop device `number` itself, and the device nodes that they were given.
+
+    As long as one of them is attached, that device stays open.
     """
     device = _encoded(os.makedev(_MAJOR, number))
     return {each: found.file for each, found in _open_ones() if found.below == device}

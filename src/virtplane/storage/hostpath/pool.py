@@ -27,7 +27,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from kubecore.mountinfo import mount_points
-from virtplane.storage.hostpath import images, locks, trees
+from virtplane.storage.hostpath import locks, trees
 from virtplane.storage.hostpath.configuration import FULL_PERCENT, STATE_DIRECTORY, PoolInfo
 from virtplane.storage.hostpath.failures import Code, CsiFailure
 

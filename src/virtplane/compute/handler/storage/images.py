@@ -61,21 +61,6 @@ def raw_size(root: Root, path: str, *, block: bool) -> int:
         raise BadImage(f"{path.rpartition('/')[2]}: {error.strerror}") from error
 
 
-def allows_direct_io(root: Root, path: str) -> bool:
-    """Whether a disk can be written to past the page cache (O_DIRECT). Raises OSError.
-
-    Otherwise QEMU learns of a failure only when it flushes: it does not know what was lost, and lets no flush
-    succeed any more until the guest is started anew.
-    """
-    try:
-        with root.opened(path, os.O_RDONLY | os.O_DIRECT | os.O_NONBLOCK):
-            return True
-    except OSError as error:
-        if error.errno == errno.EINVAL:
-            return False
-        raise
-
-
 def _whole_sectors(size: int) -> int:
     return -(-size // _SECTOR) * _SECTOR
 

@@ -160,6 +160,23 @@ class Root:
                 raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), path)
             os.chown(_through(descriptor), owner, owner)
 
+    def takes_direct_io(self, path: str, *, block: bool = False) -> bool:
+        """Whether a regular file, with `block` a block device, can be written to past the page cache.
+
+        Without that QEMU learns of a failure only when it flushes: it does not know what was lost, and lets no
+        flush succeed any more until the guest is started anew. Raises OSError as `give` does.
+        """
+        with self._found(path, stat.S_ISBLK if block else stat.S_ISREG) as descriptor:
+            try:
+                os.close(
+                    os.open(_through(descriptor), os.O_RDONLY | os.O_DIRECT | os.O_NONBLOCK | os.O_CLOEXEC)
+                )
+            except OSError as error:
+                if error.errno == errno.EINVAL:
+                    return False
+                raise
+            return True
+
     @contextlib.contextmanager
     def _found(self, path: str, is_fit: Callable[[int], bool]) -> Iterator[int]:
         """The place of a file of the right kind, without opening it."""

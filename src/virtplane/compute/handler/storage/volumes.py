@@ -176,7 +176,7 @@ class VolumePreparer:
         device, path = claim_places(name)
         if self.root.is_block_device(device):
             self.root.give(device, block=True)
-            return DiskSource(device, block=True, direct_io=images.allows_direct_io(self.root, device))
+            return DiskSource(device, block=True, direct_io=self.root.takes_direct_io(device, block=True))
         info = claims.info_of(self.vmi, name)
         if not self.root.mode(path):
             if info is None or is_base:
@@ -201,4 +201,4 @@ class VolumePreparer:
             if kind is None:
                 raise
             raise images.BadImage(f"volume {name}: {Path(path).name} is {kind}, not a disk") from error
-        return DiskSource(path, "raw", direct_io=images.allows_direct_io(self.root, path))
+        return DiskSource(path, "raw", direct_io=self.root.takes_direct_io(path))
