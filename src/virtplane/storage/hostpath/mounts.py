@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -51,6 +52,13 @@ def mount_device(device: Path, target: Path, kind: str, options: Sequence[str]) 
     """Mount the file system of a device. Device nodes in it are no devices. Raises OSError."""
     flags, others = split_options(options)
     _mount(str(device), target, kind, flags | _MS_NODEV, ",".join(others))
+
+
+def mount_overlay(lower: Path, upper: Path, work: Path, *, target: Path) -> None:
+    """Mount an overlay. Raises OSError: EBUSY while another one has these layers, in whichever namespace."""
+    layers = {"lowerdir": lower, "upperdir": upper, "workdir": work}
+    options = [f"{name}={_escaped(path)}" for name, path in layers.items()]
+    _mount("overlay", target, "overlay", _MS_NODEV, ",".join([*options, "index=on"]))
 
 
 def bind(source: Path, target: Path, options: Sequence[str] = (), *, read_only: bool = False) -> None:
@@ -103,6 +111,11 @@ def _kept_flags(target: Path) -> int:
     """What a remount must name again, or it would be lost."""
     flags = os.statvfs(target).f_flag
     return flags & (os.ST_RDONLY | os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC)
+
+
+def _escaped(path: Path) -> str:
+    """As an overlay's options have it."""
+    return re.sub(r"([\\,:])", r"\\\1", str(path))
 
 
 def _mount(source: str, target: Path, kind: str, flags: int, data: str) -> None:

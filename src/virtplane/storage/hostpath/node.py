@@ -18,7 +18,7 @@ from virtplane.storage.hostpath.controller import TOPOLOGY_KEY
 from virtplane.storage.hostpath.failures import Code, CsiFailure, invalid, not_found
 from virtplane.storage.hostpath.locks import locked
 from virtplane.storage.hostpath.pool import BLOCK, DIRECTORY, FILE_SYSTEM, IMAGE, Pool, Volume, is_identifier
-from virtplane.storage.hostpath.requests import EPHEMERAL, Range, pool_name, range_of
+from virtplane.storage.hostpath.requests import EPHEMERAL, Range, is_of_one_node, pool_name, range_of
 
 _CAPABILITIES = {"STAGE_UNSTAGE_VOLUME": 1, "GET_VOLUME_STATS": 2, "EXPAND_VOLUME": 3, "VOLUME_CONDITION": 4}
 
@@ -50,6 +50,8 @@ class Node:
             return {}
         staging = _path(request.staging_target_path)
         with locked(pool.record_folder(volume.id), f"volume {volume.id}"):
+            if is_of_one_node(request.volume_capability) and not mounts.is_mounted(staging):
+                usage.take(pool, volume, self._node, staging)
             usage.add_user(pool, volume, self._node)
             with _attach(pool, volume) as loop:
                 if volume.content.mode == FILE_SYSTEM:

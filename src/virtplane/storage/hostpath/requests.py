@@ -97,7 +97,7 @@ def new_volume(request: Message) -> NewVolume:
         id=name,
         content=Content(format=form, mode=mode, fs_type=fs_type, size=size),
         range=sizes,
-        is_multi_node=any(capability.access_mode.mode in _MULTI_NODE for capability in capabilities),
+        is_multi_node=not all(map(is_of_one_node, capabilities)),
         snapshot=snapshot,
         volume=volume,
     )
@@ -118,6 +118,11 @@ def range_of(message: Message) -> Range:
 def aligned(size: int) -> int:
     """`size` rounded up to what images are made in."""
     return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def is_of_one_node(capability: Message) -> bool:
+    """Whether a volume is asked for that one node uses at a time."""
+    return capability.access_mode.mode not in _MULTI_NODE
 
 
 def is_supported(capabilities: Sequence[Message], content: Content) -> bool:

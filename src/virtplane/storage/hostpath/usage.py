@@ -7,6 +7,8 @@ used before it was restarted it no longer uses.
 
 from __future__ import annotations
 
+import errno
+import logging
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +18,9 @@ from virtplane.storage.hostpath.failures import Code, CsiFailure
 from virtplane.storage.hostpath.locks import locked
 from virtplane.storage.hostpath.pool import FILE_SYSTEM, Pool, Volume, sync_folder
 
+_log = logging.getLogger(__name__)
+
+_NO_OVERLAYS = (errno.EINVAL, errno.ENODEV, errno.EOPNOTSUPP)
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -54,6 +59,71 @@ def add_user(pool: Pool, volume: Volume, node: str) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     (folder / node).write_text(this)
     sync_folder(folder)
+
+
+def take(pool: Pool, volume: Volume, node: str, staging: Path) -> None:
+    """Fail while another node of this machine uses a volume of one node, or pods that are there still do.
+
+    The list of users alone does not say: a node that was switched off leaves its name there. One whose link
+    is cut does too, but writes on, whatever Kubernetes believes; so the kernel is asked.
+    Raises CsiFailure, OSError.
+    """
+    if not pool.info.shared:
+        return
+    this = boot()
+    found = users(pool, volume.id).items()
+    others = sorted(name for name, its_boot in found if name != node and its_boot == this)
+    if volume.content.mode == FILE_SYSTEM:
+        is_held = bool(others) and _is_mounted(pool, volume)
+    else:
+        try:
+            is_held = not _claim(pool, volume, staging)
+        except OSError as error:
+            if error.errno not in _NO_OVERLAYS:
+                raise
+            _log.warning(
+                "volume %s may be used on two nodes at a time, because its pool cannot have layers of"
+                " overlays (%s); use XFS or ext4",
+                volume.id,
+                error,
+            )
+            return
+    if others and is_held:
+        raise CsiFailure(
+            Code.FAILED_PRECONDITION,
+            f"volume {volume.id} can be used on one node at a time, and is in use on"
+            f" {', '.join(others)}; it is free when the pods with it have ended there",
+        )
+    for other in others:
+        remove_user(pool, volume.id, other)
+
+
+def _is_mounted(pool: Pool, volume: Volume) -> bool:
+    with pool.image(volume.id).open("rb") as file:
+        loop = loop_devices.find(file.fileno(), tail(volume.id))
+    if loop is None:
+        return False
+    with loop:
+        return loop.is_mounted()
+
+
+def _claim(pool: Pool, volume: Volume, staging: Path) -> bool:
+    """Mount at `staging` what can be mounted once: an overlay with layers of its own in the volume's folder.
+
+    A device can be open on any number of nodes and the kernel does not say on which. It does refuse a second
+    overlay over the same layers, and the first one goes with its node's mount namespace. Raises OSError.
+    """
+    layers = [pool.record_folder(volume.id) / "claim" / name for name in ("lower", "upper", "work")]
+    for layer in layers:
+        layer.mkdir(mode=0o700, parents=True, exist_ok=True)
+    staging.mkdir(mode=0o750, parents=True, exist_ok=True)
+    try:
+        mounts.mount_overlay(*layers, target=staging)
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            return False
+        raise
+    return True
 
 
 def remove_user(pool: Pool, identifier: str, node: str) -> None:
