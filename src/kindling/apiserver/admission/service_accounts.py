@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 
 from kindling.apiserver.registry.admission import AdmissionAttributes
@@ -12,6 +13,8 @@ from kubecore.resources import PODS, SERVICE_ACCOUNTS
 from .base import ReadingPlugin, concerns, refuse
 
 _DEFAULT = "default"
+_DEFAULT_ATTEMPTS, _DEFAULT_RETRY_SECONDS = 10, 0.2
+"""As Kubernetes does: manifests that begin with their namespace are applied at once."""
 _MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 _VOLUME_PREFIX = "kube-api-access-"
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -32,6 +35,8 @@ class ServiceAccounts(ReadingPlugin):
         spec = pod.setdefault("spec", {})
         spec["serviceAccountName"] = spec.get("serviceAccountName") or _DEFAULT
         spec["serviceAccount"] = spec["serviceAccountName"]
+        if spec["serviceAccountName"] == _DEFAULT:
+            await self._wait_for_default(attributes.ctx.namespace)
         account = self._account(attributes, pod)
         if _wants_token(spec, account):
             _mount_token(spec)
@@ -52,6 +57,13 @@ class ServiceAccounts(ReadingPlugin):
         account = self._account(attributes, pod)
         if meta.annotations(account).get(_ENFORCE_MOUNTABLE) == "true":
             _check_mountable(attributes, spec, account)
+
+    async def _wait_for_default(self, namespace: str) -> None:
+        """Give the controller the time to make the account of a namespace that has just been made."""
+        for _ in range(_DEFAULT_ATTEMPTS - 1):
+            if self._objects.get(SERVICE_ACCOUNTS, namespace, _DEFAULT) is not None:
+                return
+            await asyncio.sleep(_DEFAULT_RETRY_SECONDS)
 
     def _account(self, attributes: AdmissionAttributes, pod: JsonObject) -> JsonObject:
         namespace, name = attributes.ctx.namespace, get_str(pod, "spec", "serviceAccountName")

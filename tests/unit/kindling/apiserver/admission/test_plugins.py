@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.support.admission import Cluster, pod
 
@@ -95,6 +97,24 @@ async def test_an_account_that_is_missing_keeps_the_pod_out(cluster: Cluster) ->
     assert caught.value.message == (
         'pods "p" is forbidden: error looking up service account ns/none: serviceaccount "none" not found'
     )
+
+
+@pytest.mark.looptime
+async def test_the_account_of_a_new_namespace_is_waited_for() -> None:
+    cluster = Cluster()
+    request = cluster.request(PODS, pod())
+    account = {"metadata": {"name": "default", "namespace": "ns"}}
+    asyncio.get_running_loop().call_later(1, cluster.objects.put, SERVICE_ACCOUNTS, account)
+    await ServiceAccounts(cluster.objects).mutate(request)
+    assert (request.object or {})["spec"]["serviceAccountName"] == "default"
+
+
+@pytest.mark.looptime
+async def test_the_account_of_a_namespace_is_not_waited_for_without_end() -> None:
+    cluster = Cluster()
+    with pytest.raises(StatusError, match='serviceaccount "default" not found'):
+        await ServiceAccounts(cluster.objects).mutate(cluster.request(PODS, pod()))
+    assert 1 < asyncio.get_running_loop().time() < 3
 
 
 async def test_pull_secrets_of_the_account_are_taken_over(cluster: Cluster) -> None:
