@@ -1,6 +1,6 @@
 """Addresses of services of type LoadBalancer, from the ranges that the administrator allows.
 
-A service of both address families gets one of its first.
+A service of both address families gets one of each; of the second only where there is a pool of it.
 
 A service keeps its address until it is deleted or has another type; then the next may have it. Services of
 another implementation (``loadBalancerClass``) are left alone, and so is a status that somebody else wrote.
@@ -24,6 +24,7 @@ from kubecore.resources import SERVICES
 from kubecore.runtime import DONE, Key, RequeueAfter, Result
 
 NAME = "service-controller"
+_VERSIONS = {"IPv4": 4, "IPv6": 6}
 _ROUTES = Path("/proc/net/route")
 RETRY_SECONDS = 60.0
 """While no address is free; one that is given back is taken at once."""
@@ -54,17 +55,27 @@ def in_use(services: Iterable[JsonObject]) -> list[str]:
 
 def choose(
     service: JsonObject, taken: Iterable[str], ranges: ExternalRanges, is_machines_own: Callable[[str], bool]
-) -> str:
-    """The address for a service. `is_machines_own` tells those that the machine uses. Raises NoAddress."""
+) -> list[str]:
+    """The addresses for a service, by its families; one that it names itself is the only one.
+
+    `is_machines_own` tells those that the machine uses. Raises NoAddress.
+    """
     used = set(taken)
-    version = 6 if get_list(service, "spec", "ipFamilies")[:1] == ["IPv6"] else 4
     wanted = get_str(service, "spec", "loadBalancerIP")
     if wanted:
         if not ranges.admits(wanted) or is_machines_own(wanted):
             raise NoAddress(f"spec.loadBalancerIP {wanted} is in no range for external addresses")
         if wanted in used:
             raise NoAddress(f"spec.loadBalancerIP {wanted} belongs to another service")
-        return wanted
+        return [wanted]
+    first, *others = get_list(service, "spec", "ipFamilies") or ["IPv4"]
+    with_pool = [family for family in others if any(ranges.pool(_VERSIONS[family]))]
+    return [_free_address(_VERSIONS[family], used, ranges, is_machines_own) for family in (first, *with_pool)]
+
+
+def _free_address(
+    version: int, used: set[str], ranges: ExternalRanges, is_machines_own: Callable[[str], bool]
+) -> str:
     is_empty = True
     for address in ranges.pool(version):
         is_empty = False
@@ -106,8 +117,8 @@ class LoadBalancers:
         self._ranges = environment.external
         self._recorder = environment.recorder(NAME)
         self._services = environment.manager.informer(SERVICES)
-        self._given: dict[Key, tuple[str, str]] = {}
-        """Uid and address by service, from before they are written until the cache shows them."""
+        self._given: dict[Key, tuple[str, list[str]]] = {}
+        """Uid and addresses by service, from before they are written until the cache shows them."""
         self._waiting: set[Key] = set()
         self._controller = environment.controller(NAME, self.reconcile, workers=1)
         self._controller.watch(self._services)
@@ -127,24 +138,25 @@ class LoadBalancers:
             self._given.pop(key, None)
             self._waiting.discard(key)
             return DONE
-        uid, address = self._given.get(key, ("", ""))
+        uid, addresses = self._given.get(key, ("", []))
         if uid != meta.uid(service):
             try:
-                address = self._choose(service, key)
+                addresses = self._choose(service, key)
             except NoAddress as problem:
                 message = f"Error syncing load balancer: {problem}"
                 self._recorder.event(service, "Warning", "SyncLoadBalancerFailed", message)
                 self._waiting.add(key)
                 return RequeueAfter(RETRY_SECONDS)
-            self._given[key] = (meta.uid(service), address)
-        await self._write(service, [{"ip": address}])
+            self._given[key] = (meta.uid(service), addresses)
+        await self._write(service, [{"ip": address} for address in addresses])
         self._waiting.discard(key)
-        self._recorder.event(service, "Normal", "EnsuredLoadBalancer", f"Ensured load balancer: {address}")
+        message = f"Ensured load balancer: {', '.join(addresses)}"
+        self._recorder.event(service, "Normal", "EnsuredLoadBalancer", message)
         return DONE
 
-    def _choose(self, service: JsonObject, key: Key) -> str:
+    def _choose(self, service: JsonObject, key: Key) -> list[str]:
         taken = in_use(other for other in self._services.list() if meta.key(other) != key)
-        taken += [address for other, (_, address) in self._given.items() if other != key]
+        taken += [address for other, (_, given) in self._given.items() if other != key for address in given]
         return choose(service, taken, self._ranges, is_machines)
 
     async def _take_back(self, service: JsonObject) -> None:

@@ -113,6 +113,27 @@ async def test_two_at_once_never_share_an_address(cluster: Cluster) -> None:
     assert sorted(each for (each,) in found) == sorted(f"192.0.2.{number}" for number in range(1, 21))
 
 
+@pytest.mark.parametrize(
+    ("families", "given"),
+    [
+        (["IPv4", "IPv6"], ["192.0.2.1", "2001:db8::1"]),
+        (["IPv6", "IPv4"], ["2001:db8::1", "192.0.2.1"]),
+        (["IPv6"], ["2001:db8::1"]),
+        (["IPv4"], ["192.0.2.1"]),
+    ],
+)
+def test_a_service_gets_an_address_of_each_of_its_families(families: list[str], given: list[str]) -> None:
+    both = ExternalRanges.of(["192.0.2.0/30", "2001:db8::/126"], own=[])
+    assert choose(service("a", ipFamilies=families), [], both, lambda _address: False) == given
+
+
+def test_a_family_without_a_pool_is_lacking_only_where_it_is_the_first() -> None:
+    dual = service("a", ipFamilies=["IPv4", "IPv6"])
+    assert choose(dual, [], POOL, lambda _address: False) == ["192.0.2.1"]
+    with pytest.raises(NoAddress, match="no pool of IPv6 addresses"):
+        choose(service("a", ipFamilies=["IPv6", "IPv4"]), [], POOL, lambda _address: False)
+
+
 def test_what_cannot_be_had_is_said() -> None:
     def problem(wanted: str, *taken: str, ranges: ExternalRanges = POOL) -> str:
         with pytest.raises(NoAddress) as caught:
