@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from virtplane.image.commands import BuildError, run
@@ -78,31 +79,31 @@ _STATUS = "status"
 _MERGED_FOLDERS = ("bin", "lib", "lib64", "sbin")
 
 
-def fetch(folder: Path) -> list[Path]:
-    """Download the packages and all they depend on into `folder`. Returns them by name. Raises BuildError."""
+def fetch(folder: Path, packages: Sequence[str] = PACKAGES) -> list[Path]:
+    """Download `packages` and all they depend on into `folder`. Returns them by name. Raises BuildError."""
     (folder / "partial").mkdir(parents=True)
     (folder / _STATUS).touch()
     try:
-        _download(folder)
+        _download(folder, packages)
     except BuildError:
         if os.geteuid() != 0:
             raise
         # On a fresh machine there are no package lists; outdated lists name packages that the mirror no
         # longer has.
         run(["apt-get", "update", "-q=2"], "The lists of the distribution's packages could not be fetched.")
-        _download(folder)
+        _download(folder, packages)
     return [path for path in sorted(folder.glob("*.deb")) if package_of(path) not in _LEFT_OUT]
 
 
-def _download(folder: Path) -> None:
+def _download(folder: Path, packages: Sequence[str]) -> None:
     run(
-        download_command(folder),
+        download_command(folder, packages),
         "The distribution's packages could not be fetched.",
         "Check /etc/apt/sources.list*, run apt-get update as root, then try again.",
     )
 
 
-def download_command(folder: Path) -> list[str]:
+def download_command(folder: Path, packages: Sequence[str]) -> list[str]:
     """apt-get for a machine on which nothing is installed; the host's records are read, never written."""
     options = {
         # apt puts its lock files next to this file.
@@ -116,7 +117,7 @@ def download_command(folder: Path) -> list[str]:
     command = ["apt-get", "--yes", "-q=2", "--download-only", "--no-install-recommends"]
     for name, value in options.items():
         command += ["-o", f"{name}={value}"]
-    return [*command, "install", *PACKAGES]
+    return [*command, "install", *packages]
 
 
 def package_of(deb: Path) -> str:
