@@ -32,9 +32,10 @@ class Cluster:
 
     # The cluster's own command lines.
 
-    def up(self) -> None:
+    def up(self, *options: str) -> None:
         """Start it, or what is missing of it."""
-        run(sys.executable, "-m", "virtplane.cli.main", "up", "--state", self.state, seconds=150, cwd=ROOT)
+        command = (sys.executable, "-m", "virtplane.cli.main", "up", "--state", self.state)
+        run(*command, *options, seconds=150, cwd=ROOT)
 
     def down(self) -> None:
         """Stop it."""
@@ -43,6 +44,11 @@ class Cluster:
     def reset(self) -> None:
         """Remove every trace."""
         run(sys.executable, "-m", "virtplane.cli.main", "reset", "--state", self.state, seconds=90, cwd=ROOT)
+
+    def node(self, action: str, name: str) -> None:
+        """Have something happen to a node: ``stop``, ``start`` or ``isolate``."""
+        command = (sys.executable, "-m", "virtplane.cli.main", "node", action, name, "--state", self.state)
+        run(*command, seconds=150, cwd=ROOT)
 
     def load(self, archive: Path) -> None:
         """Import an image into every node."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
-from tests.support.namespaces import Namespace
+from tests.support.namespaces import Namespace, T
 
 _UNACCEPTED = 4096
 """Connections are completed and never accepted: this many, then no more."""
@@ -50,8 +51,15 @@ def listening(where: Namespace, places: Iterable[tuple[str, int]]) -> Iterator[N
         yield
 
 
+class Place(Protocol):
+    """Where calls are made from."""
+
+    def inside(self, act: Callable[[], T]) -> T:
+        """What `act` returns, called in that network namespace."""
+
+
 def answered(
-    callers: dict[str, Namespace], calls: Iterable[Call], *, seconds: float = _DROPPED_SECONDS
+    callers: Mapping[str, Place], calls: Iterable[Call], *, seconds: float = _DROPPED_SECONDS
 ) -> set[Call]:
     """The calls that were answered, of many made at once."""
     by_caller: dict[str, list[Call]] = {}
