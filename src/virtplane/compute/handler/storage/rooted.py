@@ -163,8 +163,8 @@ class Root:
     def takes_direct_io(self, path: str, *, block: bool = False) -> bool:
         """Whether a regular file, with `block` a block device, can be written to past the page cache.
 
-        Without that QEMU learns of a failure only when it flushes: it does not know what was lost, and lets no
-        flush succeed any more until the guest is started anew. Raises OSError as `give` does.
+        Without that QEMU learns of a failure only when it flushes: it does not know what was lost, and lets
+        no flush succeed any more until the guest is started anew. Raises OSError as `give` does.
         """
         with self._found(path, stat.S_ISBLK if block else stat.S_ISREG) as descriptor:
             try:
