@@ -7,24 +7,21 @@ or 503 if it has none. The servers listen on the node's address, inside the node
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
-import os
 import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import orjson
 
+from kindling.network.inside import called_in
 from kindling.network.services import HealthCheck
 
 _log = logging.getLogger(__name__)
 
-_CLONE_NEWNET = 0x40000000
 _SECONDS = 5.0
 """For one request."""
 _MAX_HEAD = 16 * 1024
@@ -127,17 +124,4 @@ class HealthChecks:
 
 def _listener(namespace: Path, address: str, port: int) -> socket.socket:
     """A listening socket in a network namespace. Raises OSError."""
-
-    def opened() -> socket.socket:
-        libc = ctypes.CDLL(None, use_errno=True)
-        descriptor = os.open(namespace, os.O_RDONLY)
-        try:
-            if libc.setns(descriptor, _CLONE_NEWNET) != 0:
-                raise OSError(ctypes.get_errno(), f"entering {namespace}")
-        finally:
-            os.close(descriptor)
-        return socket.create_server((address, port), backlog=_MAX_CONNECTIONS)
-
-    # A namespace is its thread's, so only a thread that ends afterwards goes there.
-    with ThreadPoolExecutor(1) as elsewhere:
-        return elsewhere.submit(opened).result()
+    return called_in(namespace, lambda: socket.create_server((address, port), backlog=_MAX_CONNECTIONS))

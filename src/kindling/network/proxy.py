@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kindling.network import machine_rules, nftables, rules, services
+from kindling.network import flows, machine_rules, nftables, rules, services
 from kindling.network.external import ExternalRanges
 from kindling.network.external_routes import ExternalRoutes, RoutesRefused
 from kindling.network.health_checks import HealthChecks
@@ -104,6 +104,8 @@ class ServiceNetwork:
             for place in places
             for family in self._families
         }
+        self._led: dict[tuple[str, str], flows.Destinations] = {}
+        """Where UDP is led, by place and family, as far as its stale flows are forgotten."""
         self._opened = ""
         self._routes = ExternalRoutes(bridge)
         nodes = {item.node: (item.namespace, item.address) for item in places if item.namespace}
@@ -177,6 +179,20 @@ class ServiceNetwork:
             return False
         if opening:
             self._opened = opening
+        return await self._forget_flows(place, family, flows.destinations(ports, own, self._external))
+
+    async def _forget_flows(self, place: ProxyPlace, family: _Family, wanted: flows.Destinations) -> bool:
+        """Have the flows that the loaded rules would lead elsewhere choose anew."""
+        key = place.name, family.name
+        try:
+            await flows.forget(flows.stale(self._led.get(key), wanted), family.version, place.namespace)
+        except flows.FlowsKept as error:
+            text = (
+                "UDP clients of services in %s may still go to pods that are gone, trying again in %g s: %s"
+            )
+            _log.error(text, place.name, _RETRY_SECONDS, error)
+            return False
+        self._led[key] = wanted
         return True
 
     async def _route(self) -> bool:

@@ -15,8 +15,9 @@ from tests.support.dialling import listening
 from tests.support.routed_pods import GATEWAY, RoutedPods, routed_pods
 from tests.support.waiting import until
 
-from kindling.network import nftables, proxy
+from kindling.network import flows, nftables, proxy
 from kindling.network.proxy import ProxyPlace, ServiceNetwork
+from kindling.network.services import Backend
 from kubecore.client import ClientConfig
 from kubecore.resources import ENDPOINT_SLICES, SERVICES
 from kubecore.testing import MemoryApi
@@ -103,3 +104,40 @@ def test_services_come_and_go(
             await asyncio.gather(working, return_exceptions=True)
 
     uvloop.run(work())
+
+
+def test_udp_clients_follow_their_service(
+    network: RoutedPods, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(proxy, "_RETRY_SECONDS", 0.05)
+    api = MemoryApi()
+    asked: list[list[flows.Flows]] = []
+    gone, server = "10.64.1.99", network.address("server")
+    lost = flows.Flows(SERVICE, PORT, Backend(gone, PORT))
+
+    async def forget(found: list[flows.Flows], version: int, _namespace: object) -> None:
+        if version == 4:
+            asked.append(found)
+        if len(asked) == 2:
+            raise flows.FlowsKept("not now")
+
+    def udp(document: dict[str, Any]) -> dict[str, Any]:
+        ports = document.get("ports") or document["spec"]["ports"]
+        ports[0]["protocol"] = "UDP"
+        return document
+
+    async def work() -> None:
+        monkeypatch.setattr(flows, "forget", forget)
+        async with api.client() as client:
+            api.put(SERVICES, udp(service()))
+            api.put(ENDPOINT_SLICES, udp(slices(gone, server)))
+            working = asyncio.create_task(made(network).follow(client))
+            await until(lambda: bool(asked))
+            api.put(ENDPOINT_SLICES, udp(slices(server)))
+            await until(lambda: any(lost in found for found in asked[2:]))
+            assert "UDP clients of services in node01 may still go to pods that are gone" in caplog.text
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+
+    uvloop.run(work())
+    assert flows.Flows(SERVICE, PORT) in asked[0], "what was led where before is not known at first"

@@ -1,0 +1,153 @@
+"""UDP flows that the rules of services no longer lead: the kernel is told to forget them.
+
+The kernel chooses a backend once for each flow, and remembers it while packets come. UDP has no end, so a
+client that keeps its port would go on sending to a backend that is gone, or to a node port that had no
+backends when it began. Rules decide anew for a flow that is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import socket
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kindling.network.inside import called_in
+from kindling.network.services import Backend, ExternalKey, HostPort, ServicePort
+
+Destination = tuple[str, int]
+"""What clients send to: an address, empty for a place's own ones, and a port."""
+Destinations = Mapping[Destination, frozenset[Backend]]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Flows:
+    """Flows to a destination: `backend` answers them, the destination itself, or whoever it is (None)."""
+
+    address: str
+    port: int
+    backend: Backend | None = None
+
+
+class FlowsKept(Exception):
+    """The kernel did not forget flows; the text says why."""
+
+
+def destinations(
+    ports: Iterable[ServicePort], hosts: Iterable[HostPort], external: Mapping[ExternalKey, str]
+) -> dict[Destination, frozenset[Backend]]:
+    """Where UDP leads, as `rules.table` has it: of what two claim, the first has it."""
+    found: dict[Destination, frozenset[Backend]] = {}
+    for item in ports:
+        if item.protocol != "udp":
+            continue
+        outer = [each for each in item.external if external.get((each, "udp", item.port)) == item.name]
+        for address in (*item.addresses, *outer):
+            found.setdefault((address, item.port), frozenset(item.backends))
+        if item.node_port:
+            found.setdefault(("", item.node_port), frozenset(item.backends))
+    for host in hosts:
+        if host.protocol == "udp":
+            found.setdefault((host.address, host.port), frozenset((host.backend,)))
+    return found
+
+
+def stale(before: Destinations | None, after: Destinations) -> list[Flows]:
+    """The flows to forget when `after` was loaded; `before` is None if it is not known what was loaded.
+
+    Flows begun before then may go anywhere, so all of them choose anew.
+    """
+    if before is None:
+        return [Flows(address, port) for address, port in sorted(after)]
+    found = []
+    for key in sorted({*before, *after}):
+        old, new = before.get(key, frozenset()), after.get(key, frozenset())
+        found += [Flows(*key, backend) for backend in sorted(old - new)]
+        if new and not old:
+            found.append(Flows(*key, Backend(*key)))
+    return found
+
+
+async def forget(flows: Sequence[Flows], version: int, namespace: Path | None = None) -> None:
+    """Forget flows of IPv4 or IPv6 in the network namespace at `namespace`, or here. Raises FlowsKept."""
+    if not flows:
+        return
+    try:
+        await asyncio.to_thread(_forget, flows, version, namespace)
+    except OSError as error:
+        raise FlowsKept(f"forgetting {len(flows)} kinds of UDP flows: {error}") from error
+
+
+# Netlink's messages, as linux/netfilter/nfnetlink_conntrack.h has them.
+_NETFILTER = 12
+_DELETE = 1 << 8 | 2
+_REQUEST_AND_ANSWER, _ERROR = 5, 2
+_ORIGINAL, _REPLY, _FILTER = 1, 2, 25
+_ADDRESSES, _PROTOCOL = 1, 2
+_NUMBER, _SOURCE_PORT, _TARGET_PORT = 1, 2, 3
+_NESTED = 0x8000
+_BY_SOURCE, _BY_TARGET, _BY_PROTOCOL, _BY_SOURCE_PORT, _BY_TARGET_PORT = 1, 2, 8, 16, 32
+_FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
+_SECONDS = 10.0
+
+
+def _forget(flows: Sequence[Flows], version: int, namespace: Path | None) -> None:
+    with _netlink(namespace) as netlink:
+        netlink.settimeout(_SECONDS)
+        for item in flows:
+            netlink.send(request(item, version))
+            answer = netlink.recv(4096)
+            kind, code = struct.unpack_from("=4xH10xi", answer)
+            if kind != _ERROR or code:
+                raise OSError(-code, os.strerror(-code))
+
+
+def request(flows: Flows, version: int) -> bytes:
+    """The message that has the kernel forget flows: it compares what the flags name, and only that."""
+    by_original, by_reply = _BY_PROTOCOL | _BY_TARGET_PORT, 0
+    target = b""
+    if flows.address:
+        by_original |= _BY_TARGET
+        target = _address(version, 1, flows.address)
+    content = _tuple(_ORIGINAL, target, _TARGET_PORT, flows.port)
+    if flows.backend is not None:
+        by_reply = _BY_PROTOCOL | _BY_SOURCE_PORT
+        source = b""
+        if flows.backend.address:
+            by_reply |= _BY_SOURCE
+            source = _address(version, 0, flows.backend.address)
+        content += _tuple(_REPLY, source, _SOURCE_PORT, flows.backend.port)
+    flags = _attribute(1, struct.pack("=I", by_original)) + _attribute(2, struct.pack("=I", by_reply))
+    content += _attribute(_FILTER | _NESTED, flags)
+    # Version 1: the kernel looks at the family.
+    content = struct.pack("=BBH", _FAMILIES[version], 1, 0) + content
+    return struct.pack("=IHHII", 16 + len(content), _DELETE, _REQUEST_AND_ANSWER, 1, 0) + content
+
+
+def _tuple(kind: int, address: bytes, port_kind: int, port: int) -> bytes:
+    protocol = _attribute(_NUMBER, bytes([socket.IPPROTO_UDP])) + _attribute(port_kind, port.to_bytes(2))
+    inner = _attribute(_ADDRESSES | _NESTED, address) + _attribute(_PROTOCOL | _NESTED, protocol)
+    return _attribute(kind | _NESTED, inner)
+
+
+def _address(version: int, which: int, text: str) -> bytes:
+    first = 1 if version == 4 else 3
+    return _attribute(first + which, ipaddress.ip_address(text).packed)
+
+
+def _attribute(kind: int, content: bytes) -> bytes:
+    size = 4 + len(content)
+    return struct.pack("=HH", size, kind) + content + bytes(-size % 4)
+
+
+def _netlink(namespace: Path | None) -> socket.socket:
+    """A socket for netlink that belongs to a network namespace."""
+
+    def opened() -> socket.socket:
+        return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETFILTER)
+
+    return opened() if namespace is None else called_in(namespace, opened)
