@@ -22,7 +22,8 @@ from kindling.node.images.collector import LOADED_IMAGES, ImageCollector
 from kindling.node.images.host_image import HostFiles
 from kindling.node.images.manager import ImageManager
 from kindling.node.networks.attachments import NetworkSettings, PodNetworks
-from kindling.node.pods import identity
+from kindling.node.pods import identity, sysctls
+from kindling.node.pods.admission import Refusal
 from kindling.node.pods.allocations import Allocations
 from kindling.node.pods.cgroups import remove_pod_cgroups
 from kindling.node.pods.confinement import Confinement
@@ -49,6 +50,7 @@ from kindling.node.volumes.csi_agent import CsiAgent, CsiHost
 from kindling.node.volumes.manager import VolumeManager
 from kindling.scheduler import requests
 from kubecore.client import Client, ClientConfig
+from kubecore.json import JsonObject
 from kubecore.resources import PODS, SERVICES
 from kubecore.runtime import EventRecorder, Informer
 
@@ -157,6 +159,10 @@ class NodeAgent:
             )
         )
 
+        def reserve(pod: JsonObject) -> Refusal | None:
+            unsafe = settings.node.options.allowed_unsafe_sysctls
+            return sysctls.refusal(pod, unsafe) or cpus.admit(pod)
+
         async def release(uid: str) -> None:
             resizer.forget(uid)
             cpus.release(uid)
@@ -179,7 +185,7 @@ class NodeAgent:
             admitted=pod_workers.admitted,
             pressure=self._pressure,
             resizer=resizer,
-            reserve=cpus.admit,
+            reserve=reserve,
         )
         statistics = self._statistics(to, pleg)
         return Parts(

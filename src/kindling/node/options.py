@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kindling.node.eviction.thresholds import SHARED_DISK_DEFAULTS, SIGNALS, Threshold
+from kindling.node.pods import sysctls
 from kubecore.objects.quantity import Quantity
 
 _RESERVABLE = ("cpu", "memory", "ephemeral-storage", "pid")
@@ -32,6 +33,8 @@ class NodeOptions:
     """Unused images are removed under disk pressure, and from the first percentage on, down to the second."""
     cpu_manager_policy: str = "none"
     reserved_cpus: frozenset[int] = frozenset()
+    allowed_unsafe_sysctls: tuple[str, ...] = ()
+    """Kernel parameters that pods may set beside the safe ones: names, or beginnings with an asterisk."""
 
     def reserved(self, resource: str) -> Quantity:
         """What pods may not request of a resource, evictions aside."""
@@ -128,4 +131,5 @@ _PARSERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "image-gc-low-threshold": ("image_gc_low", _percent),
     "cpu-manager-policy": ("cpu_manager_policy", _policy),
     "reserved-cpus": ("reserved_cpus", parse_cpus),
+    "allowed-unsafe-sysctls": ("allowed_unsafe_sysctls", sysctls.patterns),
 }

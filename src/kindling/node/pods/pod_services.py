@@ -42,4 +42,4 @@ class PodServices:
     """The node's conditions of pressure that are true."""
     resizer: Resizer
     reserve: Callable[[JsonObject], Refusal | None]
-    """Sets aside processors for a pod that is otherwise admitted; why that is not possible."""
+    """Sets aside processors for a pod that has room; why that, or a kernel parameter, is not possible."""

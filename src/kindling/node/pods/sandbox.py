@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kindling.node.pods import identity, resources, security
+from kindling.node.pods import identity, resources, security, sysctls
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 
 _MAX_HOSTNAME = 63
@@ -71,10 +71,6 @@ def sandbox_config(
     """CRI's PodSandboxConfig. Host ports are the node's nftables' work and not repeated here."""
     metadata = get_object(pod, "metadata")
     host_network = get_bool(pod, "spec", "hostNetwork")
-    sysctls = {
-        get_str(item, "name"): get_str(item, "value")
-        for item in get_list(pod, "spec", "securityContext", "sysctls")
-    }
     return {
         "metadata": {
             "name": get_str(metadata, "name"),
@@ -91,7 +87,7 @@ def sandbox_config(
         "linux": {
             "cgroup_parent": resources.cgroup_parent(cgroup_root, pod),
             "security_context": security.sandbox_security(pod),
-            "sysctls": sysctls,
+            "sysctls": sysctls.of_pod(pod),
         },
     }
 
