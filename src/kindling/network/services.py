@@ -13,6 +13,8 @@ from kubecore.objects import meta
 _log = logging.getLogger(__name__)
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
+_OF_OTHER_PROXIES = ("service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless")
+"""Labels of services that this proxy leaves alone, whatever they say: others serve them, or nobody."""
 
 AFFINITY_SECONDS = 10800
 """How long a client stays with its backend if the service does not say."""
@@ -183,7 +185,7 @@ def _ports_of(
     service: JsonObject, name: str, slices: Sequence[JsonObject], ranges: ExternalRanges, version: int
 ) -> list[ServicePort]:
     spec = get_object(service, "spec")
-    if get_str(spec, "clusterIP") in ("", "None"):
+    if get_str(spec, "clusterIP") in ("", "None") or not _is_ours(service):
         return []
     addresses = _of(version, get_list(spec, "clusterIPs") or [get_str(spec, "clusterIP")])
     if not addresses:
@@ -225,7 +227,7 @@ def health_checks(services: Iterable[JsonObject], slices: Iterable[JsonObject]) 
         spec, key = get_object(service, "spec"), (meta.namespace(service), meta.name(service))
         port = get_int(spec, "healthCheckNodePort")
         is_local = get_str(spec, "externalTrafficPolicy") == "Local"
-        if port and is_local and get_str(spec, "type") == "LoadBalancer":
+        if port and is_local and get_str(spec, "type") == "LoadBalancer" and _is_ours(service):
             nodes: dict[str, set[str]] = {}
             family = next(iter(get_list(spec, "ipFamilies")), "IPv4")
             for item in by_service.get(key, ()):
@@ -237,6 +239,11 @@ def health_checks(services: Iterable[JsonObject], slices: Iterable[JsonObject]) 
                         own.update(get_list(endpoint, "addresses"))
             found.append(HealthCheck(*key, port, {node: len(own) for node, own in nodes.items()}))
     return found
+
+
+def _is_ours(service: JsonObject) -> bool:
+    labels = meta.labels(service)
+    return not any(label in labels for label in _OF_OTHER_PROXIES)
 
 
 def _by_service(slices: Iterable[JsonObject]) -> dict[tuple[str, str], list[JsonObject]]:

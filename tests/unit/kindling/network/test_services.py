@@ -57,6 +57,19 @@ def test_headless_services_have_no_rules() -> None:
     assert services.service_ports([headless], [SLICE], NOWHERE) == []
 
 
+@pytest.mark.parametrize("label", ["service-proxy-name", "headless"])
+def test_services_of_other_proxies_have_neither_rules_nor_health_checks(label: str) -> None:
+    balanced = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 32000}
+    ours = {**SERVICE, "spec": {**SERVICE["spec"], **balanced}}
+    metadata = {**SERVICE["metadata"], "labels": {f"service.kubernetes.io/{label}": ""}}
+    theirs = {**ours, "metadata": metadata}
+    ports = services.ServicePorts(NOWHERE)
+    assert len(ports.of([ours], [SLICE])) == len(services.health_checks([ours], [SLICE])) == 1
+    assert not ports.of([theirs], [SLICE])
+    assert not services.health_checks([theirs], [SLICE])
+    assert len(ports.of([ours], [SLICE])) == 1, "the label may go again"
+
+
 @pytest.mark.parametrize("address", ["", "fd00::2", "127.0.0.1", "nonsense"])
 def test_host_ports_lead_to_addresses_of_pods_alone(address: str) -> None:
     container = {"name": "c", "ports": [{"containerPort": 80, "hostPort": 8080}]}
