@@ -17,7 +17,7 @@ from kindling.node.pods.container import find_container
 from kindling.node.pods.runtime_status import PodRuntimeStatus
 from kindling.node.runtime.containerd import Containerd
 from kindling.node.runtime.interface import Container, ContainerState, RuntimeFailure
-from kindling.node.server import logs, streams, volume_stats
+from kindling.node.server import log_files, logs, streams, volume_stats
 from kindling.node.server.http import HttpProblem, flag
 from kindling.node.stats.prometheus import cadvisor_metrics, resource_metrics
 from kindling.node.stats.summary import summary
@@ -42,6 +42,7 @@ class RouteServices:
     """The usage of the node and its pods, with that of disks if the argument says so."""
     volumes: Callable[[], Mapping[str, Sequence[JsonObject]]]
     """Statistics of CSI volumes by pod uid, as their drivers told them last."""
+    log_files: Path = log_files.ROOT
 
 
 class Routes:
@@ -76,6 +77,8 @@ class Routes:
             if not rest:
                 text += volume_stats.metrics(self._services.volumes())
             return Response(body=text.encode(), headers={"Content-Type": _METRICS_TYPE})
+        if area == "logs":
+            return await self._log_files("/".join(rest), request)
         if area == "containerLogs" and len(rest) == 3:
             return await self._logs(rest[0], rest[1], rest[2], request)
         if area in ("exec", "attach") and len(rest) in (3, 4):
@@ -83,6 +86,24 @@ class Routes:
         if area == "portForward" and len(rest) in (2, 3):
             return await self._forward(rest[0], rest[1], request)
         raise HttpProblem(404, "404 page not found")
+
+    async def _log_files(self, path: str, request: BaseRequest) -> StreamResponse:
+        # Here and not in a thread: one that is given up would leave its file open.
+        found = log_files.find(path, self._services.log_files)
+        if found is None:
+            raise HttpProblem(404, "404 page not found")
+        if found.descriptor < 0:
+            return Response(body=found.page, headers={"Content-Type": "text/html; charset=utf-8"})
+        try:
+            response = StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
+            response.force_close()
+            await response.prepare(request)
+            async for piece in found.pieces():
+                await response.write(piece)
+            await response.write_eof()
+        finally:
+            found.close()
+        return response
 
     def _pod(self, namespace: str, name: str) -> JsonObject:
         for pod in self._services.pods():

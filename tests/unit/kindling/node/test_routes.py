@@ -64,6 +64,7 @@ async def routes(pki: Pki, log: Path, *, healthy: bool = True) -> AsyncIterator[
         is_healthy=lambda: healthy,
         statistics=statistics,
         volumes=lambda: {"u": [_VOLUME]},
+        log_files=log.parent,
     )
     async with pki.serving(Routes(services).handle) as port:
         yield port
