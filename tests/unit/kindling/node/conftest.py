@@ -15,6 +15,9 @@ from kindling.cluster import certificates
 from kindling.cluster.instance import Instance
 from kindling.node.server import http
 
+# Its checks say what they compared, as those of test modules do.
+pytest.register_assert_rewrite("tests.unit.kindling.node.simulated_csi_node")
+
 
 @dataclass(frozen=True)
 class Pki:
