@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.kindling.apiserver.kinds.conftest import Kinds
+from tests.unit.kindling.apiserver.kinds.conftest import Kinds, make
 
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects.schedules import ScheduleError, check_schedule
@@ -17,12 +17,6 @@ ONCE = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "imag
 
 def workload(**spec: Any) -> JsonObject:
     return {"spec": {"selector": deep_copy(SELECTOR), "template": deep_copy(TEMPLATE), **spec}}
-
-
-def make(kinds: Kinds, plural: str, document: JsonObject) -> JsonObject:
-    made, problems = kinds.create(plural, document)
-    assert problems == []
-    return made
 
 
 def test_deployments_roll_by_quarters(kinds: Kinds) -> None:
