@@ -1,0 +1,152 @@
+"""The node's controller of instances reports what it sees, once the API lets it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.virtplane.compute.handler.instance_controller.conftest import NODE, RUNNING, Node
+
+from kubecore.client import ConnectionFailed
+from kubecore.errors import StatusError
+from kubecore.resources import EVENTS
+from kubecore.runtime import EventRecorder, Informer
+from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
+from virtplane.compute.handler.controller import InstanceController
+from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.settings import HandlerSettings
+
+pytestmark = pytest.mark.looptime
+
+
+async def test_guest_that_cannot_be_asked_keeps_its_report(node: Node) -> None:
+    conditions = [{"type": "AgentConnected", "status": "True"}, {"type": "Paused", "status": "True"}]
+    node.put(phase="Running", conditions=conditions)
+    node.prepared.see(domain_known=False)
+    async with node.working() as machine:
+        await asyncio.sleep(60)
+        assert machine.asked == []
+        assert (node.status["phase"], node.status["conditions"]) == ("Running", conditions)
+        machine.lines.lasting_trouble = "libvirt's daemon did not answer"
+        await asyncio.sleep(2)
+        found = node.condition("Synchronized")
+        assert found is not None and found["message"] == "libvirt's daemon did not answer"
+        assert node.status["phase"] == "Running"
+        machine.lines.lasting_trouble = ""
+        machine.see(domain=RUNNING, domain_known=True)
+        await asyncio.sleep(2)
+        assert node.condition("Synchronized") is None
+        assert node.condition("Paused") is None
+
+
+async def test_guest_that_cannot_be_asked_is_not_released_while_it_is_deleted(node: Node) -> None:
+    node.put(phase="Running")
+    node.prepared.see(domain_known=False, terminating=True)
+    async with node.working() as machine:
+        await asyncio.sleep(10)
+        assert machine.asked == []
+        machine.see(domain_known=True, domain=RUNNING)
+        await asyncio.sleep(2)
+        assert set(machine.asked) == {"press"}
+
+
+async def test_end_of_the_launcher_fails_the_instance(node: Node) -> None:
+    node.put(phase="Running")
+    node.prepared.see(domain=RUNNING)
+    async with node.working() as machine:
+        machine.lines.gone = True
+        machine.see(launcher_ready=False, launcher_gone=True)
+        machine.changed()
+        await asyncio.sleep(1)
+        assert node.status["phase"] == "Failed"
+
+
+@pytest.mark.parametrize("kind", ["conflict", "broken", "unreachable"])
+async def test_report_is_written_once_the_api_lets_it(
+    node: Node, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = {
+        "conflict": StatusError(409, "Conflict", "changed"),
+        "broken": StatusError(503, "ServiceUnavailable", "busy"),
+        "unreachable": ConnectionFailed("gone"),
+    }
+    left = 3
+
+    def react(request: Any) -> None:
+        nonlocal left
+        if request.method == "PATCH" and left:
+            left -= 1
+            raise failures[kind]
+
+    node.put()
+    node.api.reactions.append(react)
+    with caplog.at_level(logging.WARNING):
+        async with node.working() as machine:
+            await asyncio.sleep(30)
+            assert node.status["phase"] == "Running"
+            assert machine.asked.count("start") == 1
+    assert any("ns/vm" in record.getMessage() for record in caplog.records) == (kind != "conflict")
+
+
+async def test_broken_watch_and_forgotten_history_lose_nothing(node: Node) -> None:
+    node.put()
+    async with node.working() as machine:
+        node.api.break_watches()
+        node.api.expire_history()
+        await asyncio.sleep(30)
+        node.put(phase="Running", conditions=[])
+        machine.see(domain=DomainState("Paused", "Paused"))
+        await asyncio.sleep(30)
+        assert node.condition("Paused") is not None
+
+
+async def test_storage_that_was_put_back_to_an_earlier_time_is_followed(node: Node) -> None:
+    node.put()
+    async with node.working() as machine:
+        assert node.controller is not None
+        node.controller._last_written["u"] = (10**15, asyncio.get_running_loop().time())
+        machine.see(domain=DomainState("Paused", "Paused"))
+        machine.changed()
+        await asyncio.sleep(10)
+        assert node.condition("Paused") is None
+        await asyncio.sleep(30)
+        assert node.condition("Paused") is not None
+
+
+async def test_an_instance_has_ended_once_the_api_says_so(node: Node) -> None:
+    node.put(phase="Running")
+    node.prepared.see(domain=RUNNING)
+    async with node.working():
+        assert node.controller is not None
+        assert not node.controller.has_ended("u")
+        assert node.controller.has_ended("another")
+        node.put(phase="Succeeded")
+        await asyncio.sleep(1)
+        assert node.controller.has_ended("u")
+
+
+async def test_no_instance_has_ended_before_the_cache_is_complete(node: Node) -> None:
+    client = node.api.client()
+    informer = Informer(client, VIRTUAL_MACHINE_INSTANCES, struct=VirtualMachineInstance)
+    recorder = EventRecorder(client, "virt-handler")
+    settings = HandlerSettings(NODE, pods_directory=Path("/nowhere"))
+    made = InstanceController(client, informer, recorder, settings, ClusterConfig, emulation=True)
+    assert not made.has_ended("u")
+
+
+async def test_the_owner_of_a_paused_guest_is_told_of_its_disks(node: Node) -> None:
+    node.put(phase="Running")
+    async with node.working() as machine:
+        machine.disk_troubles = ["VM Paused due to not enough space on volume: data"]
+        machine.see(domain=DomainState("Paused", "IOError"))
+        await asyncio.sleep(15)
+        found = node.condition("Paused") or {}
+        assert found["reason"] == "PausedIOError"
+        assert found["message"] == "VMI was paused, low-level IO error detected"
+        events = node.api.list(EVENTS, "ns")
+        assert ("IOerror", machine.disk_troubles[0]) in {(e["reason"], e["message"]) for e in events}
