@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.waiting import until
-from tests.unit.virtplane.operators.hostpath.test_controller import NAMESPACE, POOLS, Operator, running
+from tests.unit.virtplane.operators.hostpath.running_operator import NAMESPACE, POOLS, Operator, running
 
 from kubecore import resources
 from kubecore.json import JsonObject
