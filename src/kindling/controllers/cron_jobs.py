@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
-from cronsim import CronSim, CronSimError
 
 from kindling.controllers import job_plan
 from kindling.controllers.environment import OWNER_INDEX, Environment, controller_uid
 from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object, get_str
-from kubecore.objects import durations, meta
+from kubecore.objects import meta
+from kubecore.objects.schedules import ScheduleError, times_after
 from kubecore.objects.times import format_time, parse_time
 from kubecore.resources import CRON_JOBS, JOBS
 from kubecore.runtime import DONE, Key, RequeueAfter, Result
 
 NAME = "cronjob-controller"
 SCHEDULED_AT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
-_EVERY = "@every "
 MANY_MISSED = 100
 """More missed times than this are told as a warning; only the last one is made up for."""
 
@@ -30,31 +27,12 @@ class BadSchedule(Exception):
 
 
 def schedule(cron_job: JsonObject, since: datetime) -> Iterator[datetime]:
-    """The times after `since`, in the job's time zone. Raises BadSchedule.
-
-    A question mark means the same as an asterisk.
-    """
-    text = get_str(cron_job, "spec", "schedule").replace("?", "*")
-    if text.startswith(_EVERY):
-        return _repeated(text.removeprefix(_EVERY), since)
-    named = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *"}
-    named |= {"@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *"}
-    named |= {"@annually": "0 0 1 1 *"}
+    """The times after `since`, in the job's time zone. Raises BadSchedule."""
     try:
         zone = ZoneInfo(get_str(cron_job, "spec", "timeZone") or "UTC")
-        return CronSim(named.get(text, text), since.astimezone(zone))
-    except (CronSimError, ZoneInfoNotFoundError, ValueError) as error:
+        return times_after(get_str(cron_job, "spec", "schedule"), since.astimezone(zone))
+    except (ScheduleError, ZoneInfoNotFoundError, ValueError) as error:
         raise BadSchedule(str(error)) from error
-
-
-def _repeated(duration: str, since: datetime) -> Iterator[datetime]:
-    """Every `duration` (like ``1h30m``, at least a second) from the second of `since` on."""
-    try:
-        seconds = max(1, int(durations.seconds_of(duration)))
-    except ValueError as error:
-        raise BadSchedule(f"failed to parse duration {_EVERY}{duration}") from error
-    first = since.replace(microsecond=0)
-    return (first + timedelta(seconds=seconds * times) for times in count(1))
 
 
 def last_due(cron_job: JsonObject, now: datetime) -> tuple[datetime | None, int]:

@@ -1,8 +1,14 @@
-"""Cron schedules, checked with the messages of Kubernetes."""
+"""Cron schedules, checked with the messages of Kubernetes, and the times that they mean."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from itertools import count
+
+from cronsim import CronSim, CronSimError
+
+from kubecore.objects import durations
 
 _MONTHS = {
     name: at
@@ -18,7 +24,16 @@ _FIELDS: tuple[tuple[int, int, Mapping[str, int]], ...] = (
     (1, 12, _MONTHS),
     (0, 6, _DAYS),
 )
-_DESCRIPTORS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+_DESCRIPTORS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_EVERY = "@every "
 
 
 class ScheduleError(ValueError):
@@ -40,11 +55,35 @@ def check_schedule(schedule: str) -> None:
             _check_range(part, lowest, highest, words)
 
 
+def times_after(schedule: str, since: datetime) -> Iterator[datetime]:
+    """The times of `schedule` after `since`, in its time zone. Raises ScheduleError.
+
+    A question mark means the same as an asterisk.
+    """
+    text = schedule.replace("?", "*")
+    if text.startswith(_EVERY):
+        return _repeated(text.removeprefix(_EVERY), since)
+    try:
+        return CronSim(_DESCRIPTORS.get(text, text), since)
+    except CronSimError as error:
+        raise ScheduleError(str(error)) from error
+
+
+def _repeated(duration: str, since: datetime) -> Iterator[datetime]:
+    """Every `duration` (like ``1h30m``, at least a second) from the second of `since` on."""
+    try:
+        seconds = max(1, int(durations.seconds_of(duration)))
+    except ValueError as error:
+        raise ScheduleError(f"failed to parse duration {_EVERY}{duration}") from error
+    first = since.replace(microsecond=0)
+    return (first + timedelta(seconds=seconds * times) for times in count(1))
+
+
 def _check_descriptor(schedule: str) -> None:
     if schedule in _DESCRIPTORS:
         return
-    if schedule.startswith("@every "):
-        duration = schedule.removeprefix("@every ")
+    if schedule.startswith(_EVERY):
+        duration = schedule.removeprefix(_EVERY)
         if not _is_duration(duration):
             raise ScheduleError(f'failed to parse duration {schedule}: time: invalid duration "{duration}"')
         return
