@@ -61,7 +61,7 @@ async def status_with(client: Client, **wanted: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def cluster(**metadata: Any) -> AsyncIterator[Client]:
-    client = MemoryApi([kinds.CDIS, kinds.CDI_CONFIGS, INGRESSES]).client()
+    client = MemoryApi([kinds.CDIS, kinds.CDI_CONFIGS, INGRESSES], whole=[kinds.CDI_CONFIGS]).client()
     manager = Manager(client)
     ConfigController(client, manager, "cdi")
     task = asyncio.create_task(manager.run())
