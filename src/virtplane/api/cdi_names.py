@@ -148,3 +148,23 @@ def proxy_config_map(claim: str) -> str:
 def transfer_of_claim(transfer_uid: str) -> str:
     """The transfer of the claim of a DataVolume that is transferred."""
     return f"pvc-transfer-{transfer_uid}"
+
+
+def cron_job(cron: str, cron_uid: str) -> str:
+    """The CronJob, in CDI's namespace, that polls the source of a DataImportCron."""
+    return name(cron, cron_uid[:8])
+
+
+def initial_job(cron: str, cron_uid: str) -> str:
+    """The Job that polls it for the first time, before its schedule says so."""
+    return name("initial-job", cron_job(cron, cron_uid))
+
+
+def poller_pod(cron: str, cron_uid: str) -> str:
+    """The pod by which a node pulls the image of a DataImportCron, so that its digest is known."""
+    return name(f"poller-{cron}", cron_uid[:8])
+
+
+def cron_import(data_source: str, digest: str) -> str:
+    """The DataVolume, claim and snapshot of a digest without its prefix."""
+    return name(data_source, digest[:12])

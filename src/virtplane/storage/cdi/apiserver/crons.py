@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from kubecore.objects.names import LABEL_MAX
 from kubecore.objects.schedules import ScheduleError, check_schedule
 from virtplane.api import resources
 from virtplane.api.cdi_v1beta1.data_import_cron import DataImportCron, DataImportCronSpec
+from virtplane.api.cdi_v1beta1.data_volume import DataVolumeStatus
+from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.serving.responses import Cause, Response
 from virtplane.storage.cdi.apiserver.answers import long_name, refused, refused_update
 from virtplane.storage.cdi.apiserver.data_volumes import is_same, spec_causes
@@ -22,10 +26,19 @@ async def validate(request: Request, services: Services) -> Response:
     if causes:
         return refused(causes)
     if before is not None:
-        same = is_same(before.spec, wanted.spec)
+        same = is_same(_of_user(before.spec), _of_user(wanted.spec))
         return Response.allow() if same else refused_update("DataImportCron")
     causes = _template_causes(wanted.spec) or _own_causes(wanted.spec)
     return refused(causes) if causes else Response.allow()
+
+
+def _of_user(spec: DataImportCronSpec) -> DataImportCronSpec:
+    """What a user may not change: the template's own metadata and status mean nothing.
+
+    Clients that know the type write them, empty, with whatever else they write.
+    """
+    template = structs.replace(spec.template, metadata=ObjectMeta(), status=DataVolumeStatus())
+    return structs.replace(spec, template=template)
 
 
 def _template_causes(spec: DataImportCronSpec) -> list[Cause]:

@@ -203,6 +203,18 @@ async def test_the_spec_of_a_cron_stays() -> None:
     assert _message(answer) == " Cannot update DataImportCron Spec"
 
 
+async def test_empty_members_of_a_crons_template_may_appear() -> None:
+    before = _cron()
+    template = {**before["template"], "metadata": {}, "status": {}}
+    request = {
+        "operation": "UPDATE",
+        "object": {"spec": {**before, "template": template}},
+        "oldObject": {"spec": before},
+    }
+    answer = await _review("/dataimportcron-validate", request, resources.DATA_IMPORT_CRONS)
+    assert answer.allowed
+
+
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [

@@ -1,0 +1,61 @@
+"""Which imports go: the oldest, but never what a DataSource leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from virtplane.api import cdi_labels as names
+from virtplane.api.cdi_v1beta1.data_import_cron import DataImportCron
+from virtplane.api.cdi_v1beta1.data_source import DataSource
+from virtplane.cluster.caches import HasMetadata
+
+Kept = TypeVar("Kept", bound=HasMetadata)
+
+DEFAULT_IMPORTS_TO_KEEP = 3
+_NEVER = "Never"
+
+
+def imports_to_keep(cron: DataImportCron) -> int | None:
+    """How many imports stay; None for all."""
+    if cron.spec.garbage_collect == _NEVER:
+        return None
+    wanted = cron.spec.imports_to_keep
+    return DEFAULT_IMPORTS_TO_KEEP if wanted is None or wanted < 0 else wanted
+
+
+def named_claims(sources: Iterable[DataSource]) -> frozenset[tuple[str, str]]:
+    """The claims (namespace and name) that DataSources lead to."""
+    return frozenset(
+        (claim.namespace or source.metadata.namespace, claim.name)
+        for source in sources
+        if (claim := source.spec.source.pvc) is not None
+    )
+
+
+def named_snapshots(sources: Iterable[DataSource]) -> frozenset[tuple[str, str]]:
+    """The snapshots (namespace and name) that DataSources lead to."""
+    return frozenset(
+        (snapshot.namespace or source.metadata.namespace, snapshot.name)
+        for source in sources
+        if (snapshot := source.spec.source.snapshot) is not None
+    )
+
+
+def in_use(cron: DataImportCron) -> frozenset[str]:
+    """The names of the imports that the cron itself still needs."""
+    needed = {each.data_volume_name for each in cron.status.current_imports}
+    last = cron.status.last_imported_pvc
+    return frozenset(needed | ({last.name} if last is not None else set()))
+
+
+def surplus(kept: int, found: Sequence[Kept]) -> list[Kept]:
+    """The objects beyond the `kept` newest by the time of their last use; those that are going count not."""
+    living = [each for each in found if not each.metadata.is_being_deleted]
+    newest_first = sorted(living, key=_last_use, reverse=True)
+    return newest_first[kept:]
+
+
+def _last_use(obj: HasMetadata) -> tuple[str, str, str]:
+    used = obj.metadata.annotations.get(names.LAST_USE_TIME, "")
+    return used, obj.metadata.created, obj.metadata.name
