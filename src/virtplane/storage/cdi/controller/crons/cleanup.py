@@ -11,6 +11,7 @@ from virtplane.api import cdi_names, resources
 from virtplane.api.cdi_v1beta1.data_import_cron import DataImportCron
 from virtplane.cluster.caches import HasMetadata
 from virtplane.storage.cdi.controller.crons.caches import Caches
+from virtplane.storage.cdi.controller.deletion import delete_as_read
 
 _Found = list[tuple[ResourceType, HasMetadata]]
 
@@ -60,17 +61,4 @@ class Cleanup:
 
     async def _delete(self, found: _Found) -> None:
         for kind, obj in found:
-            if obj.metadata.is_being_deleted:
-                continue
-            try:
-                await self._client.delete(
-                    kind,
-                    obj.metadata.name,
-                    obj.metadata.namespace,
-                    propagation_policy="Background",
-                    uid=obj.metadata.uid,
-                )
-            except StatusError as error:
-                # 409: another object has its name by now.
-                if not is_not_found(error) and error.code != 409:
-                    raise
+            await delete_as_read(self._client, kind, obj, propagation_policy="Background")
