@@ -179,6 +179,15 @@ def _following(phase: str, around: Around, state: VirtualMachineInstanceMigratio
 
 def _waits_for_hotplug(vmi: VirtualMachineInstance | None) -> bool:
     known = vmi.status.conditions if vmi is not None else ()
-    if any(item.type == "HotVCPUChange" for item in known):
+    if any(item.type == "HotVCPUChange" for item in known) and not _has_its_sockets(vmi):
         return True
     return any(is_true(known, type) for type in ("HotMemoryChange", "MigrationRequired"))
+
+
+def _has_its_sockets(vmi: VirtualMachineInstance | None) -> bool:
+    """Whether the guest has the sockets that it should have; the condition may say otherwise.
+
+    A change that was asked for after the guest had moved is left to the next migration.
+    """
+    topology = vmi.status.current_cpu_topology if vmi is not None else None
+    return vmi is not None and topology is not None and topology.sockets == vmi.spec.domain.cpu.sockets
