@@ -113,7 +113,7 @@ def pod(
     full: JsonObject = {
         "restartPolicy": "OnFailure",
         "enableServiceLinks": False,
-        "securityContext": {"fsGroup": _QEMU, "seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": _pod_security(spec),
         **placement,
         **spec,
     }
@@ -129,3 +129,11 @@ def pod(
         full["nodeName"] = node
     made = {"name": name, "namespace": claim.metadata.namespace, **metadata}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": full}
+
+
+def _pod_security(spec: JsonObject) -> JsonObject:
+    """The pod's security context: files of mounted volumes belong to the worker's group."""
+    security: JsonObject = {"seccompProfile": {"type": "RuntimeDefault"}}
+    if any(each.get("volumeMounts") for each in spec.get("containers", ())):
+        security["fsGroup"] = _QEMU
+    return security

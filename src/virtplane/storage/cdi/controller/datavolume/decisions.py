@@ -1,0 +1,176 @@
+"""The phase of a DataVolume, how it is filled, and to whom its claim belongs: pure functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubecore.runtime import EventKind
+from virtplane.api import cdi_labels as names
+from virtplane.api.cdi_v1beta1.data_volume import DataVolume
+from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass
+from virtplane.storage.cdi.controller import claims
+from virtplane.storage.cdi.controller.datavolume.flows import Flow
+from virtplane.storage.cdi.controller.workers import checkpoints
+
+PENDING = "Pending"
+PVC_BOUND = "PVCBound"
+WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+PENDING_POPULATION = "PendingPopulation"
+SUCCEEDED = "Succeeded"
+FAILED = "Failed"
+UNKNOWN = "Unknown"
+PAUSED = "Paused"
+_NOT_BOUND_YET = frozenset({PENDING, WAIT_FOR_FIRST_CONSUMER, UNKNOWN})
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """An event to be recorded if the phase changes."""
+
+    kind: EventKind
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the phase of a DataVolume depends on. `prime` is the claim that is filled in place of `claim`."""
+
+    volume: DataVolume
+    flow: Flow
+    claim: PersistentVolumeClaim | None = None
+    prime: PersistentVolumeClaim | None = None
+    storage_class: StorageClass | None = None
+    uses_populator: bool = False
+    honors_waiting: bool = False
+    may_adopt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A phase, and the event that tells of it."""
+
+    name: str
+    notice: Notice | None = None
+
+
+def uses_populator(volume: DataVolume, has_driver: bool) -> bool:
+    """Whether the claim is filled through a prime claim: as its annotation says, else if CSI provides it."""
+    said = volume.metadata.annotations.get(names.USE_POPULATOR, "").lower()
+    if said in ("true", "t", "1"):
+        return True
+    return False if said in ("false", "f", "0") else has_driver
+
+
+def may_adopt(volume: DataVolume, gate: bool) -> bool:
+    """Whether the DataVolume may take over a claim that was not made for it."""
+    said = volume.metadata.annotations.get(names.ALLOW_CLAIM_ADOPTION)
+    return gate if said is None else said.lower() in ("true", "t", "1")
+
+
+def is_populated(situation: Situation) -> bool:
+    """Whether the claim holds its content already: it says so, or it was adopted."""
+    claim, volume = situation.claim, situation.volume
+    if claim is None:
+        return False
+    if is_populated_for(claim, volume):
+        return True
+    made_for_it = claims.value(claim, names.CREATED_FOR_DATA_VOLUME) == volume.metadata.uid
+    return not made_for_it and situation.may_adopt
+
+
+def is_populated_for(claim: PersistentVolumeClaim, volume: DataVolume) -> bool:
+    """Whether the claim says that it holds the content of `volume`."""
+    return claims.value(claim, names.POPULATED_FOR) == volume.metadata.name
+
+
+def phase(situation: Situation) -> Phase:
+    """The phase that a DataVolume should have."""
+    claim, volume = situation.claim, situation.volume
+    current = volume.status.phase
+    if claim is None:
+        told = names.PRE_POPULATED in volume.metadata.annotations
+        return Phase(PENDING if told or not current else current)
+    if claim.status.phase == claims.LOST:
+        return Phase(FAILED, Notice("Warning", "ErrClaimLost", f"PVC {claim.metadata.name} lost"))
+    if claims.is_bound(claim):
+        current = PVC_BOUND if current in _NOT_BOUND_YET or not current else current
+        return Phase(SUCCEEDED) if is_populated(situation) else _filled(situation, current)
+    if not claims.is_pending(claim):
+        return Phase(UNKNOWN)
+    if claims.has(claim, names.PERSISTENT_VOLUME_LIST):
+        return Phase(PENDING)
+    if is_populated(situation):
+        return Phase(SUCCEEDED)
+    if situation.flow.texts is None:
+        return _filled(situation, current)
+    return _pending(situation, claim)
+
+
+def _pending(situation: Situation, claim: PersistentVolumeClaim) -> Phase:
+    waits = claims.waits_for_consumer(claim, situation.storage_class)
+    if situation.uses_populator:
+        if waits:
+            return Phase(PENDING_POPULATION)
+        return _filled(situation, situation.volume.status.phase or PENDING)
+    return Phase(WAIT_FOR_FIRST_CONSUMER if situation.honors_waiting and waits else PENDING)
+
+
+def _filled(situation: Situation, current: str) -> Phase:
+    """The phase by what the worker does, `current` where nothing is known of it."""
+    claim, flow = situation.claim, situation.flow
+    assert claim is not None
+    if flow.texts is None:
+        reference = claim.spec.data_source_ref
+        text = f"PVC {claim.metadata.name} successfully populated by {reference.name if reference else ''}"
+        return Phase(SUCCEEDED, Notice("Normal", "ExternalPopulationSucceeded", text))
+    name, worker = claim.metadata.name, claims.value(claim, names.POD_PHASE)
+    holder = (situation.prime or claim) if situation.uses_populator else claim
+    if worker == claims.SUCCEEDED:
+        return _succeeded(flow, claim, holder, current)
+    if not claims.has(holder, flow.marker) or not claims.is_bound(holder):
+        return Phase(current)
+    texts = flow.texts
+    if worker == claims.PENDING:
+        return Phase(flow.scheduled_phase, _told("Normal", texts.scheduled, name))
+    if worker == claims.RUNNING:
+        if flow.waits_for_readiness and not claims.is_true(claim.metadata, names.POD_READY):
+            return Phase(flow.scheduled_phase)
+        return Phase(flow.running_phase, _told("Normal", texts.running, name))
+    if worker == claims.FAILED:
+        notice = _told("Warning", texts.failed, name)
+        return Phase(FAILED if claims.has_failed_for_good(claim) else flow.scheduled_phase, notice)
+    return Phase(flow.scheduled_phase)
+
+
+def _succeeded(
+    flow: Flow, claim: PersistentVolumeClaim, holder: PersistentVolumeClaim, current: str
+) -> Phase:
+    """The worker has done its part. There may be more stages, and the volume may not be the claim's yet."""
+    assert flow.texts is not None
+    name = claim.metadata.name
+    if checkpoints.is_paused(holder):
+        text = f"Multistage import into PVC {name} is paused"
+        return Phase(PAUSED, Notice("Normal", "ImportPaused", text))
+    if claims.is_multi_stage(holder) or not claims.is_bound(claim):
+        return Phase(current)
+    return Phase(SUCCEEDED, _told("Normal", flow.texts.succeeded, name))
+
+
+def _told(kind: EventKind, text: tuple[str, str], name: str) -> Notice:
+    return Notice(kind, text[0], text[1].format(name))
+
+
+def progress(situation: Situation, wanted: Phase, known: str | None) -> str:
+    """How far the content is, as users see it; `known` is what the worker says."""
+    before, claim = situation.volume.status.progress, situation.claim
+    if claim is None:
+        return before
+    if situation.flow.has_progress:
+        is_new = wanted.name in (SUCCEEDED, PAUSED) and wanted.notice is not None
+        if is_new:
+            return "100.0%"
+        said = known or claims.value(claim, names.POPULATOR_PROGRESS)
+        if said and wanted.name != SUCCEEDED:
+            return said
+    return before or "N/A"

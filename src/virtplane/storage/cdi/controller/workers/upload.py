@@ -1,0 +1,201 @@
+"""Runs upload servers for claims that are upload targets, or targets of clones by pods."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+from kubecore.client import Client
+from kubecore.errors import StatusError, is_already_exists, is_not_found
+from kubecore.json import JsonObject
+from kubecore.objects.structs import UnfitDocument, decode
+from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, SECRETS, SERVICES, ResourceType
+from kubecore.runtime import DONE, Controller, EventRecorder, Key, Manager, RequeueAfter, Result
+from virtplane.api import cdi_labels as names
+from virtplane.api import cdi_names
+from virtplane.api.storage_kinds import PersistentVolumeClaim
+from virtplane.cluster.objects import AnyObject
+from virtplane.storage.cdi.controller import claims
+from virtplane.storage.cdi.controller.pods import upload
+from virtplane.storage.cdi.controller.pods.upload import Upload
+from virtplane.storage.cdi.controller.settings import Settings
+from virtplane.storage.cdi.controller.workers import observed
+from virtplane.storage.cdi.controller.workers.importer import claims_of_pod, claims_of_scratch, live
+from virtplane.storage.cdi.controller.workers.observed import Observed
+from virtplane.storage.cdi.controller.workers.pods import Pod, pod_informer
+from virtplane.storage.cdi.controller.workers.starting import IN_USE_SECONDS, Workplace, is_own
+from virtplane.storage.csi.parts import delete
+
+logger = logging.getLogger(__name__)
+
+NAME = "upload-controller"
+UPLOAD_FAILED = "UploadFailed"
+UPLOAD_SUCCEEDED = "UploadSucceeded"
+TARGET_IN_USE = "UploadTargetInUse"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCertificate:
+    """A server's certificate: the data of its secret, and when it is to be renewed (RFC 3339)."""
+
+    data: dict[str, str]
+    """``tls.crt``, ``tls.key`` and ``ca.crt`` (who signs the clients), encoded as secrets are."""
+    deadline: str
+
+
+class Issuer(Protocol):
+    """Who issues the certificates of upload servers."""
+
+    async def issue(self, service: str, namespace: str) -> ServerCertificate:
+        """A certificate for a service. Raises StatusError."""
+
+
+class UploadController:
+    """Reconciles the claims that are filled by uploads, prime claims as well as others."""
+
+    def __init__(
+        self,
+        client: Client,
+        manager: Manager,
+        recorder: EventRecorder,
+        settings: Settings,
+        issuer: Issuer,
+        namespace: str,
+    ) -> None:
+        self._claims = manager.informer(PERSISTENT_VOLUME_CLAIMS, struct=PersistentVolumeClaim)
+        pods = pod_informer(manager)
+        self._work = Workplace(client, recorder, settings, pods, self._claims, namespace)
+        self._client, self._settings, self._issuer = client, settings, issuer
+        controller = Controller(NAME, self.reconcile, workers=3, max_delay=60.0)
+        controller.watch(self._claims, claims_of_scratch)
+        controller.watch(pods, claims_of_pod)
+        for informer in settings.informers:
+            controller.depend(informer)
+        manager.add(controller)
+
+    async def reconcile(self, key: Key) -> Result:
+        """Start, watch and remove the upload pod of a claim. Raises StatusError, ConnectionFailed."""
+        try:
+            claim = self._claims.get(*key)
+        except UnfitDocument as error:
+            logger.error("a claim cannot be decoded, so nothing is uploaded into it: %s", error)
+            return DONE
+        if claim is None or claim.metadata.is_being_deleted or not is_upload(claim):
+            return DONE
+        if claims.value(claim, names.POD_PHASE) == claims.SUCCEEDED:
+            await self._finish(claim)
+            return DONE
+        if not claims.may_have_worker(claim, self._settings.honors_waiting):
+            return DONE
+        pod = self._work.pods.get(claim.metadata.namespace, cdi_names.upload_pod(claim.metadata.name))
+        if pod is None:
+            return await self._start(claim)
+        if not is_own(pod, claim):
+            return await self._work.cannot_start(claim, pod.metadata.name, "another pod has its name")
+        return await self._watch(claim, pod)
+
+    async def _start(self, claim: PersistentVolumeClaim) -> Result:
+        """Create the service, the certificate and the pod, in this order: a pod is complete when it is there.
+
+        The cache may be older than the end of an earlier pod: the claim is read again.
+        """
+        user = self._work.other_user(claim)
+        if user is not None:
+            text = (
+                f"pod {user.metadata.namespace}/{user.metadata.name} using PersistentVolumeClaim"
+                f" {claim.metadata.name}"
+            )
+            self._work.event(claim, "Warning", TARGET_IN_USE, text)
+            return RequeueAfter(IN_USE_SECONDS)
+        current = await live(self._client, claim)
+        if current is None or claims.value(current, names.POD_PHASE) == claims.SUCCEEDED:
+            return DONE
+        workers = self._settings.workers()
+        service = upload.upload_service(workers, current)
+        await self._work.ensure(SERVICES, service)
+        certificate = await self._issuer.issue(service["metadata"]["name"], current.metadata.namespace)
+        secret = upload.certificate_secret(workers, current, certificate.data)
+        if not await self._put_secret(current, secret):
+            name = cdi_names.upload_pod(current.metadata.name)
+            return await self._work.cannot_start(current, name, "another secret has its name")
+        is_clone = _is_clone(current)
+        wanted = Upload(
+            overhead=self._settings.overhead_text(current),
+            deadline=certificate.deadline,
+            client=claims.value(current, names.UPLOAD_CLIENT_NAME)
+            if is_clone
+            else cdi_names.UPLOAD_CLIENT_NAME,
+            has_scratch=not is_clone,
+        )
+        return await self._work.create_pod(current, upload.upload_pod(workers, current, wanted))
+
+    async def _put_secret(self, claim: PersistentVolumeClaim, secret: JsonObject) -> bool:
+        """Write the certificate; false if a secret of somebody else has its name. Raises StatusError."""
+        name, namespace = secret["metadata"]["name"], claim.metadata.namespace
+        try:
+            await self._client.create(SECRETS, secret, namespace)
+        except StatusError as error:
+            if not is_already_exists(error):
+                raise
+        else:
+            return True
+        found = decode(AnyObject, await self._client.get(SECRETS, name, namespace))
+        if not found.metadata.is_controlled_by(claim.metadata):
+            return False
+        await self._client.patch(SECRETS, name, {"data": secret["data"]}, namespace, type="merge")
+        return True
+
+    async def _watch(self, claim: PersistentVolumeClaim, pod: Pod) -> Result:
+        """Tell in the claim what its pod does, and remove the pod when it has done its part."""
+        if observed.is_evicted(pod):
+            await self._work.delete_pods([pod])
+            return DONE
+        found = observed.of_upload_server(claim, pod)
+        if observed.uses_scratch(claim, pod) and not pod.has_ended:
+            await self._work.give_scratch(claim, pod)
+        if await self._work.annotate(claim, found.annotations):
+            self._tell(claim, pod, found)
+        if found.must_start_anew:
+            await self._work.delete_pods([pod])
+        elif found.is_done:
+            await self._finish(claim)
+        return DONE
+
+    def _tell(self, claim: PersistentVolumeClaim, pod: Pod, found: Observed) -> None:
+        if pod.status.phase == claims.FAILED:
+            self._work.event(claim, "Warning", UPLOAD_FAILED, f"Upload into {claim.metadata.name} failed")
+        elif found.is_done and not _is_clone(claim):
+            self._work.event(claim, "Normal", UPLOAD_SUCCEEDED, "Upload Successful")
+
+    async def _finish(self, claim: PersistentVolumeClaim) -> None:
+        """Remove what was made for the upload. Raises StatusError."""
+        if claims.is_true(claim.metadata, names.POD_RETAIN):
+            return
+        pods = self._work.own_pods(claim, names.UPLOAD_SERVER)
+        if not pods:
+            return  # the others went before the last pod
+        name = claim.metadata.name
+        await self._remove(SERVICES, cdi_names.upload_service(name), claim)
+        await self._remove(SECRETS, cdi_names.upload_pod(name), claim)
+        await self._work.delete_pods(pods)
+
+    async def _remove(self, kind: ResourceType, name: str, claim: PersistentVolumeClaim) -> None:
+        """Delete an object that was made for `claim`, if it is there. Raises StatusError."""
+        try:
+            found = decode(AnyObject, await self._client.get(kind, name, claim.metadata.namespace))
+        except StatusError as error:
+            if is_not_found(error):
+                return
+            raise
+        if found.metadata.is_controlled_by(claim.metadata):
+            await delete(self._client, kind, found)
+
+
+def is_upload(claim: PersistentVolumeClaim) -> bool:
+    """Whether the claim is to be filled by an upload server."""
+    return claims.has(claim, names.UPLOAD_TARGET) or _is_clone(claim)
+
+
+def _is_clone(claim: PersistentVolumeClaim) -> bool:
+    return claims.has(claim, names.CLONE_REQUEST)

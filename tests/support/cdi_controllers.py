@@ -1,0 +1,67 @@
+"""The controllers of CDI at work on an API server, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+from kubecore.client import Client
+from kubecore.runtime import Manager
+from virtplane.operators.kit.certificates import CertificateSpec, issue, new_authority
+from virtplane.storage.cdi.controller.assembly import add_data_volume_controllers
+from virtplane.storage.cdi.controller.config.reconciler import ConfigController
+from virtplane.storage.cdi.controller.profiles.reconciler import ProfileController
+from virtplane.storage.cdi.controller.settings import Programs
+from virtplane.storage.cdi.controller.workers.upload import ServerCertificate
+
+PROGRAMS = Programs("importer:1", "cloner:1", "uploadserver:1")
+_DAY = timedelta(hours=24)
+
+
+class TestIssuer:
+    """Issues the certificates of upload servers with an authority of its own."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self._authority = new_authority("test", 2 * _DAY, datetime.now(UTC))
+
+    async def issue(self, service: str, namespace: str) -> ServerCertificate:
+        """A certificate for a service."""
+        now, authority = datetime.now(UTC), self._authority
+        spec = CertificateSpec("upload", service, "test", service=service)
+        pair = issue(spec, authority, namespace, _DAY, now)
+        data = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.certificate}
+        encoded = {name: base64.b64encode(value).decode() for name, value in data.items()}
+        return ServerCertificate(encoded, (now + _DAY / 2).isoformat())
+
+
+class NoProgress:
+    """No worker says how far it is."""
+
+    async def percent(self, address: str, owner_uid: str) -> str | None:
+        """Nothing."""
+        return None
+
+
+@asynccontextmanager
+async def cdi_controllers(client: Client, *, with_settings: bool = True) -> AsyncIterator[Manager]:
+    """The controllers while the context lasts; `with_settings` those of CDIConfig and profiles too."""
+    manager = Manager(client)
+    if with_settings:
+        ConfigController(client, manager, "cdi")
+        ProfileController(client, manager)
+    add_data_volume_controllers(client, manager, PROGRAMS, TestIssuer(), "cdi", NoProgress())
+    task = asyncio.create_task(manager.run())
+    started = asyncio.create_task(manager.wait_started())
+    await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        task.result()
+    try:
+        yield manager
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
