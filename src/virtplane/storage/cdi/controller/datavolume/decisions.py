@@ -87,10 +87,10 @@ def is_populated_for(claim: PersistentVolumeClaim, volume: DataVolume) -> bool:
 def phase(situation: Situation) -> Phase:
     """The phase that a DataVolume should have."""
     claim, volume = situation.claim, situation.volume
-    current = volume.status.phase
     if claim is None:
         told = names.PRE_POPULATED in volume.metadata.annotations
-        return Phase(PENDING if told or not current else current)
+        return Phase(PENDING if told or not volume.status.phase else volume.status.phase)
+    current = _current(volume, claim)
     if claim.status.phase == claims.LOST:
         return Phase(FAILED, Notice("Warning", "ErrClaimLost", f"PVC {claim.metadata.name} lost"))
     if claims.is_bound(claim):
@@ -104,15 +104,27 @@ def phase(situation: Situation) -> Phase:
         return Phase(SUCCEEDED)
     if situation.flow.texts is None:
         return _filled(situation, current)
-    return _pending(situation, claim)
+    return _pending(situation, claim, current)
 
 
-def _pending(situation: Situation, claim: PersistentVolumeClaim) -> Phase:
+def _current(volume: DataVolume, claim: PersistentVolumeClaim) -> str:
+    """The phase so far: for a claim that came later than a success or failure, that one does not count."""
+    phase_so_far = volume.status.phase
+    if phase_so_far == FAILED:
+        return PENDING
+    if phase_so_far != SUCCEEDED:
+        return phase_so_far
+    ready = next((each for each in volume.status.conditions if each.type == "Ready"), None)
+    since = ready.last_transition_time or "" if ready is not None else ""
+    return PENDING if since and claim.metadata.created > since else phase_so_far
+
+
+def _pending(situation: Situation, claim: PersistentVolumeClaim, current: str) -> Phase:
     waits = claims.waits_for_consumer(claim, situation.storage_class)
     if situation.uses_populator:
         if waits:
             return Phase(PENDING_POPULATION)
-        return _filled(situation, situation.volume.status.phase or PENDING)
+        return _filled(situation, current or PENDING)
     return Phase(WAIT_FOR_FIRST_CONSUMER if situation.honors_waiting and waits else PENDING)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kubecore.resources import EVENTS
-from kubecore.runtime import EventKind, EventRecorder, Informer, Key, Manager
+from kubecore.runtime import EventKind, EventRecorder, Informer, Manager
 from virtplane.api.markers import ApiStruct
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.storage_kinds import ObjectReference, PersistentVolumeClaim
@@ -54,11 +54,6 @@ class ClaimEvents:
 
     def _events(self, claim: PersistentVolumeClaim) -> list[Event]:
         return self.informer.by_index("claim", f"{claim.metadata.namespace}/{claim.metadata.uid}")
-
-
-def claims_of_event(event: Event) -> list[Key]:
-    """The claim that an event is about."""
-    return [(event.involved_object.namespace, event.involved_object.name)]
 
 
 def _of_claim(event: Event) -> Iterable[str]:

@@ -18,7 +18,7 @@ from virtplane.cluster.objects import described
 from virtplane.storage.cdi.controller import claims, progress
 from virtplane.storage.cdi.controller.pods import importer
 from virtplane.storage.cdi.controller.populators import decisions
-from virtplane.storage.cdi.controller.populators.claim_events import ClaimEvents, Event, claims_of_event
+from virtplane.storage.cdi.controller.populators.claim_events import ClaimEvents, Event
 from virtplane.storage.cdi.controller.populators.decisions import Rebinding, Start
 from virtplane.storage.cdi.controller.populators.kinds import HasSpec, SourceKind
 from virtplane.storage.cdi.controller.settings import Settings
@@ -91,13 +91,12 @@ class PopulatorController(Generic[Source]):
 
     def _of_event(self, event: Event) -> list[Key]:
         """The target of the prime claim that an event is about."""
-        found = [self._claims.get(*key) for key in claims_of_event(event)]
-        return [
-            key
-            for claim in found
-            if claim is not None and claims.has(claim, names.POPULATOR_KIND)
-            for key in self._targets(claim)
-        ]
+        try:
+            claim = self._claims.get(event.involved_object.namespace, event.involved_object.name)
+        except UnfitDocument:
+            return []  # its controllers say so
+        is_prime = claim is not None and claims.has(claim, names.POPULATOR_KIND)
+        return self._targets(claim) if claim is not None and is_prime else []
 
     def _is_target(self, claim: PersistentVolumeClaim) -> bool:
         return decisions.names_source(claim, self._kind.resource.kind)
@@ -169,6 +168,8 @@ class PopulatorController(Generic[Source]):
             return DONE  # its event brings the target back
         if await self._mirror(target, prime):
             return DONE
+        if prime.status.phase == claims.LOST:
+            return await self._begin_anew(prime)
         if decisions.may_be_given(prime):
             return await self._rebind(target, prime)
         is_running = claims.value(prime, names.POD_PHASE) == claims.RUNNING
@@ -231,6 +232,21 @@ class PopulatorController(Generic[Source]):
             await patch(self._client, PERSISTENT_VOLUMES, volume, versioned(volume, [change]))
             if claims.is_true(prime.metadata, names.POD_RETAIN):
                 self._event(target, "Warning", RETAINED_PRIME, _RETAINED_MESSAGE)
+        return DONE
+
+    async def _begin_anew(self, prime: PersistentVolumeClaim) -> Result:
+        """Remove a prime claim whose volume is no more; one that was given away stays. Raises StatusError."""
+        current = await live(self._client, prime)
+        if current is None or current.status.phase != claims.LOST:
+            return DONE
+        if await self._volume(current.spec.volume_name or "") is not None:
+            return RequeueAfter(_RETRY_SECONDS)
+        logger.warning(
+            "the volume of claim %s/%s is lost, so its content is fetched again",
+            prime.metadata.namespace,
+            prime.metadata.name,
+        )
+        await delete(self._client, PERSISTENT_VOLUME_CLAIMS, current)
         return DONE
 
     async def _volume(self, name: str) -> PersistentVolume | None:

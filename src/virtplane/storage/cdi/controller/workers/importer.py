@@ -210,12 +210,11 @@ class ImportController:
         return DONE
 
     async def _leave(self, claim: PersistentVolumeClaim) -> Result:
-        """Remove pods without owner before the claim goes."""
-        if names.IMPORT_IMAGE_STREAM_FINALIZER in claim.metadata.finalizers:
-            pods = self._work.own_pods(claim, names.IMPORTER)
-            await self._work.delete_pods(pods)
-            if not pods:
-                await self._release(claim)
+        """Remove the pods of a claim that is being deleted: it cannot go while they use it."""
+        pods = self._work.own_pods(claim, names.IMPORTER)
+        await self._work.delete_pods(pods)
+        if not pods:
+            await self._release(claim)
         return DONE
 
     async def _release(self, claim: PersistentVolumeClaim) -> None:

@@ -139,10 +139,11 @@ def _running(claim: PersistentVolumeClaim, pod: Pod, status: ContainerStatus | N
         return {}
     known = claims.value(claim, names.POD_RESTARTS)
     restarts = max(status.restart_count, int(known) if known.isdecimal() and len(known) < 10 else 0)
-    if status.state.running is not None:
+    problem = _pull_failure(pod)
+    if status.state.running is not None and problem is None:
         running, reason, message = claims.TRUE, POD_RUNNING, ""
     else:
-        running, (reason, message) = claims.FALSE, _not_running(pod, status)
+        running, (reason, message) = claims.FALSE, problem or _not_running(pod, status)
     return {
         names.POD_RESTARTS: str(restarts),
         names.RUNNING: running,
@@ -155,16 +156,20 @@ def _not_running(pod: Pod, status: ContainerStatus) -> tuple[str, str]:
     """Reason and message."""
     for each in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waiting = each.state.waiting
-        if waiting is None or waiting.reason == _CRASH_LOOP:
-            continue
-        if waiting.reason in _PULL_FAILURES:
-            return IMAGE_PULL_FAILED, f"failed to pull image: {each.image}"
-        if waiting.reason:
+        if waiting is not None and waiting.reason not in ("", _CRASH_LOOP):
             return waiting.reason, waiting.message
     ended = status.state.terminated or status.last_state.terminated
     if ended is None:
         return "", ""
     return ended.reason, simplified(termination(ended).message)
+
+
+def _pull_failure(pod: Pod) -> tuple[str, str] | None:
+    """Reason and message where the image of a container, the worker's own or one beside it, does not come."""
+    for each in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        if each.state.waiting is not None and each.state.waiting.reason in _PULL_FAILURES:
+            return IMAGE_PULL_FAILED, f"failed to pull image: {each.image}"
+    return None
 
 
 def _ended(status: ContainerStatus | None) -> Terminated | None:

@@ -81,7 +81,10 @@ class UploadController:
         except UnfitDocument as error:
             logger.error("a claim cannot be decoded, so nothing is uploaded into it: %s", error)
             return DONE
-        if claim is None or claim.metadata.is_being_deleted or not is_upload(claim):
+        if claim is None or not is_upload(claim):
+            return DONE
+        if claim.metadata.is_being_deleted:  # it cannot go while its pod uses it; the rest goes with it
+            await self._work.delete_pods(self._work.own_pods(claim, names.UPLOAD_SERVER))
             return DONE
         if claims.value(claim, names.POD_PHASE) == claims.SUCCEEDED:
             await self._finish(claim)

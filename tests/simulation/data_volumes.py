@@ -1,0 +1,425 @@
+"""DataVolumes on virtual time: CDI's controllers with a provisioner, a kubelet and users, while things fail.
+
+The world remembers what is in each volume, which no API object knows: so it notices when somebody gets a
+volume that is half written, or when a worker writes to one that is somebody's already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from dataclasses import dataclass, field
+
+from tests.simulation.clock import determined, run_virtually, wall_time
+from tests.simulation.faults import CALM, Chances, Weather
+from tests.simulation.processes import Process
+from tests.simulation.server import USER_AGENT, SimulatedApi
+from tests.simulation.simulation import PROMPT_SECONDS, REST_SECONDS, RESTART_SECONDS, Outcome, Trace
+from tests.support.cdi_controllers import PROGRAMS, NoProgress
+
+from kindling.controllers.environment import Environment
+from kindling.controllers.main import CONTROLLERS
+from kubecore import resources
+from kubecore.client import Client, ConnectionFailed
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects import meta
+from kubecore.resources import ResourceType
+from kubecore.runtime import Manager
+from virtplane.api import resources as kinds
+from virtplane.storage.cdi.controller.assembly import add_data_volume_controllers
+from virtplane.storage.cdi.controller.workers.upload import ServerCertificate
+
+NAMESPACE = "ns"
+NAMES = ("a", "b", "c")
+_NEEDED = ("GarbageCollector", "VolumeController", "VolumeProtection")
+_POPULATOR = "cdi.kubevirt.io/storage.populator.kind"
+_TIDY_KINDS = (
+    resources.PODS,
+    resources.SERVICES,
+    resources.SECRETS,
+    kinds.VOLUME_IMPORT_SOURCES,
+    kinds.VOLUME_UPLOAD_SOURCES,
+)
+
+
+@dataclass(slots=True)
+class Volumes:
+    """What is in the volumes, and who writes to them; `writers` are volumes by the uids of pods."""
+
+    whole: set[str] = field(default_factory=set)
+    writers: dict[str, str] = field(default_factory=dict)
+    outcomes: dict[str, JsonObject] = field(default_factory=dict)
+    """The status that a pod has ended with, by its uid: a kubelet writes it until it is stored."""
+    wrong: list[str] = field(default_factory=list)
+
+    def begin(self, pod: str, volume: str) -> None:
+        """A worker opens a volume."""
+        if volume in self.whole:
+            self.wrong.append(f"pod {pod} writes to volume {volume}, which is whole")
+        self.writers[pod] = volume
+
+    def given(self, volume: str, whose: str) -> None:
+        """Somebody may use a volume now."""
+        if volume not in self.whole:
+            self.wrong.append(f"{whose} has volume {volume}, which is half written")
+        if volume in self.writers.values():
+            self.wrong.append(f"{whose} has volume {volume}, to which a worker writes")
+
+
+class Provisioner:
+    """Makes a volume for each claim that names no source, and removes those that nobody claims any more."""
+
+    async def run(self, client: Client) -> None:
+        """Until it is killed."""
+        while True:
+            await asyncio.sleep(1.0)
+            try:
+                for claim in (await client.list(resources.PERSISTENT_VOLUME_CLAIMS))["items"]:
+                    await self._provide(client, claim)
+                for volume in (await client.list(resources.PERSISTENT_VOLUMES))["items"]:
+                    if get_str(volume, "status", "phase") == "Released":
+                        await client.delete(resources.PERSISTENT_VOLUMES, meta.name(volume))
+            except (StatusError, ConnectionFailed):
+                continue
+
+    async def _provide(self, client: Client, claim: JsonObject) -> None:
+        spec = get_object(claim, "spec")
+        waits = get_str(claim, "status", "phase") in ("", "Pending") and not spec.get("volumeName")
+        if not waits or spec.get("dataSourceRef") or meta.is_being_deleted(claim):
+            return
+        reference = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": meta.namespace(claim)}
+        reference |= {"name": meta.name(claim), "uid": meta.uid(claim)}
+        made = {
+            "accessModes": spec["accessModes"],
+            "capacity": {"storage": "10Gi"},
+            "claimRef": reference,
+            "csi": {"driver": "csi.example", "volumeHandle": meta.uid(claim)},
+            "persistentVolumeReclaimPolicy": "Delete",
+            "storageClassName": spec["storageClassName"],
+            "volumeMode": spec.get("volumeMode") or "Filesystem",
+        }
+        document = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": f"pv-{meta.uid(claim)}"},
+            "spec": made,
+        }
+        try:
+            await client.create(resources.PERSISTENT_VOLUMES, document)
+        except StatusError as error:
+            if error.code != 409:
+                raise
+
+
+class Kubelet:
+    """Runs all worker pods, which end well, need scratch space, fail and start again, or are evicted."""
+
+    def __init__(self, volumes: Volumes, chance: random.Random) -> None:
+        self._volumes, self._chance = volumes, chance
+        self.has_trouble = True
+
+    async def run(self, client: Client) -> None:
+        """Until it is killed."""
+        while True:
+            await asyncio.sleep(0.7)
+            try:
+                for pod in (await client.list(resources.PODS))["items"]:
+                    await self._care(client, pod)
+            except (StatusError, ConnectionFailed):
+                continue
+
+    async def _care(self, client: Client, pod: JsonObject) -> None:
+        name, namespace, uid = meta.name(pod), meta.namespace(pod), meta.uid(pod)
+        if meta.is_being_deleted(pod):
+            self._volumes.writers.pop(uid, None)
+            await client.delete(resources.PODS, name, namespace, grace_period_seconds=0, uid=uid)
+            return
+        if not get_str(pod, "spec", "nodeName"):
+            target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
+            binding = {"metadata": {"name": name, "uid": uid}, "target": target}
+            await client.create(resources.PODS, binding, namespace, name=name, subresource="binding")
+            return
+        phase = get_str(pod, "status", "phase")
+        if phase in ("Succeeded", "Failed"):
+            return
+        if uid in self._volumes.outcomes:
+            await self._tell(client, pod, self._volumes.outcomes[uid])
+        elif phase == "Running":
+            await self._work(client, pod)
+        else:
+            await self._start(client, pod)
+
+    async def _start(self, client: Client, pod: JsonObject) -> None:
+        """Mount the claims; only those that have their volume can be."""
+        used: dict[str, str] = {}
+        for volume in get_list(pod, "spec", "volumes"):
+            claim_name = get_str(volume, "persistentVolumeClaim", "claimName")
+            if not claim_name:
+                continue
+            claim = await client.get(resources.PERSISTENT_VOLUME_CLAIMS, claim_name, meta.namespace(pod))
+            if get_str(claim, "status", "phase") != "Bound":
+                return
+            used[volume["name"]] = get_str(claim, "spec", "volumeName")
+            found = await client.get(resources.PERSISTENT_VOLUMES, used[volume["name"]])
+            if get_str(found, "spec", "claimRef", "uid") != meta.uid(claim):
+                return
+        if meta.uid(pod) not in self._volumes.writers:
+            self._volumes.begin(meta.uid(pod), used["cdi-data-vol"])
+        await self._tell(client, pod, _status(pod, "Running", {"running": {}}))
+
+    async def _work(self, client: Client, pod: JsonObject) -> None:
+        uid, dice = meta.uid(pod), self._chance.random()
+        has_scratch = any(each["name"] == "cdi-scratch-vol" for each in pod["spec"]["volumes"])
+        trouble = self.has_trouble
+        if dice < 0.6:
+            return
+        if trouble and dice < 0.7:
+            ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": "Unable to process data"}}
+            await self._tell(client, pod, _status(pod, "Running", ended, restarts=1))
+            return
+        if trouble and dice < 0.75:
+            outcome = _status(pod, "Failed", {}) | {"reason": "Evicted"}
+        elif trouble and dice < 0.8 and not has_scratch:
+            outcome = _ended(pod, {"scratchSpaceRequired": True, "message": ""})
+        else:
+            outcome = _ended(pod, {"message": "Import Complete"})
+            self._volumes.whole.add(self._volumes.writers[uid])
+        self._volumes.writers.pop(uid, None)
+        self._volumes.outcomes[uid] = outcome
+        await self._tell(client, pod, outcome)
+
+    async def _tell(self, client: Client, pod: JsonObject, status: JsonObject) -> None:
+        patch = {"metadata": {"uid": meta.uid(pod)}, "status": status}
+        await client.patch(
+            resources.PODS, meta.name(pod), patch, meta.namespace(pod), type="strategic", subresource="status"
+        )
+
+
+def _status(pod: JsonObject, phase: str, state: JsonObject, restarts: int = 0) -> JsonObject:
+    ready = "running" in state
+    container = {"name": pod["spec"]["containers"][0]["name"], "state": state, "ready": ready}
+    container |= {"restartCount": restarts, "image": "importer:1"}
+    return {"phase": phase, "containerStatuses": [container]}
+
+
+def _ended(pod: JsonObject, said: JsonObject) -> JsonObject:
+    ended = {"exitCode": 0, "reason": "Completed", "message": json.dumps(said)}
+    return _status(pod, "Succeeded", {"terminated": ended})
+
+
+class Issuer:
+    """Certificates that nobody looks at."""
+
+    async def issue(self, service: str, namespace: str) -> ServerCertificate:
+        """A certificate."""
+        return ServerCertificate({"tls.crt": "", "tls.key": "", "ca.crt": ""}, "")
+
+
+async def run_cdi(client: Client) -> None:
+    """The program of cdi-deployment."""
+    manager = Manager(client)
+    add_data_volume_controllers(client, manager, PROGRAMS, Issuer(), "cdi", NoProgress())
+    await manager.run()
+
+
+async def run_kubernetes(client: Client) -> None:
+    """The controllers of Kubernetes that claims need."""
+    manager = Manager(client)
+    environment = Environment(manager, "CA", clock=wall_time)
+    for controller in CONTROLLERS:
+        if getattr(controller, "__name__", "") in _NEEDED:
+            controller(environment)
+    await manager.run()
+
+
+class DataVolumeSimulation:
+    """One seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.trace, self.wrong, self._seed = Trace(), [], seed
+        self._chance = random.Random(f"story {seed}")
+        self._weather = Weather(random.Random(f"weather {seed}"), self.trace.note)
+        self._api, self.volumes = SimulatedApi(), Volumes()
+        self._api.observers.append(self._observe)
+        self._only_populators = self._chance.random() < 0.5
+        """A request for a pod that takes effect late, after the pod's end, would fill a claim once more; prime
+        claims are gone by then.
+        """
+        self._kubelet = Kubelet(self.volumes, random.Random(f"kubelet {seed}"))
+        self._client = self._api.client(user_agent=USER_AGENT)
+        programs = {
+            "kubernetes": run_kubernetes,
+            "cdi": run_cdi,
+            "provisioner": Provisioner().run,
+            "kubelet": self._kubelet.run,
+        }
+        self._processes = [
+            Process(name, program, self._api, self._weather) for name, program in programs.items()
+        ]
+
+    def _observe(self, event: str, kind: ResourceType, new: JsonObject, _: JsonObject | None) -> None:
+        """Whoever asked for content must never see a volume that has not all of it."""
+        if event == "DELETED":
+            return
+        name = f"{kind.kind} {meta.name(new)}"
+        if kind == kinds.DATA_VOLUMES and get_str(new, "status", "phase") == "Succeeded":
+            claim = self._api.get(resources.PERSISTENT_VOLUME_CLAIMS, meta.name(new), NAMESPACE)
+            if claim is not None and meta.is_controlled_by(claim, new):
+                self.volumes.given(get_str(claim, "spec", "volumeName"), name)
+        if kind == resources.PERSISTENT_VOLUME_CLAIMS and get_object(new, "spec").get("dataSourceRef"):
+            if get_str(new, "spec", "volumeName"):
+                self.volumes.given(get_str(new, "spec", "volumeName"), name)
+
+    async def run(self) -> None:
+        """Calm beginning, foul weather, calm end."""
+        self._found()
+        for process in self._processes:
+            process.start()
+        try:
+            await asyncio.sleep(2.0)
+            await self._foul_weather()
+            await self._calm_down()
+        finally:
+            for process in self._processes:
+                await process.kill()
+        self.wrong += [f"{each.name} ended: {error!r}" for each in self._processes for error in each.failures]
+        self.wrong += [*self.volumes.wrong, *self._api.overwriting]
+
+    def _found(self) -> None:
+        for name in ("cdi", NAMESPACE):
+            self._api.put(resources.NAMESPACES, {"metadata": {"name": name}, "status": {"phase": "Active"}})
+        self._api.put(resources.CSI_DRIVERS, {"metadata": {"name": "csi.example"}, "spec": {}})
+        for name, provisioner in (("csi", "csi.example"), ("old", "old.example")):
+            self._api.put(
+                resources.STORAGE_CLASSES, {"metadata": {"name": name}, "provisioner": provisioner}
+            )
+        spec = {"featureGates": ["HonorWaitForFirstConsumer"]}
+        status = {"filesystemOverhead": {"global": "0.06"}}
+        self._api.put(kinds.CDI_CONFIGS, {"metadata": {"name": "config"}, "spec": spec, "status": status})
+
+    async def _foul_weather(self) -> None:
+        chance, loop = self._chance, asyncio.get_running_loop()
+        common = chance.choice([0.0, 0.02, 0.05])
+        self._weather.chances = Chances(
+            refused=chance.choice([0.0, common]),
+            lost_before=chance.choice([0.0, common]),
+            lost_after=chance.choice([0.0, common]),
+            late=common if self._only_populators else 0.0,
+            slow=chance.choice([0.0, common]),
+            stale=chance.choice([0.0, 0.05, 0.2]),
+            broken=chance.choice([0.0, 0.01]),
+            expired=chance.choice([0.0, 0.2]),
+        )
+        deaths = chance.choice([0.0, 0.1, 0.4])
+        end = loop.time() + chance.uniform(60.0, 180.0)
+        while loop.time() < end and not self.volumes.wrong:
+            await asyncio.sleep(chance.expovariate(1 / 4.0))
+            if chance.random() < deaths:
+                process = chance.choice(self._processes)
+                await process.kill()
+                loop.call_later(chance.uniform(0.1, 30.0), process.start)
+            else:
+                await self._act()
+
+    async def _act(self) -> None:
+        """A user makes a DataVolume, or deletes one."""
+        name = self._chance.choice(NAMES)
+        found = self._api.get(kinds.DATA_VOLUMES, name, NAMESPACE)
+        try:
+            if found is None and self._api.get(resources.PERSISTENT_VOLUME_CLAIMS, name, NAMESPACE) is None:
+                await self._client.create(kinds.DATA_VOLUMES, self._data_volume(name), NAMESPACE)
+            elif found is not None and self._chance.random() < 0.2:
+                await self._client.delete(kinds.DATA_VOLUMES, name, NAMESPACE)
+        except StatusError as error:
+            self.trace.note(f"user: {error.message}")
+
+    def _data_volume(self, name: str) -> JsonObject:
+        source: JsonObject = self._chance.choice([{"http": {"url": "http://files.example/x"}}, {"upload": {}}])
+        storage = {
+            "accessModes": ["ReadWriteOnce"],
+            "volumeMode": "Filesystem",
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": "csi" if self._only_populators else self._chance.choice(["csi", "old"]),
+        }
+        return {
+            "apiVersion": "cdi.kubevirt.io/v1beta1",
+            "kind": "DataVolume",
+            "metadata": {"name": name},
+            "spec": {"source": source, "pvc": storage},
+        }
+
+    async def _calm_down(self) -> None:
+        self.trace.note("calm weather")
+        self._weather.chances = CALM
+        self._kubelet.has_trouble = False
+        loop = asyncio.get_running_loop()
+        for process in self._processes:
+            process.start()
+        calm = self._weather.last_work = loop.time()
+        while loop.time() - self._weather.last_work < REST_SECONDS and not self.wrong:
+            await asyncio.sleep(10.0)
+            if self._weather.last_work - calm > PROMPT_SECONDS:
+                self.wrong.append(f"no rest: {self._weather.work[-1]}")
+        self.wrong += self._untidy()
+        if not self.wrong:
+            await self._restart_at_rest()
+
+    async def _restart_at_rest(self) -> None:
+        """Who begins anew finds nothing to do."""
+        for process in self._processes:
+            await process.kill()
+        self._weather.work.clear()
+        for process in self._processes:
+            process.start()
+        await asyncio.sleep(RESTART_SECONDS)
+        self.wrong += [f"after a restart at rest, {text}" for text in self._weather.work]
+
+    def _untidy(self) -> list[str]:
+        """What should not be so at the end: every DataVolume has its volume, and nothing else is left."""
+        found = []
+        volumes = {meta.name(each): each for each in self._api.list(resources.PERSISTENT_VOLUMES)}
+        for each in self._api.list(kinds.DATA_VOLUMES, NAMESPACE):
+            phase = get_str(each, "status", "phase")
+            if phase != "Succeeded":
+                found.append(f"DataVolume {meta.name(each)} is in phase {phase!r}")
+        owners = {meta.name(each) for each in self._api.list(kinds.DATA_VOLUMES, NAMESPACE)}
+        for claim in self._api.list(resources.PERSISTENT_VOLUME_CLAIMS):
+            if meta.name(claim) not in owners:
+                found.append(f"claim {meta.name(claim)} is left")
+            if volumes.pop(get_str(claim, "spec", "volumeName"), None) is None:
+                found.append(f"claim {meta.name(claim)} has no volume")
+        found += [f"volume {name} is left" for name in volumes]
+        return found + [
+            f"{kind.kind} {meta.name(each)} is left" for kind in _TIDY_KINDS for each in self._api.list(kind)
+        ]
+
+
+class _Alarms(logging.Handler):
+    def __init__(self, found: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._found = found
+
+    def emit(self, record: logging.LogRecord) -> None:
+        problem = record.exc_info[1] if record.exc_info else None
+        self._found.append(f"{record.name}: {record.getMessage()}: {problem!r}")
+
+
+def simulate(seed: int) -> Outcome:
+    """Run one seed to its end."""
+    with determined(seed):
+
+        async def story() -> Outcome:
+            simulation = DataVolumeSimulation(seed)
+            alarms = _Alarms(simulation.wrong)
+            logging.getLogger().addHandler(alarms)
+            try:
+                await simulation.run()
+            finally:
+                logging.getLogger().removeHandler(alarms)
+            return Outcome(seed, simulation.trace, simulation.wrong)
+
+        outcome: Outcome = run_virtually(story)
+        return outcome
