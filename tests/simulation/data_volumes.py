@@ -245,8 +245,9 @@ class DataVolumeSimulation:
         self._api, self.volumes = SimulatedApi(), Volumes()
         self._api.observers.append(self._observe)
         self._only_populators = self._chance.random() < 0.5
-        """A request for a pod that takes effect late, after the pod's end, would fill a claim once more; prime
-        claims are gone by then.
+        """A request for a pod that takes effect after the pod's end would fill a claim once more.
+
+        Prime claims are gone by then.
         """
         self._kubelet = Kubelet(self.volumes, random.Random(f"kubelet {seed}"))
         self._client = self._api.client(user_agent=USER_AGENT)
@@ -269,9 +270,9 @@ class DataVolumeSimulation:
             claim = self._api.get(resources.PERSISTENT_VOLUME_CLAIMS, meta.name(new), NAMESPACE)
             if claim is not None and meta.is_controlled_by(claim, new):
                 self.volumes.given(get_str(claim, "spec", "volumeName"), name)
-        if kind == resources.PERSISTENT_VOLUME_CLAIMS and get_object(new, "spec").get("dataSourceRef"):
-            if get_str(new, "spec", "volumeName"):
-                self.volumes.given(get_str(new, "spec", "volumeName"), name)
+        volume = get_str(new, "spec", "volumeName")
+        if kind == resources.PERSISTENT_VOLUME_CLAIMS and new["spec"].get("dataSourceRef") and volume:
+            self.volumes.given(volume, name)
 
     async def run(self) -> None:
         """Calm beginning, foul weather, calm end."""
@@ -293,9 +294,7 @@ class DataVolumeSimulation:
             self._api.put(resources.NAMESPACES, {"metadata": {"name": name}, "status": {"phase": "Active"}})
         self._api.put(resources.CSI_DRIVERS, {"metadata": {"name": "csi.example"}, "spec": {}})
         for name, provisioner in (("csi", "csi.example"), ("old", "old.example")):
-            self._api.put(
-                resources.STORAGE_CLASSES, {"metadata": {"name": name}, "provisioner": provisioner}
-            )
+            self._api.put(resources.STORAGE_CLASSES, {"metadata": {"name": name}, "provisioner": provisioner})
         spec = {"featureGates": ["HonorWaitForFirstConsumer"]}
         status = {"filesystemOverhead": {"global": "0.06"}}
         self._api.put(kinds.CDI_CONFIGS, {"metadata": {"name": "config"}, "spec": spec, "status": status})
@@ -337,7 +336,9 @@ class DataVolumeSimulation:
             self.trace.note(f"user: {error.message}")
 
     def _data_volume(self, name: str) -> JsonObject:
-        source: JsonObject = self._chance.choice([{"http": {"url": "http://files.example/x"}}, {"upload": {}}])
+        source: JsonObject = self._chance.choice(
+            [{"http": {"url": "http://files.example/x"}}, {"upload": {}}]
+        )
         storage = {
             "accessModes": ["ReadWriteOnce"],
             "volumeMode": "Filesystem",

@@ -1,4 +1,4 @@
-"""DataVolumes while everything goes wrong: nobody gets a volume that is half written, and none is left over."""
+"""DataVolumes while everything goes wrong: nobody gets a volume that is half written; none is left over."""
 
 from __future__ import annotations
 

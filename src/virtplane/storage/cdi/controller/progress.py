@@ -30,8 +30,8 @@ class Progress(Protocol):
 class ScrapedProgress:
     """Reads the metrics that a worker serves. Its certificate proves nothing, and nothing secret is sent."""
 
-    def __init__(self, what: str = "import") -> None:
-        self._metric = f"kubevirt_cdi_{what}_progress_total"
+    def __init__(self, what: str = "import", port: int = PORT) -> None:
+        self._metric, self._port = f"kubevirt_cdi_{what}_progress_total", port
 
     async def percent(self, address: str, owner_uid: str) -> str | None:
         """The share that is done; None where the worker does not answer in time."""
@@ -40,7 +40,9 @@ class ScrapedProgress:
             async with (
                 asyncio.timeout(_TIMEOUT_SECONDS),
                 aiohttp.ClientSession() as session,
-                session.get(f"https://{host}:{PORT}/metrics", ssl=False, allow_redirects=False) as answer,
+                session.get(
+                    f"https://{host}:{self._port}/metrics", ssl=False, allow_redirects=False
+                ) as answer,
             ):
                 text = (await answer.content.read(_MOST_BYTES)).decode(errors="replace")
         except (aiohttp.ClientError, OSError, ValueError) as error:

@@ -42,9 +42,10 @@ def next_stage(claim: PersistentVolumeClaim, stages: Stages) -> Annotations:
     current = claims.value(claim, names.CHECKPOINT_CURRENT)
     if claims.value(claim, names.CHECKPOINT_FINAL) == claims.TRUE:
         return _ended(claim)
-    copied: Annotations = {
-        names.CHECKPOINT_COPIED_PREFIX + current: claims.value(claim, names.CHECKPOINT_POD_ID)
-    }
+    key = names.CHECKPOINT_COPIED_PREFIX + current
+    copied: Annotations = {}
+    if not claims.has(claim, key):
+        copied[key] = claims.value(claim, names.CHECKPOINT_POD_ID)
     begun = _begun(_first_left(claim, stages, (current,)), stages)
     if begun:
         begun |= {names.POD_PHASE: claims.UNKNOWN, names.IMPORT_POD: None}
