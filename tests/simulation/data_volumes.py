@@ -239,7 +239,8 @@ class DataVolumeSimulation:
     """One seed."""
 
     def __init__(self, seed: int) -> None:
-        self.trace, self.wrong, self._seed = Trace(), [], seed
+        self.trace = Trace()
+        self.wrong: list[str] = []
         self._chance = random.Random(f"story {seed}")
         self._weather = Weather(random.Random(f"weather {seed}"), self.trace.note)
         self._api, self.volumes = SimulatedApi(), Volumes()

@@ -57,8 +57,8 @@ def pod_status(
     phase: str = "Running", state: dict[str, Any] | None = None, container: str = "importer"
 ) -> dict[str, Any]:
     """The status of a pod as its kubelet writes it."""
-    found = {"name": container, "image": "importer:1", "restartCount": 0, "state": state or {}}
-    found["ready"] = "running" in found["state"]
+    found: dict[str, Any] = {"name": container, "image": "importer:1", "restartCount": 0}
+    found |= {"state": state or {}, "ready": "running" in (state or {})}
     return {"status": {"phase": phase, "containerStatuses": [found]}}
 
 

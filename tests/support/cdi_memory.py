@@ -47,13 +47,13 @@ class MemoryCluster:
 
     async def data_volume(self, name: str = "dv", **members: Any) -> JsonObject:
         """Create a DataVolume; `annotations`, `spec` and members of its spec."""
-        metadata = {"name": name, "annotations": members.pop("annotations", {})}
+        metadata: JsonObject = {"name": name, "annotations": members.pop("annotations", {})}
         metadata["labels"] = members.pop("labels", {})
         storage_class = members.pop("storage_class", "csi")
         storage = {"accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem", "resources": GIB}
         storage["storageClassName"] = storage_class
         spec = {"source": {"http": {"url": "http://files.example/x"}}, "storage": storage, **members}
-        document = {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume"}
+        document: JsonObject = {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume"}
         document |= {"metadata": metadata, "spec": {key: value for key, value in spec.items() if value}}
         return await self.client.create(kinds.DATA_VOLUMES, document, NAMESPACE)
 
@@ -126,8 +126,8 @@ async def memory_cluster(*gates: str) -> AsyncIterator[MemoryCluster]:
     cluster.settings(*(gates or ("HonorWaitForFirstConsumer",)))
     cluster.storage_class("csi", driver=True)
     cluster.storage_class("old", driver=False)
-    async with cdi_controllers(cluster.client, with_settings=False):
-        try:
+    try:
+        async with cdi_controllers(cluster.client, with_settings=False):
             yield cluster
-        finally:
-            await cluster.client.close()
+    finally:
+        await cluster.client.close()

@@ -30,15 +30,16 @@ class Progress(Protocol):
 class ScrapedProgress:
     """Reads the metrics that a worker serves. Its certificate proves nothing, and nothing secret is sent."""
 
-    def __init__(self, what: str = "import", port: int = PORT) -> None:
+    def __init__(self, what: str = "import", port: int = PORT, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
         self._metric, self._port = f"kubevirt_cdi_{what}_progress_total", port
+        self._timeout_seconds = timeout_seconds
 
     async def percent(self, address: str, owner_uid: str) -> str | None:
         """The share that is done; None where the worker does not answer in time."""
         host = f"[{address}]" if ":" in address else address
         try:
             async with (
-                asyncio.timeout(_TIMEOUT_SECONDS),
+                asyncio.timeout(self._timeout_seconds),
                 aiohttp.ClientSession() as session,
                 session.get(
                     f"https://{host}:{self._port}/metrics", ssl=False, allow_redirects=False

@@ -14,7 +14,7 @@ from kubecore.json import JsonObject, get_str
 from virtplane.api import resources as kinds
 
 CLAIMS = core.PERSISTENT_VOLUME_CLAIMS
-BLANK = {"source": {"blank": {}}}
+BLANK: JsonObject = {"source": {"blank": {}}}
 
 
 def put_source(cluster: MemoryCluster, spec: JsonObject, kind: str = "VolumeImportSource") -> None:

@@ -14,7 +14,7 @@ async def test_progress_of_the_owner_is_read() -> None:
     running = Progress("uid-1")
     running.tell(12.345)
     async with served(running, port=0) as port:
-        scraper = ScrapedProgress(port=port)
+        scraper = ScrapedProgress(port=port, timeout_seconds=30.0)
         assert await scraper.percent("127.0.0.1", "uid-1") in ("12.34%", "12.35%")
         assert await scraper.percent("127.0.0.1", "uid-2") is None
 
