@@ -30,7 +30,9 @@ class Progress(Protocol):
 class ScrapedProgress:
     """Reads the metrics that a worker serves. Its certificate proves nothing, and nothing secret is sent."""
 
-    def __init__(self, what: str = "import", port: int = PORT, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
+    def __init__(
+        self, what: str = "import", port: int = PORT, timeout_seconds: float = _TIMEOUT_SECONDS
+    ) -> None:
         self._metric, self._port = f"kubevirt_cdi_{what}_progress_total", port
         self._timeout_seconds = timeout_seconds
 
