@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.simulation.data_volumes import Volumes, simulate
+from tests.simulation.data_volumes import simulate
+from tests.simulation.volume_world import Volumes
 
 _SHARE = 25
 """One seed here takes as long as several of the whole cluster, which has many more things to try."""

@@ -194,4 +194,4 @@ def _is_out_of_memory(status: ContainerStatus | None) -> bool:
 def _schedulable(pod: Pod) -> str:
     scheduled = pod.condition("PodScheduled")
     failed = scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable"
-    return claims.FALSE if failed else claims.TRUE
+    return claims.FALSE if failed and pod.status.phase == claims.PENDING else claims.TRUE

@@ -127,6 +127,7 @@ def test_restarts_never_fall_and_nonsense_counts_as_none() -> None:
 def test_pod_that_finds_no_node_is_unschedulable() -> None:
     nowhere = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     assert said(pod(status={"phase": "Pending", "conditions": [nowhere]}))["pod.schedulable"] == "false"
+    assert said(pod(status={"phase": "Succeeded", "conditions": [nowhere]}))["pod.schedulable"] == "true"
     assert said(pod())["pod.schedulable"] == "true"
 
 
