@@ -16,6 +16,7 @@ from virtplane.api import cdi_labels as names
 from virtplane.api import cdi_names, labels, resources
 from virtplane.api.cdi_v1beta1.data_volume import DataVolume
 from virtplane.api.storage_kinds import PersistentVolumeClaim
+from virtplane.cluster.caches import owner_key
 from virtplane.cluster.objects import AnyObject, controller_reference, owners_patch
 from virtplane.storage.cdi import rendering
 from virtplane.storage.cdi.controller import claims, progress
@@ -79,7 +80,7 @@ class DataVolumeController:
         controller.watch(settings.volumes, self._without_claim)
         controller.depend(self._pods)
         if self._sources is not None:
-            controller.depend(self._sources)
+            controller.watch(self._sources, owner_key(resources.DATA_VOLUMES.kind))
         manager.add(controller)
 
     def _of_claim(self, claim: PersistentVolumeClaim) -> list[Key]:
