@@ -13,7 +13,8 @@ from tests.support.apiserver import ADMIN_TOKEN
 from tests.support.cdi import cdi_cluster
 from tests.support.cdi_controllers import cdi_controllers
 
-from virtplane.api import resources
+from kubecore.resources import CUSTOM_RESOURCE_DEFINITIONS
+from virtplane.api import resources, volumesnapshot_crds
 
 _REFERENCE = Path(os.environ.get("VIRTPLANE_REFERENCE", "/nowhere")) / "conformance"
 _AREAS = ("import", "pod", "populator", "render")
@@ -29,6 +30,8 @@ _AUTHORITY = {"metadata": {"annotations": {"cdi.kubevirt.io/configAuthority": ""
 async def test_objects_are_those_of_cdi(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     async with cdi_cluster(tmp_path, controllers=True) as cluster:
+        for definition in volumesnapshot_crds.custom_resource_definitions():
+            await cluster.client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
         await cluster.client.patch(resources.CDIS, "cdi", _AUTHORITY, type="merge")
         async with cluster.server.client() as client, cdi_controllers(client):
             arguments = ["--cases", "cases-cdi", "--server", cluster.server.url, "--token", ADMIN_TOKEN]
