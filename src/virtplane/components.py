@@ -19,6 +19,8 @@ class ComponentEntry:
 
 COMPONENTS: dict[str, ComponentEntry] = {
     "cdi-apiserver": ComponentEntry("virtplane.storage.cdi.apiserver.server:CdiApiServer", "cdi-apiserver"),
+    "cdi-deployment": ComponentEntry("virtplane.storage.cdi.controller.component:CdiController", "cdi-sa"),
+    "cdi-operator": ComponentEntry("virtplane.operators.cdi.operator:CdiOperator", "cdi-operator"),
     "virt-api": ComponentEntry("virtplane.compute.apiserver.server:VirtApi", "kubevirt-apiserver"),
     "virt-controller": ComponentEntry(
         "virtplane.compute.controller.component:VirtController", "kubevirt-controller"
@@ -49,6 +51,8 @@ COMPACT_CONTROL_PLANE = (
     "snapshot-controller",
 )
 """What it runs in the compact layout."""
+CDI_COMPONENTS = ("cdi-apiserver", "cdi-deployment")
+"""What cdi-operator runs in the compact layout while there is a CDI object."""
 
 
 class UnknownComponent(Exception):

@@ -41,6 +41,7 @@ EXIT_FAILED = 1
 HEALTH_PORTS = dict.fromkeys(("virt-controller", "virt-handler"), ports.COMPONENT_HEALTH)
 """Where a process serves health and metrics by default, by its first component."""
 DEFAULT_HEALTH_PORT = ports.HEALTH
+_VERBOSE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Options:
     impersonate_first: bool
     health_port: int
     require_webhook_certificate: bool = False
+    verbosity: int = 1
 
 
 def parse(argv: Sequence[str]) -> Options:
@@ -87,6 +89,9 @@ def parse(argv: Sequence[str]) -> Options:
         help="webhooks answer the API server alone, which shows them its front proxy's certificate",
     )
     parser.add_argument(
+        "--verbosity", type=int, default=1, help=f"{_VERBOSE} and more: debugging messages are logged too"
+    )
+    parser.add_argument(
         "--health-port", type=int, default=-1, help="health and metrics; 0 for any, -1 default"
     )
     given = parser.parse_args(argv)
@@ -109,6 +114,7 @@ def parse(argv: Sequence[str]) -> Options:
         impersonate_first=given.impersonate,
         health_port=port,
         require_webhook_certificate=given.require_webhook_certificate,
+        verbosity=given.verbosity,
     )
 
 
@@ -168,6 +174,7 @@ async def run(options: Options) -> None:
             "kubelet_root": options.kubelet_root,
             "components": options.components,
             "require_webhook_certificate": options.require_webhook_certificate,
+            "verbosity": options.verbosity,
             "components_may_start": gate,
         },
     )
@@ -188,7 +195,8 @@ async def run(options: Options) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``virtplane run``; gives the exit status."""
     options = parse(sys.argv[1:] if argv is None else argv)
-    set_up_logging(options.components[0])
+    level = logging.DEBUG if options.verbosity >= _VERBOSE else logging.INFO
+    set_up_logging(options.components[0], level=level)
     try:
         uvloop.run(run(options))
     except UnknownComponent as error:

@@ -20,6 +20,8 @@ EMPTY_DISK_DIR = f"{LIBVIRT_RUNTIME_DIR}/empty-disks"
 # In components' pods: where their certificates are.
 API_CERTIFICATES = "/etc/virt-api/certificates"
 CDI_API_CERTIFICATES = "/var/run/certs/cdi-apiserver-server-cert"
+CDI_UPLOAD_PROXY_CERTIFICATES = "/var/run/certs/cdi-uploadproxy-server-cert"
+CDI_UPLOAD_CLIENT_CERTIFICATES = "/var/run/certs/cdi-uploadserver-client-cert"
 CONTROLLER_CERTIFICATES = "/etc/virt-controller/certificates"
 HANDLER_CERTIFICATES = "/etc/virt-handler"
 """With a folder for each purpose."""

@@ -14,3 +14,5 @@ HANDLER = 8186
 """virt-handler: what virt-api asks a node for (consoles, guest information, freezing, ...)."""
 CDI_API = 8446
 """cdi-apiserver: webhooks and upload tokens. Other than virt-api's, whose process it shares sometimes."""
+CDI_UPLOAD_PROXY = 8447
+"""cdi-uploadproxy: what clients upload."""

@@ -36,7 +36,8 @@ _CLAIMS = replace(
     timeout_seconds=_CLAIMS_TIMEOUT_SECONDS,
     object_labels=((cdi_labels.APPLY_STORAGE_PROFILE, "true"),),
 )
-_MUTATING = {"cdi-api-datavolume-mutate": (_DATA_VOLUMES,), "cdi-api-pvc-mutate": (_CLAIMS,)}
+_COMPLETION = "cdi-api-pvc-mutate"
+_MUTATING = {"cdi-api-datavolume-mutate": (_DATA_VOLUMES,), _COMPLETION: (_CLAIMS,)}
 _VALIDATING = {
     "cdi-api-dataimportcron-validate": (
         _webhook("dataimportcron-validate", _CHANGES, resources.DATA_IMPORT_CRONS),
@@ -56,14 +57,19 @@ _FIELDS = "cdi-api-fields-warn"
 """Which CDI does not have. Objects pass without its warnings where it does not answer."""
 
 
-def configurations(endpoint: Endpoint, *, must_guard_deletion: bool) -> list[JsonObject]:
+def configurations(
+    endpoint: Endpoint, *, must_guard_deletion: bool, completes_claims: bool = True
+) -> list[JsonObject]:
     """The webhook configurations.
 
     `must_guard_deletion`: the CDI object cannot be deleted while cdi-apiserver does not answer.
+    `completes_claims`: claims with the label get what is missing of the profile of their storage class.
     """
     cdi = _webhook("cdi-validate", (DELETE,), resources.CDIS)
     cdi = replace(cdi, failure_policy="Fail" if must_guard_deletion else "Ignore")
     found = [endpoint.mutating(name, webhooks) for name, webhooks in _MUTATING.items()]
+    if not completes_claims:
+        found = [document for document in found if document["metadata"]["name"] != _COMPLETION]
     found += [endpoint.validating(name, webhooks) for name, webhooks in _VALIDATING.items()]
     found += [endpoint.validating(_INSTALLATION, [cdi]), endpoint.validating(_FIELDS, _warning())]
     return [_of_api(document) for document in found]

@@ -91,6 +91,8 @@ def replacement(live: JsonObject, wanted: JsonObject) -> JsonObject:
     for key in ("labels", "annotations"):
         metadata[key] = {**(metadata.get(key) or {}), **(wanted["metadata"].get(key) or {})}
     metadata.pop("managedFields", None)
+    if "ownerReferences" in wanted["metadata"]:
+        metadata["ownerReferences"] = deep_copy(wanted["metadata"])["ownerReferences"]
     document["metadata"] = metadata
     if "status" in live:
         document["status"] = deep_copy({"status": live["status"]})["status"]

@@ -41,10 +41,15 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """The lifetimes of the authority and of its certificates."""
+    """The lifetimes of the authority and of its certificates; of clients' too unless those have their own."""
 
     authority: Lifetime
     server: Lifetime
+    client: Lifetime | None = None
+
+    def of(self, spec: CertificateSpec) -> Lifetime:
+        """The lifetime of one certificate."""
+        return self.client if spec.client and self.client is not None else self.server
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +68,16 @@ class CertificateSpec:
 class CertificateSet:
     """All authorities and certificates of a product.
 
-    An authority's secret and the ConfigMap that publishes its bundle have the same name. The first authority
-    is the one that the cluster verifies webhooks and aggregated services by.
+    The ConfigMap that publishes an authority's bundle, under `bundle_key`, has the name of the authority's
+    secret and `bundle_suffix`. The first authority is the one that the cluster verifies webhooks and
+    aggregated services by.
     """
 
     product: Product
     authorities: Sequence[str]
     certificates: Sequence[CertificateSpec]
+    bundle_suffix: str = ""
+    bundle_key: str = BUNDLE_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +157,11 @@ def needs_renewal(pair: KeyPair | None, renew_before: timedelta, now: datetime) 
         return True
 
 
+def outlives(pair: KeyPair, lifetime: Lifetime, now: datetime) -> bool:
+    """Whether a certificate is valid for longer than a new one would be: its lifetime was shortened since."""
+    return pair.parsed.not_valid_after_utc > now + lifetime.duration
+
+
 def is_issued_by(pair: KeyPair, authority: KeyPair) -> bool:
     """Whether `authority` signed the certificate."""
     try:
@@ -223,21 +236,27 @@ def plan(
     texts: dict[str, str] = {}
     for name in wanted.authorities:
         pair = pair_of(existing.get(name))
-        if pair is None or needs_renewal(pair, lifetimes.authority.renew_before, now):
+        if (
+            pair is None
+            or needs_renewal(pair, lifetimes.authority.renew_before, now)
+            or outlives(pair, lifetimes.authority, now)
+        ):
             pair = new_authority(name, lifetimes.authority.duration, now)
         pairs[name] = pair
         secrets.append(secret_of(name, namespace, pair, labels))
-        texts[name] = bundle(pair.certificate, published.get(name, ""), now)
-        bundles.append(_bundle_object(name, namespace, texts[name], labels))
+        where = f"{name}{wanted.bundle_suffix}"
+        texts[name] = bundle(pair.certificate, published.get(where, ""), now)
+        bundles.append(_bundle_object(where, namespace, {wanted.bundle_key: texts[name]}, labels))
     for spec in wanted.certificates:
         pair = pair_of(existing.get(spec.secret))
         authority = pairs[spec.authority]
         if (
             pair is None
-            or needs_renewal(pair, lifetimes.server.renew_before, now)
+            or needs_renewal(pair, lifetimes.of(spec).renew_before, now)
+            or outlives(pair, lifetimes.of(spec), now)
             or not is_issued_by(pair, authority)
         ):
-            pair = issue(spec, authority, namespace, lifetimes.server.duration, now)
+            pair = issue(spec, authority, namespace, lifetimes.of(spec).duration, now)
         pairs[spec.secret] = pair
         secrets.append(secret_of(spec.secret, namespace, pair, labels))
     return CertificatePlan(
@@ -246,20 +265,19 @@ def plan(
 
 
 def _next_renewal(wanted: CertificateSet, pairs: Mapping[str, KeyPair], lifetimes: Lifetimes) -> datetime:
-    moments: Sequence[datetime] = [
-        pair.parsed.not_valid_after_utc
-        - (lifetimes.authority if name in wanted.authorities else lifetimes.server).renew_before
-        for name, pair in pairs.items()
-    ]
-    return min(moments)
+    renewed = dict.fromkeys(wanted.authorities, lifetimes.authority)
+    renewed |= {spec.secret: lifetimes.of(spec) for spec in wanted.certificates}
+    return min(pair.parsed.not_valid_after_utc - renewed[name].renew_before for name, pair in pairs.items())
 
 
-def _bundle_object(name: str, namespace: str, text: str, labels: Mapping[str, str]) -> JsonObject:
+def _bundle_object(
+    name: str, namespace: str, data: Mapping[str, str], labels: Mapping[str, str]
+) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
-        "data": {BUNDLE_KEY: text},
+        "data": dict(data),
     }
 
 
