@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,19 +26,17 @@ from virtplane.operators.cdi.claim import Claim, Holder
 from virtplane.operators.cdi.installation import installation, user_patches
 from virtplane.operators.cdi.product import DEFAULT_PRIORITY_CLASS, PRODUCT, Parameters, Settings
 from virtplane.operators.cdi.removal import Removal
-from virtplane.operators.cdi.writing import OWN_KINDS, Writing, proxy_authority
+from virtplane.operators.cdi.writing import OWN_KINDS, SelectorChanged, Writing, proxy_authority
 from virtplane.operators.kit.apply import Applier
 from virtplane.operators.kit.customize import BadCustomization
 from virtplane.operators.kit.installation import Installation
 from virtplane.operators.kit.status import AVAILABLE, DELETING, DEPLOYED, PROGRESSING, is_deployment_ready
 
+logger = logging.getLogger(__name__)
+
 RETRY_SECONDS = 1.0
 RESYNC_SECONDS = 60.0
 """How often kinds are looked for that others install, and priority classes."""
-
-
-class ReconcileFailed(Exception):
-    """A pass ended early; it is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class CdiController:
         self._routes = extras.Routes(client, settings.namespace, events)
 
     async def reconcile(self, key: Key) -> Result:
-        """One pass over the object. Raises ReconcileFailed, StatusError, ConnectionFailed."""
+        """One pass over the object. Raises StatusError, ConnectionFailed."""
         cdi = self._caches.cdis.get(*key)
         if cdi is None:
             return DONE
@@ -97,9 +96,15 @@ class CdiController:
         if holder is Holder.ANOTHER:
             await self._reject(cdi, status.UNWANTED)
             return DONE
-        cdi = await self._begin(await self._prepare(cdi))
         try:
+            cdi = await self._begin(await self._prepare(cdi))
             return await self._install(cdi)
+        except status.Downgraded as error:
+            logger.error("CDI %s is left as it is: %s", meta.name(cdi), error)
+            return DONE
+        except SelectorChanged as error:
+            logger.info("CDI %s: %s", meta.name(cdi), error)
+            return RequeueAfter(RETRY_SECONDS)
         except (BadCustomization, BadLifetime, UnfitDocument) as error:
             message = f"Unable to create all resources: {error}"
             await self._write_status(cdi, status.unrenderable(get_object(cdi, "status"), message, _now()))
@@ -132,15 +137,12 @@ class CdiController:
         return {}
 
     async def _begin(self, cdi: JsonObject) -> JsonObject:
-        """Report the beginning of a deployment or of an upgrade. Raises ReconcileFailed."""
+        """Report the beginning of a deployment or of an upgrade. Raises Downgraded."""
         running, now = self._settings.version, _now()
         before = get_object(cdi, "status")
         current = {**before, "operatorVersion": running, "targetVersion": running}
         phase = get_str(before, "phase")
-        try:
-            is_upgrade = status.check_upgrade(before, running)
-        except status.Downgraded as error:
-            raise ReconcileFailed(str(error)) from error
+        is_upgrade = status.check_upgrade(before, running)
         if phase in ("", status.ERROR):
             self._events.event(cdi, "Normal", status.DEPLOY_STARTED, status.DEPLOY_MESSAGE)
             current = status.deploying(current, now)

@@ -38,7 +38,7 @@ def check_upgrade(status: JsonObject, running: str) -> bool:
         return True
     before, after = (tuple(map(int, found.groups())) for found in (old, new))
     if after < before:
-        raise Downgraded("operator downgraded, will not reconcile")
+        raise Downgraded(f"operator downgraded from {observed} to {running}, will not reconcile")
     return True
 
 

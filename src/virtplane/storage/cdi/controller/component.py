@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from kubecore.client import Client
+import asyncio
+import logging
+
+from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError, is_not_found
 from kubecore.resources import ResourceType
 from kubecore.runtime import Context, LeaderElector, Manager
 from virtplane.api import cdi_names
 from virtplane.storage.cdi.controller.config.reconciler import OPENSHIFT, ConfigController
 from virtplane.storage.cdi.controller.profiles.reconciler import ProfileController
+
+logger = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 2.0
 
 
 class CdiController:
@@ -25,7 +32,7 @@ class CdiController:
 
 
 async def control(client: Client, namespace: str) -> None:
-    """The controllers, until cancelled; `namespace` is CDI's own. Raises StatusError, ConnectionFailed."""
+    """The controllers, until cancelled; `namespace` is CDI's own."""
     served = frozenset([kind for kind in OPENSHIFT if await _serves(client, kind)])
     manager = Manager(client)
     ConfigController(client, manager, namespace, served)
@@ -34,10 +41,14 @@ async def control(client: Client, namespace: str) -> None:
 
 
 async def _serves(client: Client, kind: ResourceType) -> bool:
-    try:
-        await client.list(kind, limit=1)
-    except StatusError as error:
-        if is_not_found(error):
-            return False
-        raise
-    return True
+    """Whether the cluster knows a kind; asks until there is an answer."""
+    while True:
+        try:
+            await client.list(kind, limit=1)
+        except (StatusError, ConnectionFailed) as error:
+            if is_not_found(error):
+                return False
+            logger.warning("whether %s are served cannot be seen, trying again: %s", kind.plural, error)
+        else:
+            return True
+        await asyncio.sleep(_RETRY_SECONDS)
