@@ -25,7 +25,7 @@ from virtplane.operators.cdi.running import WATCHED, run_controller
 from virtplane.storage.cdi.controller.component import control
 from virtplane.storage.cdi.controller.config.reconciler import INGRESSES
 
-SEEDS = range(12)
+SEEDS = range(6)
 FOUL = Chances(
     refused=0.03,
     lost_before=0.03,

@@ -17,7 +17,7 @@ from kubecore.objects.structs import UnfitDocument, decode
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, EventRecorder, Key, RequeueAfter, Result
 from kubecore.runtime.informer import Informer
-from virtplane.api import cdi_labels, cdi_names
+from virtplane.api import cdi_crds, cdi_labels, cdi_names
 from virtplane.api import resources as api
 from virtplane.api.cdi_v1beta1.cdi import CDI
 from virtplane.operators.cdi import extras, status
@@ -72,6 +72,7 @@ class CdiController:
         self._ready = ready
         self._now = now
         self._components_are_ready = components_are_ready
+        self._definitions = cdi_crds.custom_resource_definitions()
         self._claim = Claim(client, settings.namespace)
         self._removal = Removal(client, settings, events)
         self._routes = extras.Routes(client, settings.namespace, events)
@@ -158,10 +159,11 @@ class CdiController:
         writing = self._writing(cdi, typed)
         priority_class = await self._priority_class(typed.spec.priority_class)
         parameters = Parameters(self._settings, typed, priority_class=priority_class)
+        # Rights come first: components of this process start as soon as they have certificates.
+        await writing.apply(*installation(parameters, self._definitions).foundation)
         plan = await writing.certificates(parameters, lifetime, self._now())
         parameters = replace(parameters, ca_bundle=plan.ca_bundle)
-        wanted = installation(parameters)
-        await writing.apply(*wanted.foundation)
+        wanted = installation(parameters, self._definitions)
         monitoring = await writing.monitoring(parameters)
         await writing.apply(*wanted.components)
         if not self._is_ready(wanted):
@@ -169,7 +171,7 @@ class CdiController:
             return RequeueAfter(RETRY_SECONDS)
         await writing.apply(*wanted.entry)
         await writing.extras(parameters)
-        if await extras.serves(self._client, extras.ROUTES):
+        if await extras.serves(self._client, extras.ROUTES, self._settings.namespace):
             await self._publish(writing, parameters, proxy_authority(plan))
         await writing.remove_others([*wanted.foundation, *wanted.components, *wanted.entry, *monitoring])
         await self._report(cdi, is_ready=True)

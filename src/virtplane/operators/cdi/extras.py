@@ -29,10 +29,13 @@ _SOURCES = (
 )
 
 
-async def serves(client: Client, resource: ResourceType) -> bool:
-    """Whether the cluster knows a kind. Raises StatusError, ConnectionFailed."""
+async def serves(client: Client, resource: ResourceType, namespace: str | None = None) -> bool:
+    """Whether the cluster knows a kind. Raises StatusError, ConnectionFailed.
+
+    `namespace` is where namespaced kinds may be read.
+    """
     try:
-        await client.list(resource, limit=1)
+        await client.list(resource, namespace, limit=1)
     except errors.StatusError as error:
         if errors.is_not_found(error):
             return False

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kubecore.json import JsonObject
 from kubecore.objects.structs import encode
-from virtplane.api import cdi_crds
 from virtplane.api import cdi_names as names
 from virtplane.api.cdi_v1beta1.cdi import CDI
 from virtplane.operators.cdi import webhooks
@@ -21,9 +20,13 @@ from virtplane.operators.kit.webhooks import Endpoint
 _BLOCK_UNINSTALL = "BlockUninstallIfWorkloadsExist"
 
 
-def installation(parameters: Parameters) -> Installation:
-    """Everything to install, each object with the operator's labels."""
-    foundation = [*_definitions(parameters), *component_rights(parameters), *user_roles(parameters)]
+def installation(parameters: Parameters, definitions: Iterable[JsonObject]) -> Installation:
+    """Everything to install, each object with the operator's labels.
+
+    `definitions` are those of CDI's kinds, which take long to make.
+    """
+    foundation = [_labelled(document, parameters) for document in definitions]
+    foundation += [*component_rights(parameters), *user_roles(parameters)]
     return Installation(
         tuple(foundation + services(parameters)), tuple(deployments(parameters)), tuple(_entry(parameters))
     )
@@ -35,11 +38,8 @@ def user_patches(cdi: CDI) -> Callable[[JsonObject], JsonObject]:
     return customizer(patches, PRODUCT.customizer_annotation)
 
 
-def _definitions(parameters: Parameters) -> list[JsonObject]:
-    found = cdi_crds.custom_resource_definitions()
-    for document in found:
-        document["metadata"]["labels"] = parameters.labels()
-    return found
+def _labelled(document: JsonObject, parameters: Parameters) -> JsonObject:
+    return {**document, "metadata": {**document["metadata"], "labels": parameters.labels()}}
 
 
 def _entry(parameters: Parameters) -> list[JsonObject]:

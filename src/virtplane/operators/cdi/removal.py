@@ -10,7 +10,7 @@ from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.resources import ResourceType
 from kubecore.runtime import EventRecorder
-from virtplane.api import cdi_labels, cdi_names
+from virtplane.api import cdi_crds, cdi_labels, cdi_names
 from virtplane.api import resources as api
 from virtplane.api.cdi_v1beta1.cdi import CDI
 from virtplane.operators.cdi import extras, monitoring
@@ -49,7 +49,8 @@ class Removal:
         parameters = Parameters(replace(self._settings, layout="distributed"), CDI())
         await self._extras(parameters)
         try:
-            if not await self._remover.remove(installation(parameters), self._settings.namespace):
+            installed = installation(parameters, _definitions())
+            if not await self._remover.remove(installed, self._settings.namespace):
                 return False
             await self._workers()
         except errors.StatusError as error:
@@ -83,3 +84,16 @@ class Removal:
         for document in found.get("items") or []:
             with errors.ignoring(404):
                 await self._client.delete(resource, meta.name(document), meta.namespace(document))
+
+
+def _definitions() -> list[JsonObject]:
+    """What deleting needs of the definitions: their names."""
+    kind = resources.CUSTOM_RESOURCE_DEFINITIONS
+    return [
+        {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {"name": definition.resource.group_resource},
+        }
+        for definition in cdi_crds.DEFINITIONS
+    ]

@@ -106,7 +106,8 @@ class Writing:
 
     async def monitoring(self, parameters: Parameters) -> list[JsonObject]:
         """What Prometheus needs, where the cluster has it: the objects. Raises StatusError."""
-        if not await extras.serves(self.applier.client, monitoring.PROMETHEUS_RULES):
+        rules = monitoring.PROMETHEUS_RULES
+        if not await extras.serves(self.applier.client, rules, parameters.namespace):
             return []
         wanted = monitoring.monitoring(parameters)
         await self.apply(*wanted)

@@ -33,18 +33,19 @@ class CdiController:
 
 async def control(client: Client, namespace: str) -> None:
     """The controllers, until cancelled; `namespace` is CDI's own."""
-    served = frozenset([kind for kind in OPENSHIFT if await _serves(client, kind)])
+    served = frozenset([kind for kind in OPENSHIFT if await _serves(client, kind, namespace)])
     manager = Manager(client)
     ConfigController(client, manager, namespace, served)
     ProfileController(client, manager)
     await manager.run()
 
 
-async def _serves(client: Client, kind: ResourceType) -> bool:
-    """Whether the cluster knows a kind; asks until there is an answer."""
+async def _serves(client: Client, kind: ResourceType, namespace: str) -> bool:
+    """Whether the cluster knows a kind; asks until there is an answer. Routes may be read in `namespace` only."""
+    where = namespace if kind.namespaced else None
     while True:
         try:
-            await client.list(kind, limit=1)
+            await client.list(kind, where, limit=1)
         except (StatusError, ConnectionFailed) as error:
             if is_not_found(error):
                 return False

@@ -31,7 +31,7 @@ def _value(operator: Operator) -> float:
     return metric.samples[0].value
 
 
-@pytest.mark.feature("INS-30")
+@pytest.mark.feature("INS-28")
 async def test_an_object_becomes_an_installation() -> None:
     async with running() as operator:
         operator.put(GATES)
@@ -91,7 +91,6 @@ async def test_webhooks_come_when_the_components_answer() -> None:
         assert operator.get(resources.API_SERVICES, "v1beta1.upload.cdi.kubevirt.io")
 
 
-@pytest.mark.feature("INS-34")
 async def test_a_blocked_removal_is_guarded_even_while_nobody_answers() -> None:
     async with running() as operator:
         operator.put({**GATES, "uninstallStrategy": "BlockUninstallIfWorkloadsExist"})
@@ -110,7 +109,6 @@ async def test_claims_are_completed_unless_the_config_says_no() -> None:
         assert operator.get(resources.MUTATING_WEBHOOK_CONFIGURATIONS, "cdi-api-datavolume-mutate")
 
 
-@pytest.mark.feature("INS-31")
 async def test_the_object_is_the_authority_over_the_config() -> None:
     def older(server: MemoryApi) -> None:
         config = {"metadata": {"name": "config"}, "spec": {"preallocation": True}}
@@ -206,7 +204,6 @@ async def test_a_deployment_with_another_selector_is_made_again() -> None:
         )
 
 
-@pytest.mark.feature("INS-33")
 async def test_an_upgrade_is_reported_and_completed() -> None:
     async with running() as operator:
         operator.put(GATES)
@@ -284,7 +281,6 @@ async def test_the_compact_layout_has_no_pods_of_its_own() -> None:
         assert operator.server.list(resources.DEPLOYMENTS) == []
 
 
-@pytest.mark.feature("INS-34")
 async def test_removal_ends_users_objects_before_the_components_and_leaves_nothing() -> None:
     async with running(kinds=OPTIONAL) as operator:
         operator.put(GATES)
@@ -343,7 +339,6 @@ async def test_removal_of_a_refused_object_leaves_the_installation() -> None:
         assert get_str(operator.cdi(), "status", "phase") == "Deployed"
 
 
-@pytest.mark.feature("INS-37")
 async def test_kinds_that_only_some_clusters_serve_are_used_where_they_are() -> None:
     def routed(server: MemoryApi) -> None:
         metadata = {
@@ -388,7 +383,6 @@ async def test_kinds_that_only_some_clusters_serve_are_used_where_they_are() -> 
         )
 
 
-@pytest.mark.feature("INS-37")
 async def test_a_settled_installation_is_left_alone() -> None:
     async with running(kinds=OPTIONAL) as operator:
         operator.put(GATES)
