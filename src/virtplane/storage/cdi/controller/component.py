@@ -10,12 +10,15 @@ from kubecore.errors import StatusError, is_not_found
 from kubecore.resources import ResourceType
 from kubecore.runtime import Context, LeaderElector, Manager
 from virtplane.api import cdi_names
+from virtplane.api.resources import VOLUME_SNAPSHOT_CLASSES
 from virtplane.storage.cdi.controller.config.reconciler import OPENSHIFT, ConfigController
 from virtplane.storage.cdi.controller.profiles.reconciler import ProfileController
 
 logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 2.0
+_CHECK_SECONDS = 30.0
+_OPTIONAL = (*OPENSHIFT, VOLUME_SNAPSHOT_CLASSES)
 
 
 class CdiController:
@@ -32,16 +35,56 @@ class CdiController:
 
 
 async def control(client: Client, namespace: str) -> None:
-    """The controllers, until cancelled; `namespace` is CDI's own."""
-    served = frozenset([kind for kind in OPENSHIFT if await _serves(client, kind, namespace)])
+    """The controllers, until cancelled; `namespace` is CDI's own.
+
+    They begin anew when the cluster serves other kinds than it did.
+    """
+    served = await _served(client, namespace)
+    while True:
+        logger.info("CDI's controllers work; of what not every cluster serves there are: %s", _text(served))
+        work = asyncio.create_task(_work(client, namespace, served), name="cdi-controllers")
+        change = asyncio.create_task(_other(client, namespace, served), name="cdi-served-kinds")
+        try:
+            await asyncio.wait({work, change}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+        finally:
+            for task in (work, change):
+                task.cancel()
+            await asyncio.gather(work, change, return_exceptions=True)
+        served = change.result()
+
+
+async def _work(client: Client, namespace: str, served: frozenset[ResourceType]) -> None:
     manager = Manager(client)
-    ConfigController(client, manager, namespace, served)
-    ProfileController(client, manager)
+    ConfigController(client, manager, namespace, served & OPENSHIFT)
+    ProfileController(client, manager, has_snapshots=VOLUME_SNAPSHOT_CLASSES in served)
     await manager.run()
 
 
+async def _other(client: Client, namespace: str, served: frozenset[ResourceType]) -> frozenset[ResourceType]:
+    """What is served, once that is something else than `served`."""
+    while True:
+        await asyncio.sleep(_CHECK_SECONDS)
+        found = await _served(client, namespace)
+        if found != served:
+            return found
+
+
+async def _served(client: Client, namespace: str) -> frozenset[ResourceType]:
+    """Which kinds the cluster has of those that not every cluster has."""
+    return frozenset([kind for kind in _OPTIONAL if await _serves(client, kind, namespace)])
+
+
+def _text(served: frozenset[ResourceType]) -> str:
+    return ", ".join(sorted(kind.plural for kind in served)) or "none"
+
+
 async def _serves(client: Client, kind: ResourceType, namespace: str) -> bool:
-    """Whether the cluster knows a kind; asks until there is an answer. Routes may be read in `namespace` only."""
+    """Whether the cluster knows a kind; asks until there is an answer.
+
+    Kinds with namespaces are read in `namespace` only.
+    """
     where = namespace if kind.namespaced else None
     while True:
         try:
