@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kubecore.json import JsonObject
 from virtplane.api import cdi_names as names
 from virtplane.operators.cdi import component_rights as components
+from virtplane.operators.cdi import webhooks
 from virtplane.operators.cdi.monitoring import monitoring_rules
 from virtplane.operators.cdi.product import OPERATOR_LABEL, Settings, own_labels
 from virtplane.operators.cdi.user_roles import edit_rules, view_rules
@@ -24,11 +25,7 @@ def cluster_rules() -> list[JsonObject]:
         rule("security.openshift.io", "securitycontextconstraints", WRITE),
         rule("apiextensions.k8s.io", "customresourcedefinitions", WRITE),
         rule("cdi.kubevirt.io", "cdis cdis/finalizers cdis/status", WRITE),
-        rule(
-            "admissionregistration.k8s.io",
-            "validatingwebhookconfigurations mutatingwebhookconfigurations",
-            WRITE,
-        ),
+        *_webhook_rules(),
         rule("apiregistration.k8s.io", "apiservices", WRITE),
         rule("populator.storage.k8s.io", "volumepopulators", WRITE),
         rule("core", "events", ("create", "patch", "update")),
@@ -40,6 +37,18 @@ def cluster_rules() -> list[JsonObject]:
         *components.cron_rules(),
         *components.metrics_rules(),
         *components.profile_rules(),
+    ]
+
+
+def _webhook_rules() -> list[JsonObject]:
+    """Of the registrations of others the operator changes none."""
+    group = "admissionregistration.k8s.io"
+    both = "validatingwebhookconfigurations mutatingwebhookconfigurations"
+    changed = ("get", "update", "patch", "delete")
+    return [
+        rule(group, both, ("create", "list", "watch")),
+        rule(group, "validatingwebhookconfigurations", changed, webhooks.VALIDATING),
+        rule(group, "mutatingwebhookconfigurations", changed, webhooks.MUTATING),
     ]
 
 

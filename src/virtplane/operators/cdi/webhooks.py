@@ -55,6 +55,9 @@ _VALIDATING = {
 _INSTALLATION = "cdi-api-validate"
 _FIELDS = "cdi-api-fields-warn"
 """Which CDI does not have. Objects pass without its warnings where it does not answer."""
+MUTATING = tuple(_MUTATING)
+VALIDATING = (*_VALIDATING, _INSTALLATION, _FIELDS)
+"""The names of the configurations."""
 
 
 def configurations(

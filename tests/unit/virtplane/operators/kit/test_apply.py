@@ -57,6 +57,16 @@ def test_addresses_and_foreign_labels_survive_a_write() -> None:
     assert written["metadata"]["resourceVersion"] == "7"
 
 
+def test_a_new_owner_takes_the_place_of_the_former_one() -> None:
+    former, owner = ({"kind": "Baker", "name": "b", "uid": uid} for uid in ("old", "new"))
+    found = live(MARKED)
+    found["metadata"]["ownerReferences"] = [former]
+    assert replacement(found, MARKED)["metadata"]["ownerReferences"] == [former]
+    wanted = {**MARKED, "metadata": {**MARKED["metadata"], "ownerReferences": [owner]}}
+    assert needs_write(found, wanted)
+    assert replacement(found, wanted)["metadata"]["ownerReferences"] == [owner]
+
+
 def test_lists_differ_by_length_and_objects_by_missing_members() -> None:
     assert contains({"a": [{"b": 1, "c": 2}]}, {"a": [{"b": 1}]})
     assert not contains({"a": [1, 2]}, {"a": [1]})

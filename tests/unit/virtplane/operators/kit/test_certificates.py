@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -99,3 +100,28 @@ def test_run_out_authorities_leave_the_bundle() -> None:
 
 def test_the_next_renewal_is_that_of_the_shortest_lived_certificate() -> None:
     assert planned({}, {}, NOW).next_renewal == NOW + DAY * 0.8
+
+
+def test_a_shortened_lifetime_holds_at_once() -> None:
+    first = planned({}, {}, NOW)
+    short = Lifetimes(Lifetime(WEEK, WEEK * 0.2), Lifetime(DAY, DAY * 0.2), Lifetime(DAY / 2, DAY / 4))
+    then = plan(CERTIFICATES, by_name(first.secrets), {}, "bread", short, NOW + timedelta(minutes=1))
+    before, after = by_name(first.secrets), by_name(then.secrets)
+    assert {name for name in before if before[name] != after[name]} == {"baker-certs"}
+    pair = pair_of(after["baker-certs"])
+    assert pair is not None
+    assert pair.parsed.not_valid_after_utc == NOW + timedelta(minutes=1) + DAY / 2
+
+
+def test_bundles_have_the_names_and_the_key_that_the_product_wants() -> None:
+    wanted = replace(CERTIFICATES, bundle_suffix="-bundle", bundle_key="ca.crt")
+    first = plan(wanted, {}, {}, "bread", USUAL, NOW)
+    bundles = by_name(first.bundles)
+    assert {name: list(found["data"]) for name, found in bundles.items()} == {
+        "bakery-ca-bundle": ["ca.crt"],
+        "bakery-delivery-ca-bundle": ["ca.crt"],
+    }
+    published = {name: found["data"]["ca.crt"] for name, found in bundles.items()}
+    second = plan(wanted, {}, published, "bread", USUAL, NOW + DAY)
+    for name, found in by_name(second.bundles).items():
+        assert found["data"]["ca.crt"].endswith(published[name])

@@ -172,8 +172,9 @@ class ConfigController:
             await patch(self._client, kind, config, versioned(config, changes))
             return  # its event brings the config back
         status = decisions.wanted_status(spec, self._classes.list(), await self._published(), self._proxy())
+        # The status has no subresource of its own.
         changes = status_patch(config, type(status), config.status, encode(status))
-        await patch(self._client, kind, config, changes)  # the kind has no subresource for its status
+        await patch(self._client, kind, config, changes)
 
     async def _published(self) -> Published:
         """Where the upload proxy is reached: an Ingress comes before a Route. Raises StatusError."""
