@@ -389,15 +389,15 @@ async def test_a_settled_installation_is_left_alone() -> None:
         await operator.deploy()
         await until(lambda: _value(operator) == 1)
         server = operator.server
-        reads = sum(each.path.endswith("/secrets") for each in server.requests)
-        operator.put(GATES, annotations={**meta.annotations(operator.cdi()), "look": "again"})
-        await until(lambda: sum(each.path.endswith("/secrets") for each in server.requests) >= reads + 2)
-        server.requests.clear()
-        operator.put(GATES, annotations={**meta.annotations(operator.cdi()), "look": "once more"})
-        await until(lambda: sum(each.path.endswith("/routes") for each in server.requests) >= 2)
+        # The first pass may still begin with what was there before the last one ended.
+        for look in ("again", "once more"):
+            server.requests.clear()
+            operator.put(GATES, annotations={**meta.annotations(operator.cdi()), "look": look})
+            # Each pass ends with looking at Routes, twice.
+            await until(lambda: sum(each.path.endswith("/routes") for each in server.requests) >= 2)
         writes = [
             (each.method, each.path)
             for each in server.requests
-            if each.method != "GET" and not each.path.endswith("/events")
+            if each.method != "GET" and "/events" not in each.path
         ]
         assert writes == []

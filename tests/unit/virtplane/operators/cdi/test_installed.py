@@ -23,7 +23,6 @@ _REFERENCE = Path(os.environ.get("VIRTPLANE_REFERENCE", "/nowhere")) / "conforma
 _CASES = (
     "config/authority",
     "config/defaults",
-    "config/overhead",
     "config/upload-proxy-url",
     "rbac/*",
     "api/*",
