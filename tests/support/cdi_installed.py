@@ -1,4 +1,4 @@
-"""An API server on which cdi-operator has installed CDI, all in this process, each component with its own rights.
+"""An API server on which cdi-operator has installed CDI, in this process; each component has its own rights.
 
 The services of CDI lead to loopback, by the customization that users have too.
 """

@@ -43,14 +43,14 @@ async def _found(client: Client, resource: ResourceType, name: str) -> JsonObjec
 
 async def _appears(client: Client, resource: ResourceType, name: str) -> JsonObject:
     async with asyncio.timeout(60):
-        while (found := await _found(client, resource, name)) is None:
+        while (found := await _found(client, resource, name)) is None:  # noqa: ASYNC110 - no watch for one look
             await asyncio.sleep(0.05)
     return found
 
 
 async def _gone(client: Client, resource: ResourceType, name: str) -> None:
     async with asyncio.timeout(60):
-        while await _found(client, resource, name) is not None:
+        while await _found(client, resource, name) is not None:  # noqa: ASYNC110 - no watch for one look
             await asyncio.sleep(0.05)
 
 

@@ -113,6 +113,6 @@ def test_recording_rules_have_their_present_and_their_former_names(layout: str, 
     up = f"sum(up{{namespace='cdi', pod=~'{pods}'}} or vector(0))"
     assert found["cluster:kubevirt_cdi_operator_up:sum"] == found["kubevirt_cdi_operator_up"] == up
     assert found["cluster:kubevirt_cdi_clone_pods_high_restart:count"] == (
-        "count(kube_pod_container_status_restarts_total{pod=~'.*-source-pod', container='cdi-clone-source'} > 3)"
-        " or on() vector(0)"
+        "count(kube_pod_container_status_restarts_total{pod=~'.*-source-pod', container='cdi-clone-source'}"
+        " > 3) or on() vector(0)"
     )

@@ -14,7 +14,6 @@ from kubecore import resources
 from kubecore.json import JsonObject
 from kubecore.testing import MemoryApi
 
-
 _PREFERRED = {
     "weight": 7,
     "podAffinityTerm": {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"},
