@@ -16,6 +16,7 @@ def test_components_and_defaults_are_read() -> None:
     assert options.health_port == 8445
     assert parse(["virt-handler"]).health_port == parse(["virt-controller"]).health_port == 8443
     assert not options.require_webhook_certificate
+    assert (options.verbosity, parse(["virt-api", "--verbosity", "3"]).verbosity) == (1, 3)
     assert parse(["virt-api", "--require-webhook-certificate"]).require_webhook_certificate
 
 

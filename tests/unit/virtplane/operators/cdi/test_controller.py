@@ -204,6 +204,12 @@ async def test_a_deployment_with_another_selector_is_made_again() -> None:
         )
 
 
+def _images(operator: Operator) -> set[str]:
+    """The images of the components' pods."""
+    pods = [operator.get(resources.DEPLOYMENTS, name)["spec"]["template"]["spec"] for name in COMPONENTS]
+    return {container["image"] for pod in pods for container in pod["containers"]}
+
+
 async def test_an_upgrade_is_reported_and_completed() -> None:
     async with running() as operator:
         operator.put(GATES)
@@ -226,15 +232,7 @@ async def test_an_upgrade_is_reported_and_completed() -> None:
             "UpgradeStarted",
             "Started upgrade to version v1.3.0",
         )
-        for name in COMPONENTS:
-            await until(
-                lambda name=name: (
-                    operator.get(resources.DEPLOYMENTS, name)["spec"]["template"]["spec"]["containers"][0][
-                        "image"
-                    ]
-                    == newer.image
-                )
-            )
+        await until(lambda: _images(operator) == {newer.image})
         await operator.deploy()
         assert operator.cdi()["status"]["observedVersion"] == "v1.3.0"
         labels = meta.labels(operator.get(resources.DEPLOYMENTS, "cdi-deployment"))

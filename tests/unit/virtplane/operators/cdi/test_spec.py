@@ -30,6 +30,7 @@ async def _pods(operator: Operator) -> dict[str, JsonObject]:
 
 
 def _container(pod: JsonObject) -> JsonObject:
+    container: JsonObject
     (container,) = pod["containers"]
     return container
 
