@@ -22,8 +22,6 @@ _BUNDLES = {
     names.UPLOAD_SERVER_BUNDLE: "/var/run/ca-bundle/cdi-uploadserver-signer-bundle",
     names.UPLOAD_CLIENT_BUNDLE: "/var/run/ca-bundle/cdi-uploadserver-client-signer-bundle",
 }
-_CLUSTER_SERVICES = "np.kubevirt.io/allow-access-cluster-services"
-"""On pods that need the API server and DNS where network policies let nothing else through."""
 _REQUIRED_CONSTRAINTS = {"openshift.io/required-scc": "restricted-v2"}
 _METRICS_PORT = 8443
 _RESTRICTED: JsonObject = {
@@ -120,7 +118,7 @@ def _deployment(parameters: Parameters, component: _Component) -> JsonObject:
     pod = _pod(parameters, component)
     own = {
         **parameters.labels(component.name),
-        _CLUSTER_SERVICES: "true",
+        labels.ALLOW_CLUSTER_SERVICES: "true",
         **component.pod_labels,
     }
     document = made(parameters, "apps/v1", "Deployment", component.name, namespaced=True)
