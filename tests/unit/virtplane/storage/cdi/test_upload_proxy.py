@@ -1,0 +1,193 @@
+"""The upload proxy: whose uploads it takes, and where they go."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import pytest
+import trustme
+from aiohttp import web
+from tests.support.web import web_session
+
+from virtplane.api.core_v1 import PersistentVolumeClaimSpec, TypedObjectReference
+from virtplane.api.meta_v1 import ObjectMeta
+from virtplane.api.storage_kinds import PersistentVolumeClaim
+from virtplane.storage.cdi.tokens import InvalidToken, VerifiedToken
+from virtplane.storage.cdi.uploadproxy import targets
+from virtplane.storage.cdi.uploadproxy.proxy import UploadProxy
+
+READY = {
+    "cdi.kubevirt.io/storage.upload.target": "",
+    "cdi.kubevirt.io/storage.pod.ready": "true",
+}
+ALLOWED = VerifiedToken("Upload", "disk", "ns", "", "persistentvolumeclaims", {})
+
+
+def claim(name: str, given: dict[str, str], *, populated: bool = False) -> PersistentVolumeClaim:
+    source = TypedObjectReference(api_group="cdi.kubevirt.io", kind="VolumeUploadSource", name="s")
+    return PersistentVolumeClaim(
+        metadata=ObjectMeta(name=name, namespace="ns", uid="1", annotations=given),
+        spec=PersistentVolumeClaimSpec(data_source_ref=source if populated else None),
+    )
+
+
+@dataclass
+class FakeCluster:
+    """Claims by name; `session` leads every host to `port` on loopback."""
+
+    claims: dict[str, PersistentVolumeClaim] = field(default_factory=dict)
+    port: int = 0
+    tls: ssl.SSLContext | None = None
+    sessions: list[aiohttp.ClientSession] = field(default_factory=list)
+
+    async def verified(self, token: str) -> VerifiedToken:
+        if token == "good":
+            return ALLOWED
+        if token == "clone":
+            return VerifiedToken("Clone", "disk", "ns", "", "persistentvolumeclaims", {})
+        raise InvalidToken("no")
+
+    async def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
+        return self.claims.get(name)
+
+    async def session(self) -> aiohttp.ClientSession:
+        resolver = Loopback(self.port)
+        connector = aiohttp.TCPConnector(resolver=resolver, ssl=self.tls or True)
+        self.sessions.append(aiohttp.ClientSession(connector=connector))
+        return self.sessions[-1]
+
+    async def close(self) -> None:
+        for session in self.sessions:
+            await session.close()
+
+
+class Loopback(aiohttp.abc.AbstractResolver):
+    """Every name is loopback, at one port."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[Any]:
+        found = {
+            "hostname": host,
+            "host": "127.0.0.1",
+            "port": self._port,
+            "family": 2,
+            "proto": 0,
+            "flags": 0,
+        }
+        return [found]
+
+    async def close(self) -> None:
+        return None
+
+
+@asynccontextmanager
+async def running(application: web.Application, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+async def ask(
+    cluster: FakeCluster, *, token: str = "Bearer good", method: str = "POST", path: str = "/v1beta1/upload"
+) -> tuple[int, str]:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    async with (
+        running(UploadProxy(cluster, wait=3, sleep=sleep).application()) as port,
+        web_session() as session,
+    ):
+        url = f"http://127.0.0.1:{port}{path}"
+        async with session.request(method, url, data=b"disk", headers={"Authorization": token}) as answer:
+            return answer.status, await answer.text()
+
+
+@pytest.mark.parametrize(
+    ("token", "status"), [("", 400), ("Basic x", 400), ("Bearer bad", 401), ("bearer clone", 400)]
+)
+async def test_only_tokens_for_uploads_are_let_in(token: str, status: int) -> None:
+    assert (await ask(FakeCluster(), token=token))[0] == status
+
+
+@pytest.mark.parametrize(
+    ("claims", "text"),
+    [
+        ([], "rejecting Upload Request for PVC disk that doesn't exist"),
+        ([claim("disk", {})], "PVC disk is not an upload target"),
+        (
+            [claim("disk", READY | {"cdi.kubevirt.io/storage.pod.phase": "Succeeded"})],
+            "rejecting Upload Request for PVC disk that already finished uploading",
+        ),
+        (
+            [claim("disk", {}, populated=True)],
+            "rejecting Upload Request for PVC disk, PVC' wasn't created yet",
+        ),
+        (
+            [claim("disk", {"cdi.kubevirt.io/storage.upload.target": ""})],
+            "timed out waiting for the upload pod of PVC disk",
+        ),
+    ],
+)
+async def test_claims_that_take_no_upload_say_why(claims: list[PersistentVolumeClaim], text: str) -> None:
+    cluster = FakeCluster({each.metadata.name: each for each in claims})
+    assert await ask(cluster) == (503, text)
+
+
+@pytest.mark.parametrize("populated", [False, True])
+async def test_upload_goes_to_the_server_of_the_claim_that_is_filled(populated: bool) -> None:
+    authority = trustme.CA()
+    name = "prime-1" if populated else "disk"
+    host = f"cdi-upload-{name}.ns.svc"
+    served, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert(host).configure_cert(served)
+    authority.configure_trust(client)
+    taken: list[tuple[str, str, bytes]] = []
+
+    async def take(request: web.Request) -> web.Response:
+        taken.append((request.host, request.path, await request.read()))
+        return web.Response(status=409, text="later")
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", take)
+    async with running(application, served) as port:
+        claims = {"disk": claim("disk", {} if populated else READY, populated=populated)}
+        claims |= {"prime-1": claim("prime-1", READY)} if populated else {}
+        cluster = FakeCluster(claims, port, client)
+        try:
+            assert await ask(cluster) == (409, "later")
+        finally:
+            await cluster.close()
+    assert taken == [(f"{host}:8443", "/v1beta1/upload", b"disk")]
+
+
+def test_archives_go_to_the_path_for_archives() -> None:
+    archive = claim("disk", READY | {"cdi.kubevirt.io/storage.contentType": "archive"})
+    found = targets.server_url(archive, "/v1alpha1/upload-async")
+    assert found == "https://cdi-upload-disk.ns.svc:8443/v1alpha1/upload-archive"
+
+
+async def test_server_that_is_not_there_is_an_error_of_the_proxy() -> None:
+    cluster = FakeCluster({"disk": claim("disk", READY)}, port=1)
+    try:
+        status, text = await ask(cluster)
+    finally:
+        await cluster.close()
+    assert status == 502
+    assert text.startswith("error in upload-proxy: ")
+
+
+async def test_browsers_may_ask_first() -> None:
+    assert (await ask(FakeCluster(), method="OPTIONS"))[0] == 200
