@@ -21,6 +21,9 @@ COMPONENTS: dict[str, ComponentEntry] = {
     "cdi-apiserver": ComponentEntry("virtplane.storage.cdi.apiserver.server:CdiApiServer", "cdi-apiserver"),
     "cdi-deployment": ComponentEntry("virtplane.storage.cdi.controller.component:CdiController", "cdi-sa"),
     "cdi-operator": ComponentEntry("virtplane.operators.cdi.operator:CdiOperator", "cdi-operator"),
+    "cdi-uploadproxy": ComponentEntry(
+        "virtplane.storage.cdi.uploadproxy.component:CdiUploadProxy", "cdi-uploadproxy"
+    ),
     "virt-api": ComponentEntry("virtplane.compute.apiserver.server:VirtApi", "kubevirt-apiserver"),
     "virt-controller": ComponentEntry(
         "virtplane.compute.controller.component:VirtController", "kubevirt-controller"
@@ -51,7 +54,7 @@ COMPACT_CONTROL_PLANE = (
     "snapshot-controller",
 )
 """What it runs in the compact layout."""
-CDI_COMPONENTS = ("cdi-apiserver", "cdi-deployment")
+CDI_COMPONENTS = ("cdi-apiserver", "cdi-deployment", "cdi-uploadproxy")
 """What cdi-operator runs in the compact layout while there is a CDI object."""
 
 

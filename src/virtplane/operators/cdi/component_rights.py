@@ -51,13 +51,18 @@ def api_server_namespace_rules() -> list[JsonObject]:
 
 
 def upload_proxy_rules() -> list[JsonObject]:
-    """cdi-uploadproxy's: the claims that are uploaded to."""
-    return [rule("core", "persistentvolumeclaims", _GET), rule(_CDI, "cdiconfigs", _GET)]
+    """cdi-uploadproxy's: the claims that are uploaded to, and who reads its metrics."""
+    return [
+        rule("core", "persistentvolumeclaims", _GET),
+        rule(_CDI, "cdiconfigs", _GET),
+        rule("authentication.k8s.io", "tokenreviews", _CREATE),
+        rule("authorization.k8s.io", "subjectaccessreviews", _CREATE),
+    ]
 
 
 def upload_proxy_namespace_rules() -> list[JsonObject]:
-    """cdi-uploadproxy's in CDI's namespace: the authorities of upload servers."""
-    return [rule("core", "configmaps", _GET)]
+    """cdi-uploadproxy's in CDI's namespace: the authorities of upload servers, and the key of tokens."""
+    return [rule("core", "configmaps", _GET), rule("core", "secrets", _GET, [names.SIGNING_KEY])]
 
 
 def cron_rules() -> list[JsonObject]:

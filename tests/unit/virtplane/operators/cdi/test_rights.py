@@ -10,6 +10,7 @@ from tests.support.cdi_operator import SETTINGS
 
 from kubecore.json import JsonObject
 from virtplane.api.cdi_v1beta1.cdi import CDI
+from virtplane.components import CDI_COMPONENTS, COMPONENTS
 from virtplane.operators.cdi import component_rights, manifests, operator_rights, policies, webhooks
 from virtplane.operators.cdi.component_rights import controller_namespace_rules, controller_rules
 from virtplane.operators.cdi.product import PRODUCT, Parameters
@@ -227,3 +228,20 @@ def test_network_policies_let_through_what_cdi_needs() -> None:
     assert rule["ports"] == [{"port": 8443, "protocol": "TCP"}]
     assert found["cdi-allow-egress-from-poller"]["spec"]["egress"] == [{}]
     assert {document["metadata"]["namespace"] for document in found.values()} == {"cdi"}
+
+
+def test_every_component_has_an_account_that_may_ask_who_reads_its_metrics() -> None:
+    objects = [*component_rights.component_rights(PARAMETERS), *operator_rights.operator_rights(SETTINGS)]
+    accounts = {each["metadata"]["name"] for each in objects if each["kind"] == "ServiceAccount"}
+    rules = {each["metadata"]["name"]: each["rules"] for each in objects if each["kind"] == "ClusterRole"}
+    for name in ("cdi-operator", *CDI_COMPONENTS):
+        account = COMPONENTS[name].service_account
+        assert account in accounts
+        bound = [
+            rules[each["roleRef"]["name"]]
+            for each in objects
+            if each["kind"] == "ClusterRoleBinding" and account in [item["name"] for item in each["subjects"]]
+        ]
+        every = [rule for found in bound for rule in found]
+        assert _may(every, "authentication.k8s.io", "tokenreviews", "create"), name
+        assert _may(every, "authorization.k8s.io", "subjectaccessreviews", "create"), name

@@ -11,7 +11,7 @@ import pytest
 
 from kubecore.json import JsonObject
 from virtplane.api.config import ClusterConfig
-from virtplane.components import COMPONENTS
+from virtplane.components import CDI_COMPONENTS, COMPONENTS
 from virtplane.compute.apiserver.webhooks import PATHS
 from virtplane.operators.hostpath import manifests as hostpath
 from virtplane.operators.hostpath.product import Settings as HostPathSettings
@@ -198,6 +198,10 @@ def test_metrics_are_for_the_account_of_prometheus(
     )
 
 
+_CDI = ("cdi-operator", *CDI_COMPONENTS)
+"""What cdi-operator installs, and what installs it, is tested with it."""
+
+
 def test_every_component_may_ask_who_reads_its_metrics() -> None:
     bindings = [
         document
@@ -206,7 +210,11 @@ def test_every_component_may_ask_who_reads_its_metrics() -> None:
     ]
     asking = {subject["name"] for document in bindings for subject in document["subjects"]}
     # The legacy hostpath provisioner has no metrics, and upstream's rights.
-    serving = {entry.service_account for name, entry in COMPONENTS.items() if name != "hostpath-provisioner"}
+    serving = {
+        entry.service_account
+        for name, entry in COMPONENTS.items()
+        if name != "hostpath-provisioner" and name not in _CDI
+    }
     assert serving <= asking
 
 
@@ -226,7 +234,7 @@ def test_tokens_for_metrics_travel_encrypted() -> None:
 def test_every_component_acts_under_an_account_that_is_installed() -> None:
     objects = (*_accounts(), *operator_objects("kubevirt"), *_hostpath())
     installed = {d["metadata"]["name"] for d in objects if d["kind"] == "ServiceAccount"}
-    assert {entry.service_account for entry in COMPONENTS.values()} <= installed
+    assert {entry.service_account for name, entry in COMPONENTS.items() if name not in _CDI} <= installed
 
 
 @pytest.mark.feature("INS-49")
