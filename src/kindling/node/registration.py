@@ -157,6 +157,15 @@ def conditions(old: JsonObject, problems: list[str], pressure: Sequence[str], no
     return result
 
 
+def is_contradicted(node: JsonObject, wanted: Sequence[JsonObject]) -> bool:
+    """Whether the Node does not say what these conditions do.
+
+    While the node could not be reached, controllers called them unknown.
+    """
+    said = {get_str(item, "type"): get_str(item, "status") for item in get_list(node, "status", "conditions")}
+    return any(said.get(item["type"]) != item["status"] for item in wanted)
+
+
 def status_addresses(settings: NodeSettings) -> list[JsonObject]:
     """The addresses for a strategic merge patch, which would go by type, of which there are several."""
     return [
@@ -261,7 +270,9 @@ class NodeRegistration:
                 problems, reported = now_problems, loop.time()
 
     async def _lags(self) -> bool:
-        """Whether the extended resources that others advertise have changed; the allocatable ones follow."""
+        """Whether others have changed the status: advertised resources, which the allocatable ones follow, or
+        conditions.
+        """
         try:
             node = await self._client.get(NODES, self._settings.name)
         except (StatusError, ConnectionFailed) as error:
@@ -269,7 +280,12 @@ class NodeRegistration:
             return False
         extended = self._extended()
         allocatable = {"status": {"capacity": get_object(node, "status", "allocatable")}}
-        return advertised(node, extended) != advertised(allocatable, extended)
+        if advertised(node, extended) != advertised(allocatable, extended):
+            return True
+        return is_contradicted(node, await self._conditions(node))
+
+    async def _conditions(self, node: JsonObject) -> list[JsonObject]:
+        return conditions(node, await self._problems(), self._pressure(), times.now_rfc3339())
 
     async def _problems(self) -> list[str]:
         try:
@@ -292,7 +308,7 @@ class NodeRegistration:
         status: JsonObject = {
             "capacity": capacity,
             "allocatable": allocatable,
-            "conditions": conditions(node, await self._problems(), self._pressure(), times.now_rfc3339()),
+            "conditions": await self._conditions(node),
             "addresses": status_addresses(self._settings),
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self._settings.port}},
             "nodeInfo": _node_info(name, version),

@@ -119,9 +119,12 @@ def test_servers_of_lost_nodes_go_on_elsewhere_and_never_write_twice(
     uids = {each: str(each.pod(cluster)["metadata"]["uid"]) for each in DATABASES}
     with ExitStack() as stack:
         clients = {each: stack.enter_context(each.written_to(cluster, tmp_path)) for each in DATABASES}
-        cluster.node("isolate", isolated)
-        cluster.node("stop", stopped)
-        try:
+        with ExitStack() as mending:
+            mending.callback(put_back_in_service, cluster, stopped)
+            for node in (stopped, isolated):
+                mending.callback(cluster.node, "start", node)
+            cluster.node("isolate", isolated)
+            cluster.node("stop", stopped)
             for node in (isolated, stopped):
                 wait_for(f"{node} is lost", partial(is_lost, cluster, node), _NOTICED_SECONDS)
             for database in DATABASES:
@@ -131,12 +134,8 @@ def test_servers_of_lost_nodes_go_on_elsewhere_and_never_write_twice(
             go_on_without_the_stopped_node(cluster, stopped, uids[REDIS])
             assert_all_is_there(cluster, REDIS, clients[REDIS]())
             assert_refused_while_the_isolated_one_writes(cluster, uids[POSTGRES])
-        finally:
-            for node in (isolated, stopped):
-                cluster.node("start", node)
         POSTGRES.wait_ready(cluster, other_than=uids[POSTGRES])
         assert_all_is_there(cluster, POSTGRES, clients[POSTGRES]())
-    cluster.kubectl("taint", "node", stopped, f"{_OUT_OF_SERVICE['key']}-")
     for node in (isolated, stopped):
         wait_for(f"{node} is ready", partial(is_node_ready, cluster, node), 30)
     assert_the_registry_has_its_image(cluster)
@@ -149,6 +148,13 @@ def go_on_without_the_stopped_node(cluster: Cluster, node: str, uid: str) -> Non
     cluster.kubectl("taint", "node", node, taint)
     REDIS.wait_ready(cluster, other_than=uid)
     assert REDIS.node(cluster) != node
+
+
+def put_back_in_service(cluster: Cluster, node: str) -> None:
+    """Take back that a node is switched off, if that was said."""
+    taints = cluster.request("GET", f"{CORE}/nodes/{node}")["spec"].get("taints", ())
+    if _OUT_OF_SERVICE["key"] in {taint["key"] for taint in taints}:
+        cluster.kubectl("taint", "node", node, f"{_OUT_OF_SERVICE['key']}-")
 
 
 def assert_refused_while_the_isolated_one_writes(cluster: Cluster, uid: str) -> None:

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.support.apiserver import running_server
 
 from kindling.node.options import NodeOptions, OptionProblem, parse
 from kindling.node.registration import (
+    CHECK_SECONDS,
+    STATUS_SECONDS,
     Machine,
+    NodeRegistration,
     NodeSettings,
     advertised,
     machine_resources,
     status_addresses,
 )
-from kubecore.json import get_list
+from kindling.node.runtime.containerd import Containerd
+from kubecore.json import JsonObject, get_list
+from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
 from kubecore.resources import NODES
+from kubecore.testing import MemoryApi
 
 
 def test_resources_that_administrators_advertise_are_kept() -> None:
@@ -102,3 +111,56 @@ async def test_a_node_reports_an_address_of_each_family_as_often_as_it_likes(tmp
                 {"type": "InternalIP", "address": "fd6b::b"},
                 {"type": "Hostname", "address": "n"},
             ]
+
+
+class IdleRuntime:
+    """A container runtime that is ready and has no images."""
+
+    async def version(self) -> tuple[str, str]:
+        return "containerd", "1.6"
+
+    async def list_images(self) -> list[object]:
+        return []
+
+    async def not_ready_reasons(self) -> list[str]:
+        return []
+
+
+@pytest.mark.looptime
+async def test_a_node_that_was_called_lost_says_that_it_is_ready_as_soon_as_it_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(NodeRegistration, "_machine", staticmethod(lambda: MACHINE))
+    api, settings = MemoryApi(), NodeSettings("n", ("10.64.0.11",), ("10.64.1.0/24",), 10250)
+    registered = asyncio.Event()
+
+    def node() -> JsonObject:
+        found = api.get(NODES, "n")
+        assert found is not None
+        return found
+
+    def states() -> dict[str, str]:
+        return {item["type"]: item["status"] for item in get_list(node(), "status", "conditions")}
+
+    async with api.client() as client:
+        runtime = cast(Containerd, IdleRuntime())
+        registration = NodeRegistration(client, runtime, settings, dict, registered.set, tuple)
+        task = asyncio.create_task(registration.run())
+        await registered.wait()
+        wanted = states()
+        assert wanted["Ready"] == "True"
+        await asyncio.sleep(2 * CHECK_SECONDS)
+        written = meta.resource_version(node())
+        await asyncio.sleep(STATUS_SECONDS - 3 * CHECK_SECONDS)
+        assert meta.resource_version(node()) == written, "nothing has changed"
+        # As the controllers do once they have not heard of it for a while.
+        lost = node()
+        for item in get_list(lost, "status", "conditions"):
+            item["status"] = "Unknown"
+        api.put(NODES, lost)
+        assert set(states().values()) == {"Unknown"}
+        await asyncio.sleep(CHECK_SECONDS + 1)
+        assert states() == wanted
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
