@@ -86,7 +86,7 @@ def connect(instance: Instance, node: NodeLayout) -> None:
     for name, value, required in (
         ("net.ipv4.ip_forward", "1", True),
         ("net.ipv4.conf.all.route_localnet", "1", True),
-        # ARP requests carry the link's own address. The packet that waits may carry the node's address towards
+        # ARP requests carry the link's own address. The packet that waits may have the node's address towards
         # its pods, as calls of node ports do, and the filter on the node's link drops requests with that.
         ("net.ipv4.conf.all.arp_announce", "2", True),
         # All packets of pods are forwarded (`bridge_ports`): nothing that crosses the bridge is translated.

@@ -184,4 +184,7 @@ def test_everything_is_there_after_the_cluster_was_stopped(programs: Cluster, tm
         for database in DATABASES:
             wait_for(f"{database.name} answers", partial(database.answers, cluster), 60)
             assert_all_is_there(cluster, database, clients[database]())
+    for address in load_balancer_addresses(cluster, registries.NAME):
+        # The Deployment's status may be from before.
+        wait_for("the registry answers", partial(registries.Client(address).pull, "apps/one"), 60)
     assert_the_registry_has_its_image(cluster)

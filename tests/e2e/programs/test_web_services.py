@@ -136,7 +136,11 @@ def test_every_address_of_a_service_serves_what_one_pod_wrote(web: Cluster) -> N
         # Each node learns of the service by itself.
         wait_for(f"{address} answers", partial(serves, address, port), 10)
     names = {pod["metadata"]["name"] for pod in pods_of(web, "web")}
-    assert {get(*places[0], "/name") for _ in range(60)} == names, "each pod has its share"
+
+    def has_each_its_share() -> bool:
+        return {get(*places[0], "/name") for _ in range(60)} == names
+
+    wait_for("each pod has its share", has_each_its_share, 10)
     for address in found["clusterIPs"]:
         url = f"http://{bracketed(address)}:{_PORT}/"
         assert web.kubectl("exec", "named-0", "--", "curl", "-sfgm5", url) == _TEXT
