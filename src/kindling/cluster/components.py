@@ -11,9 +11,12 @@ from pathlib import Path
 from kindling.cluster import kubeconfigs, namespaces, processes
 from kindling.cluster.containerd import STREAM_PORT
 from kindling.cluster.instance import Instance
+from kindling.network.proxy_status import HEALTH_PORT, STATUS_PORT
 from kubecore.runtime import set_up_logging, until_signalled
 
 KUBELET_PORT = 10250
+_NODE_PORTS = (KUBELET_PORT, STREAM_PORT, HEALTH_PORT, STATUS_PORT)
+"""Of a node's own servers: pods get none of them as a host port."""
 
 
 def run_api_server(instance: Instance) -> int:
@@ -55,9 +58,7 @@ def run_node(instance: Instance, name: str) -> None:
         tls_cert=instance.pki / f"node-{name}-server.crt",
         tls_key=instance.pki / f"node-{name}-server.key",
         client_ca=instance.pki / "ca.crt",
-        networks=NetworkSettings(
-            is_isolated=instance.isolate_networks, node_ports=(KUBELET_PORT, STREAM_PORT)
-        ),
+        networks=NetworkSettings(is_isolated=instance.isolate_networks, node_ports=_NODE_PORTS),
         registered=lambda: node.registered.write_text(str(os.getpid())),
     )
     asyncio.run(until_signalled(NodeAgent(settings).run))
@@ -89,7 +90,7 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
             node.namespaces / "net",
             node.pod_cidrs,
             node.pod_gateways,
-            (KUBELET_PORT, STREAM_PORT),
+            _NODE_PORTS,
             node.address,
         )
         for node in served

@@ -92,6 +92,10 @@ def connect(instance: Instance, node: NodeLayout) -> None:
         # All packets of pods are forwarded (`bridge_ports`): nothing that crosses the bridge is translated.
         ("net.bridge.bridge-nf-call-iptables", "0", False),
         ("net.bridge.bridge-nf-call-ip6tables", "0", False),
+        # How long connections of services are remembered while nothing is sent: as long as kube-proxy has it.
+        # The kernel's minute for half-closed ones is too short for their other half.
+        ("net.netfilter.nf_conntrack_tcp_timeout_established", "86400", False),
+        ("net.netfilter.nf_conntrack_tcp_timeout_close_wait", "3600", False),
     ):
         _set_inside(inside, name, value, required=required)
 

@@ -1,7 +1,7 @@
 """The service proxy: loads services' nftables rules on the machine and the nodes, and feeds the resolver.
 
-It also tells load balancers which nodes have endpoints (`health_checks`), and routes the addresses that
-services have from outside to the nodes (`external_routes`).
+It also tells load balancers which nodes have endpoints (`health_checks`) and which serve at all
+(`proxy_status`), and routes the addresses that services have from outside to the nodes (`external_routes`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kindling.network import flows, machine_rules, nftables, rules, services
 from kindling.network.external import ExternalRanges
 from kindling.network.external_routes import ExternalRoutes, RoutesRefused
 from kindling.network.health_checks import HealthChecks
+from kindling.network.proxy_status import ProxyStatus
 from kindling.network.resolver import Names, Resolver
 from kubecore.client import Client, ClientConfig
 from kubecore.json import JsonObject, get_int, get_list, get_str
@@ -110,6 +111,9 @@ class ServiceNetwork:
         self._routes = ExternalRoutes(bridge)
         nodes = {item.node: (item.namespace, item.address) for item in places if item.namespace}
         self._health = HealthChecks(nodes)
+        self._status = ProxyStatus(
+            {node: namespace for node, (namespace, _) in nodes.items()}, has_ipv6=len(subnets) > 1
+        )
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -123,7 +127,7 @@ class ServiceNetwork:
         pods = Informer(client, PODS, transform=_slim_pod)
         for informer in (found, slices, pods):
             informer.add_handler(lambda *_event: self._wake.set())
-        async with self._health, asyncio.TaskGroup() as group:
+        async with self._health, self._status, asyncio.TaskGroup() as group:
             for informer in (found, slices, pods):
                 group.create_task(informer.run(), name=f"proxy-{informer.resource.plural}")
             group.create_task(self._resolver.run(), name="resolver")
@@ -148,15 +152,31 @@ class ServiceNetwork:
         ports[0] = self._dns_ports() + ports[0]
         self._external = services.assign_external([item for each in ports for item in each], self._external)
         self._resolver.names = await asyncio.to_thread(Names.of, found, slices)
+        hosts = [services.host_ports(pods, family.version) for family in self._families]
         async with asyncio.TaskGroup() as group:
-            work = [self._route(), self._health.serve(services.health_checks(found, slices))]
-            for family in self._families:
-                hosts = services.host_ports(pods, family.version)
-                work += [
-                    self._load_place(place, family, ports[family.index], hosts) for place in self._places
-                ]
-            done = [group.create_task(item) for item in work]
+            done = [
+                group.create_task(item)
+                for item in (self._route(), self._health.serve(services.health_checks(found, slices)))
+            ]
+            done += [group.create_task(self._load_families(place, ports, hosts)) for place in self._places]
+        await self._status.serve()
         return None if all(task.result() for task in done) else _RETRY_SECONDS
+
+    async def _load_families(
+        self,
+        place: ProxyPlace,
+        ports: Sequence[Sequence[services.ServicePort]],
+        hosts: Sequence[Sequence[services.HostPort]],
+    ) -> bool:
+        """Load a place's tables, and note how it went."""
+        work = (
+            self._load_place(place, family, ports[family.index], hosts[family.index])
+            for family in self._families
+        )
+        loaded = await asyncio.gather(*work)
+        if place.node:
+            self._status.note(place.node, is_loaded=all(loaded))
+        return all(loaded)
 
     async def _load_place(
         self,
