@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 import h11
@@ -18,6 +18,7 @@ from h2.connection import ConnectionState, H2Connection
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
+from hpack import Decoder, HeaderTuple
 
 from .http2_stream import Stream
 
@@ -41,6 +42,21 @@ class _TooManyResets(ProtocolError):
     error_code = ErrorCodes.ENHANCE_YOUR_CALM
 
 
+class _Decoder(Decoder):
+    """Takes spaces around values of headers off, as everybody does over HTTP/1.1.
+
+    The protocol forbids them, and h2 would end the connection; Kubernetes' own server lets them pass, and
+    programs that put free text into their `User-Agent` send them.
+    """
+
+    def decode(self, data: bytes, raw: bool = False) -> Iterable[HeaderTuple]:
+        return [
+            type(header)(name, value if name.startswith(b":") else value.strip(b" \t"))
+            for header in super().decode(data, raw=True)
+            for name, value in [header]
+        ]
+
+
 class Http2Connection(asyncio.Protocol):
     """One connection of a client and its streams. Without any for `idle_seconds` it is closed."""
 
@@ -58,6 +74,9 @@ class Http2Connection(asyncio.Protocol):
         self.is_blocked = False
         """The client's socket takes no more bytes at present."""
         self.h2 = H2Connection(H2Configuration(client_side=False, header_encoding=None))
+        decoder = _Decoder(self.h2.decoder.max_header_list_size)
+        decoder.max_allowed_table_size = self.h2.decoder.max_allowed_table_size
+        self.h2.decoder = decoder
         self.h2.local_settings = Settings(
             client=False,
             initial_values={

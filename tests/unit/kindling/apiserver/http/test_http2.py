@@ -208,6 +208,15 @@ async def test_a_head_that_could_smuggle_a_request_is_refused(
         assert not isinstance(event, ResponseReceived)
 
 
+async def test_spaces_around_values_of_headers_are_taken_off(tmp_path: Path) -> None:
+    async with serving(tmp_path) as running, raw_client(running) as client:
+        for extra in (("user-agent", "tests -- of logs "), ("accept", " application/json\t")):
+            number = client.ask(extra)
+            answer = await client.until(ResponseReceived, StreamReset, ConnectionTerminated)
+            assert isinstance(answer, ResponseReceived)
+            assert answer.stream_id == number
+
+
 async def test_a_tunnel_is_sent_to_http_1(tmp_path: Path) -> None:
     async with serving(tmp_path) as running, raw_client(running) as client:
         client.ask(method="CONNECT")
