@@ -96,9 +96,6 @@ def connect(instance: Instance, node: NodeLayout) -> None:
         # The kernel's minute for half-closed ones is too short for their other half.
         ("net.netfilter.nf_conntrack_tcp_timeout_established", "86400", False),
         ("net.netfilter.nf_conntrack_tcp_timeout_close_wait", "3600", False),
-        # A packet outside its connection's window is translated like the others: untranslated, it would reach
-        # the client from an address that it never talked to, and its reset would end the connection.
-        ("net.netfilter.nf_conntrack_tcp_be_liberal", "1", False),
     ):
         _set_inside(inside, name, value, required=required)
 
