@@ -44,7 +44,7 @@ class Progress:
 
 @asynccontextmanager
 async def served(progress: Progress, port: int = PORT) -> AsyncIterator[int]:
-    """`progress` at /metrics over TLS while the context lasts; the port (a free one for 0)."""
+    """`progress` at /metrics over TLS while the context lasts; the port of IPv4 (a free one for 0)."""
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=progress.text(), content_type="text/plain")
@@ -56,6 +56,7 @@ async def served(progress: Progress, port: int = PORT) -> AsyncIterator[int]:
     try:
         site = web.TCPSite(runner, port=port, ssl_context=self_signed_tls("importer"))
         await site.start()
-        yield runner.addresses[0][1]
+        # Port 0 is another one for each family: IPv4's addresses are pairs.
+        yield next(address[1] for address in runner.addresses if len(address) == 2)
     finally:
         await runner.cleanup()
