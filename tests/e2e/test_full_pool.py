@@ -106,19 +106,20 @@ def test_a_full_pool_stops_who_writes_and_nobody_else(small: Cluster, small_clai
             said = console.run(f"dd if=/dev/zero of=/dev/{disk} bs=1M count=64 conv=fsync 2>&1", 120)
             assert "error" in said or "No space" in said, said
             disk = device(console, "stops")
-            console.send(f"dd if=/dev/zero of=/dev/{disk} bs=1M count=16 conv=fsync; echo all''-written\n")
+            console.send(f"dd if=/dev/zero of=/dev/{disk} bs=1M count=16 conv=fsync; echo $? >/tmp/written\n")
             _pauses(writer)
-            # What changes the volumes has the driver say at once how much room there is.
-            small.request("DELETE", f"{CLAIMS}/spare")
-            wait_for("administrators are told", lambda: _fullness(small).startswith(_FULL), 30)
-            assert _sum_of(other, "other") == kept
-            _fill(other, "other")
-            assert other.is_running()
-            assert small.kubectl("get", "nodes", "--no-headers").count(" Ready ") == 2
+        # What changes the volumes has the driver say at once how much room there is.
+        small.request("DELETE", f"{CLAIMS}/spare")
+        wait_for("administrators are told", lambda: _fullness(small).startswith(_FULL), 30)
+        assert _sum_of(other, "other") == kept
+        _fill(other, "other")
+        assert other.is_running()
+        assert small.kubectl("get", "nodes", "--no-headers").count(" Ready ") == 2
 
-            _virtplane(small, "up", "--storage", "2Gi")
-            console.expect("all-written", 120)
-        wait_for("the guest runs again", writer.is_running, 30)
+        _virtplane(small, "up", "--storage", "2Gi")
+        wait_for("the guest runs again", writer.is_running, 120)
+        with writer.console() as console:
+            assert console.run("cat /tmp/written", 120) == "0"
         small_claims.create(claim("another", "1Mi", "Block"))
         wait_for("no pool is full any more", lambda: not _fullness(small), 90)
     finally:

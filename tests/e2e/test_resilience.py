@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.clusters import CORE, Cluster, Machine, is_ready, is_ready_again, manifest, restarts
-from tests.e2e.failures import Document
+from tests.e2e.failures import ApiError, Document
 from tests.e2e.processes import kill
 from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
@@ -80,7 +80,11 @@ def forget_crashes(cluster: Cluster) -> None:
     path = f"{CORE}/namespaces/kubevirt/pods"
     for pod in cluster.items(path):
         if restarts(pod):
-            cluster.request("DELETE", f"{path}/{pod['metadata']['name']}")
+            try:
+                cluster.request("DELETE", f"{path}/{pod['metadata']['name']}")
+            except ApiError as error:
+                if error.code != 404:
+                    raise
             wait_for("the pod is replaced", partial(is_replaced, cluster, pod), 30)
     wait_for("the components are ready", lambda: not wrong_statuses(cluster, []), 30)
 
