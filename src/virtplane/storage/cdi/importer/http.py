@@ -211,6 +211,7 @@ class Download:
         _log.warning(
             "the transfer of %s broke after %d bytes: %s; going on", self._wanted.name, self._done, error
         )
+        await self.close()  # the broken connection; the next one has a context of its own
         await asyncio.sleep(_PAUSE_SECONDS * 2 ** (failures - 1))
         try:
             await self._connect()
