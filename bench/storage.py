@@ -7,9 +7,12 @@ one with 20 000 blocks scattered all over it. What sharing blocks costs grows wi
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
+import shutil
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.support.xfspool import DEVICE, FILES, GIB, Driver, xfs_pool
+from tests.support.xfspool import DEVICE, FILES, GIB, MIB, Driver, xfs_pool
 
 from bench import figures
 
@@ -26,6 +29,8 @@ _WRITES = 20_000
 _BLOCK = 4096
 _TARGETS = {"snapshot": 100, "clone": 150}
 """Milliseconds."""
+_FIO_SHARE = 0.9
+"""Of what the file system under the volumes reaches."""
 
 
 def _scatter(image: Path) -> None:
@@ -81,6 +86,50 @@ def measure(folder: Path, rounds: int) -> dict[str, list[float]]:
         }
 
 
+_FIO_SECONDS = 10
+_FIO_JOBS = {
+    "sequential write, 1 MiB": ("--rw=write", "--bs=1M", "--iodepth=8"),
+    "sequential read, 1 MiB": ("--rw=read", "--bs=1M", "--iodepth=8"),
+    "random write, 4 KiB": ("--rw=randwrite", "--bs=4k", "--iodepth=32"),
+    "random read, 4 KiB": ("--rw=randread", "--bs=4k", "--iodepth=32"),
+}
+
+
+def _throughput(file: Path, *job: str) -> float:
+    """MiB a second that fio reaches on a file."""
+    common = ["--direct=1", "--ioengine=libaio", "--size=1G", "--time_based", f"--runtime={_FIO_SECONDS}"]
+    command = ["fio", "--name=job", f"--filename={file}", "--output-format=json", *common, *job]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    result = json.loads(done.stdout)["jobs"][0]
+    return float(result["read"]["bw_bytes"] + result["write"]["bw_bytes"]) / MIB
+
+
+def compare_throughput(folder: Path) -> dict[str, tuple[float, float]]:
+    """MiB a second on a file of a volume and on one of the pool's own file system, by the kind of job."""
+    with xfs_pool(folder, 20 * GIB) as disk:
+        driver = Driver(disk, "node1")
+        driver.create("files", 4 * GIB, FILES)
+        places = (driver.stage("files", folder / "staging") / "disk.img", disk / "bare.img")
+        for place in places:
+            with place.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, GIB)
+            _throughput(place, *_FIO_JOBS["sequential write, 1 MiB"])
+        found = {}
+        for what, job in _FIO_JOBS.items():
+            volume, bare = (_throughput(place, *job) for place in places)
+            found[what] = (volume, bare)
+        return found
+
+
+def _report_throughput() -> None:
+    with tempfile.TemporaryDirectory(prefix="bench-storage-") as name:
+        figures.heading(f"fio, {_FIO_SECONDS} s each", "volume", "pool's XFS", "target")
+        for what, (volume, bare) in compare_throughput(Path(name)).items():
+            beside = f"{bare:.0f} MiB/s"
+            met = volume >= _FIO_SHARE * bare
+            figures.row(what, f"{volume:.0f} MiB/s", beside=beside, target=f"{_FIO_SHARE:.0%}", met=met)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="bench.storage", description=__doc__)
@@ -98,6 +147,10 @@ def main() -> None:
                 target=f"{target} ms" if target else "",
                 met=max(taken) <= target if target else None,
             )
+    if shutil.which("fio") is None:
+        figures.say("fio is not installed: what volumes carry is not measured (apt-get install fio)")
+    else:
+        _report_throughput()
 
 
 if __name__ == "__main__":
