@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
+from kubecore.certificates import Leaf, issue, new_authority
 from kubecore.client import Client
 from kubecore.runtime import Manager
-from virtplane.operators.kit.certificates import CertificateSpec, issue, new_authority
 from virtplane.storage.cdi.controller.assembly import add_data_volume_controllers
 from virtplane.storage.cdi.controller.config.reconciler import ConfigController
 from virtplane.storage.cdi.controller.profiles.reconciler import ProfileController
@@ -32,8 +32,7 @@ class TestIssuer:
     async def issue(self, service: str, namespace: str) -> ServerCertificate:
         """A certificate for a service."""
         now, authority = datetime.now(UTC), self._authority
-        spec = CertificateSpec("upload", service, "test", service=service)
-        pair = issue(spec, authority, namespace, _DAY, now)
+        pair = issue(Leaf(service, dns_names=(f"{service}.{namespace}.svc",)), authority, _DAY, now)
         data = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.certificate}
         encoded = {name: base64.b64encode(value).decode() for name, value in data.items()}
         return ServerCertificate(encoded, (now + _DAY / 2).isoformat())

@@ -12,10 +12,10 @@ from pathlib import Path
 from aiohttp import web
 
 from kubecore import errors, resources
+from kubecore.certificates import KeyPair
 from kubecore.client import Client, ConnectionFailed
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.structs import UnfitDocument
-from virtplane.operators.kit.certificates import KeyPair
 from virtplane.operators.kit.mirror import write_pair
 from virtplane.serving.frontproxy import PROXY_CONFIG, ProxySettings, is_front_proxy
 from virtplane.serving.responses import Response

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from kubecore.certificates import Lifetime, Lifetimes
 from virtplane.api import cdi_names as names
 from virtplane.api.cdi_v1beta1.cdi import CDICertConfig
 from virtplane.api.durations import parse_duration
 from virtplane.api.kubevirt_v1.kubevirt import CertConfig
 from virtplane.operators.cdi.product import PRODUCT
-from virtplane.operators.kit.certificates import CertificateSet, CertificateSpec, Lifetime, Lifetimes
+from virtplane.operators.kit.certificates import CertificateSet, CertificateSpec
 
 BUNDLE_KEY = "ca-bundle.crt"
 

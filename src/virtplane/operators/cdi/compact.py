@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kubecore import resources
+from kubecore.certificates import pair_of
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.runtime import Health, Manager
 from kubecore.runtime.component import Component, ComponentEnded, Context
 from virtplane.components import CDI_COMPONENTS, load_component
 from virtplane.operators.cdi.product import PRODUCT
-from virtplane.operators.kit import certificates
 from virtplane.operators.kit.mirror import write_pair
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class SharedProcess:
     def _observe(self, event: str, _: JsonObject | None, secret: JsonObject) -> None:
         name = meta.name(secret)
         directory = self._directories.get(name)
-        pair = certificates.pair_of(secret)
+        pair = pair_of(secret)
         if directory is None:
             return
         if event == "DELETED" or pair is None:

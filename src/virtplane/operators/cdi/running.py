@@ -8,6 +8,7 @@ from datetime import datetime
 from prometheus_client import Gauge
 
 from kubecore import resources
+from kubecore.certificates import utc_now
 from kubecore.client import Client
 from kubecore.json import JsonObject
 from kubecore.objects import meta
@@ -16,7 +17,6 @@ from kubecore.runtime import Controller, EventRecorder, Key, Manager
 from virtplane.api import resources as api
 from virtplane.operators.cdi.controller import Caches, CdiController
 from virtplane.operators.cdi.product import PRODUCT, Settings
-from virtplane.operators.kit import certificates
 
 WATCHED: tuple[ResourceType, ...] = (
     resources.CUSTOM_RESOURCE_DEFINITIONS,
@@ -41,7 +41,7 @@ async def run_controller(
     settings: Settings,
     ready: Gauge,
     *,
-    now: Callable[[], datetime] = certificates.utc_now,
+    now: Callable[[], datetime] = utc_now,
     components_are_ready: Callable[[], bool] = lambda: True,
 ) -> None:
     """Reconcile until cancelled."""

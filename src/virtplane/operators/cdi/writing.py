@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kubecore import errors, resources
+from kubecore.certificates import Lifetimes
 from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta
 from kubecore.resources import ResourceType
@@ -80,7 +81,7 @@ class Writing:
         return {**document, "metadata": metadata}
 
     async def certificates(
-        self, parameters: Parameters, lifetimes: certificates.Lifetimes, now: datetime
+        self, parameters: Parameters, lifetimes: Lifetimes, now: datetime
     ) -> certificates.CertificatePlan:
         """Issue and renew certificates, and publish the authorities. Raises StatusError.
 

@@ -14,6 +14,7 @@ from datetime import timedelta
 from prometheus_client import Gauge
 
 from kubecore import errors, resources
+from kubecore.certificates import Lifetime, Lifetimes, pair_of, utc_now
 from kubecore.client import Client, ConnectionFailed
 from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta
@@ -28,7 +29,6 @@ from virtplane.operators.hostpath.product import HOSTPATH, OPERATOR, Settings
 from virtplane.operators.hostpath.reviews import review
 from virtplane.operators.kit import certificates
 from virtplane.operators.kit.apply import Applier
-from virtplane.operators.kit.certificates import Lifetime, Lifetimes
 from virtplane.operators.webhookserver import WebhookServer
 from virtplane.serving.frontproxy import REQUIRE_WEBHOOK_CERTIFICATE
 
@@ -87,7 +87,7 @@ class HostPathOperator:
         )
 
         def observe(event: str, _: JsonObject | None, secret: JsonObject) -> None:
-            pair = certificates.pair_of(secret) if meta.name(secret) == SECRET else None
+            pair = pair_of(secret) if meta.name(secret) == SECRET else None
             if event != "DELETED" and pair is not None:
                 webhooks.use(pair)
 
@@ -126,7 +126,7 @@ async def _keep_certificates(client: Client, settings: Settings) -> None:
             bundles = await client.list(
                 resources.CONFIG_MAPS, settings.namespace, label_selector=HOSTPATH.selector
             )
-            now = certificates.utc_now()
+            now = utc_now()
             plan = certificates.plan(
                 CERTIFICATES,
                 {meta.name(each): each for each in found.get("items") or []},

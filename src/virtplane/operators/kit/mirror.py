@@ -12,9 +12,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from kubecore.certificates import CERTIFICATE_KEY, PRIVATE_KEY, KeyPair, pair_of
 from kubecore.json import JsonObject
 from kubecore.objects import meta
-from virtplane.operators.kit.certificates import CERTIFICATE_KEY, PRIVATE_KEY, KeyPair, pair_of
 
 logger = logging.getLogger(__name__)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from kubecore.certificates import Lifetime, Lifetimes
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.structs import decode
 from virtplane.api.durations import parse_duration
@@ -12,7 +13,7 @@ from virtplane.api.kubevirt_v1.kubevirt import (
     KubeVirtCertificateRotateStrategy,
     KubeVirtSelfSignConfiguration,
 )
-from virtplane.operators.kit.certificates import CertificateSet, CertificateSpec, Lifetime, Lifetimes
+from virtplane.operators.kit.certificates import CertificateSet, CertificateSpec
 from virtplane.operators.kubevirt.product import KUBEVIRT
 
 CA = "kubevirt-ca"

@@ -7,6 +7,7 @@ import logging
 from typing import cast
 
 from kubecore import resources
+from kubecore.certificates import pair_of, utc_now
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.runtime import Controller, LeaderElector, Manager
@@ -15,7 +16,6 @@ from virtplane import __version__
 from virtplane.api import ports
 from virtplane.api import resources as api
 from virtplane.api.paths import KUBELET_ROOT
-from virtplane.operators.kit import certificates
 from virtplane.operators.kit.apply import BUILT_IN
 from virtplane.operators.kit.mirror import CertificateMirror
 from virtplane.operators.kubevirt.certificates import OPERATOR_SECRET
@@ -70,7 +70,7 @@ class VirtOperator:
                 return
             mirror.observe(secret)
             if meta.name(secret) == OPERATOR_SECRET:
-                pair = certificates.pair_of(secret)
+                pair = pair_of(secret)
                 if pair is not None:
                     webhooks.use(pair)
 
@@ -109,7 +109,7 @@ class VirtOperator:
             client,
             Caches(kubevirts, nodes, managed),
             settings,
-            now=certificates.utc_now,
+            now=utc_now,
             is_ready=(lambda: context.health.ready()[0]) if compact else (lambda: True),
         )
         controller = Controller("virt-operator", reconciler.reconcile, max_delay=30.0)

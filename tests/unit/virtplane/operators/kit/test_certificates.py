@@ -8,17 +8,10 @@ from datetime import UTC, datetime, timedelta
 from cryptography import x509
 from tests.support.bakery import BAKERY
 
+from kubecore.certificates import Lifetime, Lifetimes, is_issued_by, pair_of
 from kubecore.json import JsonObject
 from virtplane.operators.kit import certificates
-from virtplane.operators.kit.certificates import (
-    CertificatePlan,
-    CertificateSet,
-    CertificateSpec,
-    Lifetime,
-    Lifetimes,
-    pair_of,
-    plan,
-)
+from virtplane.operators.kit.certificates import CertificatePlan, CertificateSet, CertificateSpec, plan
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WEEK, DAY = timedelta(days=7), timedelta(days=1)
@@ -48,7 +41,7 @@ def test_every_certificate_is_issued_by_the_published_authority() -> None:
     for spec in CERTIFICATES.certificates:
         pair, authority = pair_of(secrets[spec.secret]), pair_of(secrets[spec.authority])
         assert pair is not None and authority is not None
-        assert certificates.is_issued_by(pair, authority)
+        assert is_issued_by(pair, authority)
         bundle = by_name(first.bundles)[spec.authority]["data"][certificates.BUNDLE_KEY]
         assert authority.certificate.decode() in bundle
     assert by_name(first.bundles)["bakery-ca"]["data"][certificates.BUNDLE_KEY] == first.ca_bundle
@@ -89,7 +82,7 @@ def test_a_new_authority_reissues_everything_and_the_old_one_stays_trusted() -> 
     authority = pair_of(by_name(later.secrets)["bakery-ca"])
     pair = pair_of(by_name(later.secrets)["oven-certs"])
     assert authority is not None and pair is not None
-    assert certificates.is_issued_by(pair, authority)
+    assert is_issued_by(pair, authority)
 
 
 def test_run_out_authorities_leave_the_bundle() -> None:

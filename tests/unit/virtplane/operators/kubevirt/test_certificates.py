@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
+from kubecore.certificates import Lifetime, pair_of
 from kubecore.json import JsonObject
-from virtplane.operators.kit.certificates import Lifetime, pair_of, plan
+from virtplane.operators.kit.certificates import plan
 from virtplane.operators.kubevirt.certificates import API_SECRET, CERTIFICATES, lifetimes
 
 

@@ -13,9 +13,9 @@ import aiohttp
 import trustme
 
 from kubecore import resources
+from kubecore.certificates import KeyPair
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as api
-from virtplane.operators.kit.certificates import KeyPair
 from virtplane.operators.kubevirt.webhooks import KubeVirtReviews
 from virtplane.operators.webhookserver import WebhookServer
 
