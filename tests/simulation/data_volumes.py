@@ -29,7 +29,7 @@ from kubecore.resources import ResourceType
 from kubecore.runtime import Manager
 from virtplane.api import resources as kinds
 from virtplane.storage.cdi.controller.assembly import add_data_volume_controllers
-from virtplane.storage.cdi.controller.workers.upload import ServerCertificate
+from virtplane.storage.cdi.controller.settings import Settings
 
 NAMESPACE = "ns"
 NAMES = ("a", "b", "c")
@@ -46,15 +46,20 @@ _TIDY_KINDS = (
 class Issuer:
     """Certificates that nobody looks at."""
 
-    async def issue(self, service: str, namespace: str) -> ServerCertificate:
-        """A certificate."""
-        return ServerCertificate({"tls.crt": "", "tls.key": "", "ca.crt": ""}, "")
+    def deadline(self) -> str:
+        """They are never renewed."""
+        return ""
+
+    async def issue(self, service: str, namespace: str) -> dict[str, str]:
+        """The data of a secret."""
+        return {"tls.crt": "", "tls.key": "", "ca.crt": ""}
 
 
 async def run_cdi(client: Client) -> None:
     """The program of cdi-deployment."""
     manager = Manager(client)
-    add_data_volume_controllers(client, manager, PROGRAMS, Issuer(), "cdi", NoProgress())
+    settings = Settings(manager, PROGRAMS)
+    add_data_volume_controllers(client, manager, settings, Issuer(), "cdi", NoProgress())
     await manager.run()
 
 

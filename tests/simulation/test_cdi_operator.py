@@ -24,6 +24,7 @@ from virtplane.api import resources as api
 from virtplane.operators.cdi.running import WATCHED, run_controller
 from virtplane.storage.cdi.controller.component import control
 from virtplane.storage.cdi.controller.config.reconciler import INGRESSES
+from virtplane.storage.cdi.controller.programs import own_programs
 
 SEEDS = range(6)
 FOUL = Chances(
@@ -45,7 +46,7 @@ async def _operate(client: Client) -> None:
 
 
 async def _control(client: Client) -> None:
-    await control(client, NAMESPACE)
+    await control(client, NAMESPACE, own_programs("image"))
 
 
 class _Alarms(logging.Handler):

@@ -14,8 +14,7 @@ from kubecore.runtime import Manager
 from virtplane.storage.cdi.controller.assembly import add_data_volume_controllers
 from virtplane.storage.cdi.controller.config.reconciler import ConfigController
 from virtplane.storage.cdi.controller.profiles.reconciler import ProfileController
-from virtplane.storage.cdi.controller.settings import Programs
-from virtplane.storage.cdi.controller.workers.upload import ServerCertificate
+from virtplane.storage.cdi.controller.settings import Programs, Settings
 
 PROGRAMS = Programs("importer:1", "cloner:1", "uploadserver:1")
 _DAY = timedelta(hours=24)
@@ -29,13 +28,16 @@ class TestIssuer:
     def __init__(self) -> None:
         self._authority = new_authority("test", 2 * _DAY, datetime.now(UTC))
 
-    async def issue(self, service: str, namespace: str) -> ServerCertificate:
+    def deadline(self) -> str:
+        """In the middle of a certificate's life."""
+        return (datetime.now(UTC) + _DAY / 2).isoformat()
+
+    async def issue(self, service: str, namespace: str) -> dict[str, str]:
         """A certificate for a service."""
         now, authority = datetime.now(UTC), self._authority
         pair = issue(Leaf(service, dns_names=(f"{service}.{namespace}.svc",)), authority, _DAY, now)
         data = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.certificate}
-        encoded = {name: base64.b64encode(value).decode() for name, value in data.items()}
-        return ServerCertificate(encoded, (now + _DAY / 2).isoformat())
+        return {name: base64.b64encode(value).decode() for name, value in data.items()}
 
 
 class NoProgress:
@@ -53,7 +55,8 @@ async def cdi_controllers(client: Client, *, with_settings: bool = True) -> Asyn
     if with_settings:
         ConfigController(client, manager, "cdi")
         ProfileController(client, manager)
-    add_data_volume_controllers(client, manager, PROGRAMS, TestIssuer(), "cdi", NoProgress())
+    settings = Settings(manager, PROGRAMS)
+    add_data_volume_controllers(client, manager, settings, TestIssuer(), "cdi", NoProgress())
     task = asyncio.create_task(manager.run())
     started = asyncio.create_task(manager.wait_started())
     await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)

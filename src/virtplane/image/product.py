@@ -38,8 +38,12 @@ sys.exit(main())
 """
 
 PROGRAMS = {
+    "cdi-source-update-poller": _PROGRAM.format(module="virtplane.storage.cdi.poller.main"),
     "container-disk": _LAUNCHER.format(module="containerdisk"),
     "kubectl-virt": _PROGRAM.format(module="virtplane.cli.virtctl.main"),
+    "virt-cdi-cloner": _PROGRAM.format(module="virtplane.storage.cdi.cloner.main"),
+    "virt-cdi-importer": _PROGRAM.format(module="virtplane.storage.cdi.importer.main"),
+    "virt-cdi-uploadserver": _PROGRAM.format(module="virtplane.storage.cdi.uploadserver.main"),
     "virt-freezer": _LAUNCHER.format(module="freezer"),
     "virt-launcher": _LAUNCHER.format(module="main"),
     "virt-probe": _LAUNCHER.format(module="probe"),

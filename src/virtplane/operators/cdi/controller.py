@@ -21,7 +21,6 @@ from virtplane.api import cdi_crds, cdi_labels, cdi_names
 from virtplane.api import resources as api
 from virtplane.api.cdi_v1beta1.cdi import CDI
 from virtplane.operators.cdi import extras, status
-from virtplane.operators.cdi.certificates import BadLifetime, lifetimes
 from virtplane.operators.cdi.claim import Claim, Holder
 from virtplane.operators.cdi.installation import installation, user_patches
 from virtplane.operators.cdi.product import DEFAULT_PRIORITY_CLASS, PRODUCT, Parameters, Settings
@@ -31,6 +30,7 @@ from virtplane.operators.kit.apply import Applier
 from virtplane.operators.kit.customize import BadCustomization
 from virtplane.operators.kit.installation import Installation
 from virtplane.operators.kit.status import AVAILABLE, DELETING, DEPLOYED, PROGRESSING, is_deployment_ready
+from virtplane.storage.cdi.lifetimes import BadLifetime, lifetimes
 
 logger = logging.getLogger(__name__)
 

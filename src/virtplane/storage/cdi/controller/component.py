@@ -11,14 +11,23 @@ from kubecore.resources import ResourceType
 from kubecore.runtime import Context, LeaderElector, Manager
 from virtplane.api import cdi_names
 from virtplane.api.resources import VOLUME_SNAPSHOT_CLASSES
+from virtplane.storage.cdi.controller.assembly import add_data_volume_controllers, recorder_of
 from virtplane.storage.cdi.controller.config.reconciler import OPENSHIFT, ConfigController
+from virtplane.storage.cdi.controller.crons import reconciler
+from virtplane.storage.cdi.controller.crons.polling import IMAGE_STREAMS
+from virtplane.storage.cdi.controller.crons.reconciler import CronController
+from virtplane.storage.cdi.controller.datasources.reconciler import DataSourceController
 from virtplane.storage.cdi.controller.profiles.reconciler import ProfileController
+from virtplane.storage.cdi.controller.programs import own_programs
+from virtplane.storage.cdi.controller.settings import Programs, Settings
+from virtplane.storage.cdi.controller.transfers.reconciler import TransferController
+from virtplane.storage.cdi.controller.workers.certificates import SecretIssuer
 
 logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 2.0
 _CHECK_SECONDS = 30.0
-_OPTIONAL = (*OPENSHIFT, VOLUME_SNAPSHOT_CLASSES)
+_OPTIONAL = (*OPENSHIFT, VOLUME_SNAPSHOT_CLASSES, IMAGE_STREAMS)
 
 
 class CdiController:
@@ -31,18 +40,19 @@ class CdiController:
         client = context.client(self.name)
         identity = context.identity or self.name
         elector = LeaderElector(client, cdi_names.LEADER_ELECTION, context.namespace, identity)
-        await elector.run(lambda: control(client, context.namespace))
+        programs = own_programs(str(context.settings.get("image") or ""))
+        await elector.run(lambda: control(client, context.namespace, programs))
 
 
-async def control(client: Client, namespace: str) -> None:
-    """The controllers, until cancelled; `namespace` is CDI's own.
+async def control(client: Client, namespace: str, programs: Programs) -> None:
+    """The controllers, until cancelled; `namespace` is CDI's own, `programs` are those of worker pods.
 
     They begin anew when the cluster serves other kinds than it did.
     """
     served = await _served(client, namespace)
     while True:
         logger.info("CDI's controllers work; of what not every cluster serves there are: %s", _text(served))
-        work = asyncio.create_task(_work(client, namespace, served), name="cdi-controllers")
+        work = asyncio.create_task(_work(client, namespace, programs, served), name="cdi-controllers")
         change = asyncio.create_task(_other(client, namespace, served), name="cdi-served-kinds")
         try:
             await asyncio.wait({work, change}, return_when=asyncio.FIRST_COMPLETED)
@@ -55,11 +65,32 @@ async def control(client: Client, namespace: str) -> None:
         served = change.result()
 
 
-async def _work(client: Client, namespace: str, served: frozenset[ResourceType]) -> None:
+async def _work(client: Client, namespace: str, programs: Programs, served: frozenset[ResourceType]) -> None:
     manager = Manager(client)
+    add_controllers(client, manager, namespace, programs, served)
+    await manager.run()
+
+
+def add_controllers(
+    client: Client, manager: Manager, namespace: str, programs: Programs, served: frozenset[ResourceType]
+) -> None:
+    """Add every controller of CDI to `manager`; `served` are the kinds that not every cluster serves."""
+    settings = Settings(manager, programs)
     ConfigController(client, manager, namespace, served & OPENSHIFT)
     ProfileController(client, manager, has_snapshots=VOLUME_SNAPSHOT_CLASSES in served)
-    await manager.run()
+    issuer = SecretIssuer(client, namespace, lambda: settings.certificates)
+    add_data_volume_controllers(client, manager, settings, issuer, namespace)
+    DataSourceController(client, manager)
+    TransferController(client, manager)
+    CronController(
+        client,
+        manager,
+        recorder_of(client, manager, reconciler.NAME),
+        namespace=namespace,
+        image=programs.importer_image,
+        commands=programs.commands,
+        has_image_streams=IMAGE_STREAMS in served,
+    )
 
 
 async def _other(client: Client, namespace: str, served: frozenset[ResourceType]) -> frozenset[ResourceType]:

@@ -10,7 +10,7 @@ from kubecore.resources import CSI_DRIVERS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from kubecore.runtime import Informer, Manager
 from virtplane.api import resources as kinds
 from virtplane.api.cdi_names import CONFIG
-from virtplane.api.cdi_v1beta1.cdi import CDI, CDISpec
+from virtplane.api.cdi_v1beta1.cdi import CDI, CDICertConfig, CDISpec
 from virtplane.api.cdi_v1beta1.cdi_config import CDIConfig, ImportProxy
 from virtplane.api.cdi_v1beta1.storage_profile import StorageProfile
 from virtplane.api.core_v1 import ResourceRequirements
@@ -21,6 +21,7 @@ from virtplane.storage.cdi import rendering
 from virtplane.storage.cdi.controller.installation import active, recommended_labels
 from virtplane.storage.cdi.controller.pods.scratch import scratch_size
 from virtplane.storage.cdi.controller.pods.worker import Workers, is_block
+from virtplane.storage.cdi.tls import TLSSettings, chosen
 
 HONOR_WAITING = "HonorWaitForFirstConsumer"
 CLAIM_ADOPTION = "DataVolumeClaimAdoption"
@@ -95,6 +96,17 @@ class Settings:
     def preallocates(self) -> bool:
         """Whether volumes are preallocated where nobody says otherwise."""
         return bool(self.config().status.preallocation)
+
+    @property
+    def tls(self) -> TLSSettings:
+        """The versions of TLS and the ciphers of upload servers."""
+        return chosen(self.config().spec.tls_security_profile)
+
+    @property
+    def certificates(self) -> CDICertConfig:
+        """How long certificates live."""
+        installation = active(self.installations)
+        return installation.spec.cert_config if installation is not None else CDICertConfig()
 
     @property
     def labels(self) -> dict[str, str]:

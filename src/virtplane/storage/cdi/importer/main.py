@@ -29,6 +29,7 @@ from virtplane.storage.cdi.importer.progress import Progress, served
 from virtplane.storage.cdi.importer.settings import Settings, read_settings
 from virtplane.storage.cdi.importer.sources.blank import blank
 from virtplane.storage.cdi.importer.sources.gcs import gcs_object
+from virtplane.storage.cdi.importer.sources.node import from_node, tell_done
 from virtplane.storage.cdi.importer.sources.registry import from_registry
 from virtplane.storage.cdi.importer.sources.s3 import s3_object
 from virtplane.storage.cdi.importer.target import find_target
@@ -56,7 +57,10 @@ def main() -> int:
 async def _run(settings: Settings) -> tuple[int, str]:
     progress = Progress(settings.owner_uid)
     async with served(progress):
-        return await attempt(settings, progress)
+        code, text = await attempt(settings, progress)
+    if code == 0 and settings.done_file:
+        tell_done(settings.done_file)
+    return code, text
 
 
 async def attempt(settings: Settings, progress: Progress) -> tuple[int, str]:
@@ -91,6 +95,10 @@ async def run(job: Job) -> Outcome:
 
 
 async def _from_http(job: Job) -> Outcome:
+    return await (from_node(job, _from_server) if job.settings.ready_file else _from_server(job))
+
+
+async def _from_server(job: Job) -> Outcome:
     settings = job.settings
     wanted = WebObject(
         URL(settings.endpoint),

@@ -67,11 +67,12 @@ def message(uploaded: Uploaded | None) -> str:
 def server_tls(settings: UploadSettings) -> ssl.SSLContext:
     """TLS with the pod's certificate.
 
-    Clients need none for the readiness probe; the others are checked later.
+    Clients need none for the readiness probe; the others are checked later. Raises ValueError.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=settings.client_authority)
     context.verify_mode = ssl.CERT_OPTIONAL
     context.load_cert_chain(settings.certificate, settings.key)
+    settings.tls.apply(context)
     return context
 
 

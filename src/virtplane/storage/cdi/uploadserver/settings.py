@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from virtplane.storage.cdi.importer.settings import Paths, Settings, read_settings
+from virtplane.storage.cdi.tls import TLSSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class UploadSettings:
     client_name: str
     volume: Settings
     deadline: datetime | None
+    tls: TLSSettings = field(default_factory=TLSSettings)
     address: str = "::"
     port: int = 8443
 
@@ -42,6 +44,11 @@ def read_upload_settings(environment: Mapping[str, str], paths: Paths | None = N
         client_name=environment["CLIENT_NAME"],
         volume=volume,
         deadline=datetime.fromisoformat(deadline) if deadline else None,
+        tls=TLSSettings(_names(environment.get("TLS_CIPHERS", "")), environment.get("TLS_MIN_VERSION", "")),
         address=environment.get("LISTEN_ADDRESS") or "::",
         port=int(environment.get("LISTEN_PORT") or 8443),
     )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,8 @@ from virtplane.api.core_v1 import NodePlacement
 from virtplane.api.meta_v1 import OwnerReference
 from virtplane.cluster.objects import controller_reference
 from virtplane.storage.cdi.controller.crons import sources
+from virtplane.storage.cdi.controller.pods.importer import COPY_CONTAINER
+from virtplane.storage.cdi.controller.pods.worker import WORKER_USER
 
 CONTAINER = "cdi-source-update-poller"
 PROGRAM = "/usr/bin/cdi-source-update-poller"
@@ -47,6 +50,8 @@ class Pollers:
     placement: NodePlacement = field(default_factory=NodePlacement)
     labels: dict[str, str] = field(default_factory=dict)
     owner: OwnerReference | None = None
+    commands: Mapping[str, list[str]] = field(default_factory=dict)
+    """By the names of containers, where all programs are in one image: see programs.py."""
 
 
 def cron_job(cron: DataImportCron, pollers: Pollers) -> JsonObject:
@@ -96,17 +101,18 @@ def _job_spec(cron: DataImportCron, pollers: Pollers) -> JsonObject:
 def _poller_spec(cron: DataImportCron, pollers: Pollers) -> JsonObject:
     registry = sources.registry(cron)
     assert registry is not None, "only crons with a registry are polled by jobs"
+    program = pollers.commands.get(CONTAINER, [PROGRAM])
     url = registry.url or ""
     metadata = cron.metadata
     container: JsonObject = {
         "name": CONTAINER,
         "image": pollers.image,
         "imagePullPolicy": pollers.pull_policy,
-        "command": [PROGRAM, "-ns", metadata.namespace, "-cron", metadata.name, "-url", url],
+        "command": [*program, "-ns", metadata.namespace, "-cron", metadata.name, "-url", url],
         "env": _environment(registry.secret_ref or "", url, pollers.config),
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": _RESTRICTED,
+        "securityContext": _security(pollers),
     }
     volumes: list[JsonObject] = []
     if registry.cert_config_map:
@@ -128,6 +134,11 @@ def _poller_spec(cron: DataImportCron, pollers: Pollers) -> JsonObject:
     if pull_secrets := pollers.config.status.image_pull_secrets:
         spec["imagePullSecrets"] = [encode(each) for each in pull_secrets]
     return spec
+
+
+def _security(pollers: Pollers) -> JsonObject:
+    """The product's own image names root as its user, upstream's poller another."""
+    return {**_RESTRICTED, "runAsUser": WORKER_USER} if pollers.commands else _RESTRICTED
 
 
 def _mount(container: JsonObject, volumes: list[JsonObject], name: str, source: str, path: str) -> None:
@@ -168,7 +179,7 @@ def pulling_pod(cron: DataImportCron, pollers: Pollers) -> JsonObject:
         placement["nodeSelector"] = {**selector, _ARCHITECTURE: registry.platform.architecture}
     common: JsonObject = {
         "volumeMounts": mounts,
-        "securityContext": {**_RESTRICTED, "runAsUser": 107},
+        "securityContext": {**_RESTRICTED, "runAsUser": WORKER_USER},
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     prepare = ["sh", "-c", "cp /usr/bin/cdi-containerimage-server /shared/server"]
@@ -179,10 +190,10 @@ def pulling_pod(cron: DataImportCron, pollers: Pollers) -> JsonObject:
         "volumes": [{"name": _SHARED, "emptyDir": {}}],
         "initContainers": [
             {
-                "name": "init",
+                "name": COPY_CONTAINER,
                 "image": pollers.image,
                 "imagePullPolicy": pollers.pull_policy,
-                "command": prepare,
+                "command": pollers.commands.get(COPY_CONTAINER, prepare),
                 **common,
             }
         ],
@@ -191,7 +202,7 @@ def pulling_pod(cron: DataImportCron, pollers: Pollers) -> JsonObject:
                 "name": IMAGE_CONTAINER,
                 "image": sources.image_of(registry.url or ""),
                 "imagePullPolicy": "Always",
-                "command": ["/shared/server", "-h"],
+                "command": pollers.commands.get(IMAGE_CONTAINER, ["/shared/server", "-h"]),
                 **common,
             }
         ],

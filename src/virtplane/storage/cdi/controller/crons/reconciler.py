@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -49,8 +50,8 @@ _RETRY_SECONDS = 60.0
 class CronController:
     """Reconciles DataImportCrons.
 
-    `namespace` is CDI's own, where jobs poll; `image` has their program. `has_image_streams`: the cluster
-    serves OpenShift's.
+    `namespace` is CDI's own, where jobs poll; `image` has their program, `commands` say which it is.
+    `has_image_streams`: the cluster serves OpenShift's.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class CronController:
         namespace: str,
         image: str,
         pull_policy: str = "IfNotPresent",
+        commands: Mapping[str, list[str]] = MappingProxyType({}),
         has_image_streams: bool = False,
     ) -> None:
         self._client, self._recorder = client, recorder
@@ -69,7 +71,7 @@ class CronController:
         self._imports = Imports(client, self._caches)
         self._cleanup = Cleanup(client, self._caches)
         self._poller = SourcePoller(client, has_image_streams=has_image_streams)
-        self._settings = Pollers(image, namespace, pull_policy)
+        self._settings = Pollers(image, namespace, pull_policy, commands=commands)
         manager.add(self._controller())
 
     def _controller(self) -> Controller:

@@ -16,13 +16,18 @@ from virtplane.storage.cdi.controller.pods.worker import Workers
 from virtplane.storage.cdi.rendering import ARCHIVE, content_type
 
 CONTAINER = "importer"
+COPY_CONTAINER = "init"
+"""The init container that brings the program of the next one."""
+SERVER_CONTAINER = "server"
+"""The container with an image that the node has pulled."""
+SHARED_PATH = "/shared"
+READY = f"{SHARED_PATH}/ready"
+DONE = f"{SHARED_PATH}/done"
+ENVIRONMENT = f"{SHARED_PATH}/environment"
+SERVER_PORT = "8100"
 _NODE = "node"
 _ARCHITECTURE = "kubernetes.io/arch"
 _SHARED = "shared-volume"
-_SHARED_PATH = "/shared"
-_READY = f"{_SHARED_PATH}/ready"
-_DONE = f"{_SHARED_PATH}/done"
-_SERVER_PORT = "8100"
 _CACHE_DIRECT = "TRYNONE"
 
 
@@ -131,16 +136,16 @@ def _node_selector(claim: PersistentVolumeClaim, wanted: Import) -> dict[str, st
 
 def _add_server(workers: Workers, claim: PersistentVolumeClaim, spec: JsonObject) -> None:
     """The container with the image, which serves its disk to the importer beside it."""
-    mount = {"name": _SHARED, "mountPath": _SHARED_PATH}
+    mount = {"name": _SHARED, "mountPath": SHARED_PATH}
     image = claims.value(claim, names.IMPORT_ENDPOINT).removeprefix("docker://")
-    command = [f"{_SHARED_PATH}/server", "-p", _SERVER_PORT, "-image-dir", "/disk"]
-    command += ["-ready-file", _READY, "-done-file", _DONE]
-    copy = ["sh", "-c", f"cp /usr/bin/cdi-containerimage-server {_SHARED_PATH}/server"]
+    command = [f"{SHARED_PATH}/server", "-p", SERVER_PORT, "-image-dir", "/disk"]
+    command += ["-ready-file", READY, "-done-file", DONE]
+    copy = ["sh", "-c", f"cp /usr/bin/cdi-containerimage-server {SHARED_PATH}/server"]
     spec["initContainers"] = [
-        worker.container(workers, "init", workers.importer_image, command=copy, volumeMounts=[mount])
+        worker.container(workers, COPY_CONTAINER, workers.importer_image, command=copy, volumeMounts=[mount])
     ]
     spec["containers"].append(
-        worker.container(workers, "server", image, command=command, volumeMounts=[mount])
+        worker.container(workers, SERVER_CONTAINER, image, command=command, volumeMounts=[mount])
     )
 
 
@@ -168,7 +173,7 @@ def _volumes(claim: PersistentVolumeClaim, wanted: Import) -> tuple[list[JsonObj
     if source_of(claim) == sources.GCS and secret:
         add("cdi-secret-vol", "/google", secret={"secretName": secret})
     if is_pulled_by_node(claim):
-        add(_SHARED, _SHARED_PATH, emptyDir={})
+        add(_SHARED, SHARED_PATH, emptyDir={})
     if source_of(claim) == sources.VDDK:
         add("vddk-vol-mount", "/opt", emptyDir={})
         if arguments := claims.value(claim, names.POD_VDDK_EXTRA_ARGS):
@@ -181,7 +186,7 @@ def _environment(workers: Workers, claim: PersistentVolumeClaim, wanted: Import)
         return claims.value(claim, name)
 
     by_node, proxy = is_pulled_by_node(claim), wanted.proxy
-    endpoint = f"http://localhost:{_SERVER_PORT}/disk.img" if by_node else given(names.IMPORT_ENDPOINT)
+    endpoint = f"http://localhost:{SERVER_PORT}/disk.img" if by_node else given(names.IMPORT_ENDPOINT)
     yield "IMPORTER_SOURCE", sources.HTTP if by_node else source_of(claim)
     yield "IMPORTER_ENDPOINT", endpoint
     yield "IMPORTER_CONTENTTYPE", content_type(given(names.CONTENT_TYPE))
@@ -192,8 +197,8 @@ def _environment(workers: Workers, claim: PersistentVolumeClaim, wanted: Import)
     yield "IMPORTER_DISK_ID", given(names.IMPORT_DISK_ID)
     yield "IMPORTER_UUID", given(names.IMPORT_UUID)
     yield "IMPORTER_PULL_METHOD", given(names.IMPORT_REGISTRY_METHOD)
-    yield "IMPORTER_READY_FILE", _READY if by_node else ""
-    yield "IMPORTER_DONE_FILE", _DONE if by_node else ""
+    yield "IMPORTER_READY_FILE", READY if by_node else ""
+    yield "IMPORTER_DONE_FILE", DONE if by_node else ""
     yield "IMPORTER_BACKING_FILE", given(names.IMPORT_BACKING_FILE)
     yield "IMPORTER_THUMBPRINT", given(names.IMPORT_VDDK_THUMBPRINT)
     yield "http_proxy", proxy.http_proxy or ""

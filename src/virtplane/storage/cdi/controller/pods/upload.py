@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kubecore.json import JsonObject
 from virtplane.api import cdi_labels as names
 from virtplane.api import cdi_names
+from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.storage.cdi.controller import claims
 from virtplane.storage.cdi.controller.pods import worker
@@ -92,14 +93,14 @@ def upload_service(workers: Workers, claim: PersistentVolumeClaim) -> JsonObject
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
-def certificate_secret(workers: Workers, claim: PersistentVolumeClaim, data: dict[str, str]) -> JsonObject:
-    """The secret with the server's certificate; `data` is encoded as secrets are."""
+def certificate_secret(workers: Workers, pod: ObjectMeta, data: dict[str, str]) -> JsonObject:
+    """The secret with the server's certificate, which goes with its pod; `data` is encoded as secrets are."""
     metadata = {
-        "name": cdi_names.upload_pod(claim.metadata.name),
-        "namespace": claim.metadata.namespace,
+        "name": pod.name,
+        "namespace": pod.namespace,
         "labels": {"app": names.APP, names.COMPONENT: names.UPLOAD_SERVER, **workers.recommended_labels},
         "annotations": {names.CREATED_BY_UPLOAD_CONTROLLER: "yes"},
-        "ownerReferences": [worker.owner(claim)],
+        "ownerReferences": [worker.pod_owner(pod)],
     }
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
 

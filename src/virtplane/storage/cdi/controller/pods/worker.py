@@ -10,6 +10,7 @@ from kubecore.objects.structs import encode
 from virtplane.api import cdi_labels as names
 from virtplane.api import labels, storage_labels
 from virtplane.api.core_v1 import LocalObjectReference, NodePlacement, ResourceRequirements
+from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 
 DATA_VOLUME = "cdi-data-vol"
@@ -20,7 +21,8 @@ DEVICE_PATH = "/dev/cdi-block-volume"
 PORT = 8443
 BLOCK = "Block"
 
-_QEMU = 107
+WORKER_USER = 107
+"""The user that QEMU has in its images."""
 _ISTIO_OFF = {labels.ISTIO_INJECT: "false", names.LINKERD_INJECT: "disabled"}
 _PASSED_ON = (labels.NETWORKS, labels.DEFAULT_NETWORK, labels.ISTIO_INJECT, names.LINKERD_INJECT)
 """Annotations of a claim that its pods get."""
@@ -30,7 +32,8 @@ _PASSED_ON = (labels.NETWORKS, labels.DEFAULT_NETWORK, labels.ISTIO_INJECT, name
 class Workers:
     """How worker pods are made in this installation.
 
-    `command` is set where all programs are in one image: its entry point is none of them.
+    `commands`, by the names of containers, are set where all programs are in one image: its entry point is
+    none of them.
     """
 
     importer_image: str
@@ -53,6 +56,18 @@ def owner(claim: PersistentVolumeClaim) -> JsonObject:
         "kind": "PersistentVolumeClaim",
         "name": claim.metadata.name,
         "uid": claim.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def pod_owner(pod: ObjectMeta) -> JsonObject:
+    """The reference with which an object goes when its pod is deleted."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": pod.name,
+        "uid": pod.uid,
         "controller": True,
         "blockOwnerDeletion": True,
     }
@@ -95,12 +110,12 @@ def container(workers: Workers, name: str, image: str, **members: Any) -> JsonOb
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
             "runAsNonRoot": True,
-            "runAsUser": _QEMU,
+            "runAsUser": WORKER_USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
     }
-    if name in workers.commands and "command" not in members:
-        made["command"] = workers.commands[name]
+    if name in workers.commands:
+        members["command"] = workers.commands[name]
     return made | members
 
 
@@ -135,5 +150,5 @@ def _pod_security(spec: JsonObject) -> JsonObject:
     """The pod's security context: files of mounted volumes belong to the worker's group."""
     security: JsonObject = {"seccompProfile": {"type": "RuntimeDefault"}}
     if any(each.get("volumeMounts") for each in spec.get("containers", ())):
-        security["fsGroup"] = _QEMU
+        security["fsGroup"] = WORKER_USER
     return security

@@ -112,6 +112,11 @@ class Pod(ApiStruct, kw_only=True):
         """Whether no container of the pod runs again."""
         return self.status.phase in ("Succeeded", "Failed")
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether no container of the pod has run yet."""
+        return self.status.phase in ("", "Pending")
+
     def container(self, name: str) -> ContainerStatus | None:
         """The status of a container."""
         return next((each for each in self.status.container_statuses if each.name == name), None)

@@ -13,11 +13,11 @@ from kubecore.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, Reso
 from kubecore.runtime import DONE, EventKind, EventRecorder, Informer, RequeueAfter, Result
 from virtplane.api import cdi_labels as names
 from virtplane.api import cdi_names
-from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.cluster.objects import described
 from virtplane.storage.cdi.controller import claims
 from virtplane.storage.cdi.controller.pods.scratch import scratch_claim
+from virtplane.storage.cdi.controller.pods.worker import pod_owner
 from virtplane.storage.cdi.controller.settings import Settings
 from virtplane.storage.cdi.controller.workers.observed import (
     CREATING_SCRATCH,
@@ -150,7 +150,7 @@ class Workplace:
         metadata = {
             "name": cdi_names.proxy_config_map(claim.metadata.name),
             "namespace": claim.metadata.namespace,
-            "ownerReferences": [_owner(pod.metadata)],
+            "ownerReferences": [pod_owner(pod.metadata)],
         }
         copy = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": found.get("data", {})}
         await self.ensure(CONFIG_MAPS, copy)
@@ -188,14 +188,3 @@ def bound_again(claim: PersistentVolumeClaim, reason: str) -> Annotations:
 
 def _is_marked(pod: Pod) -> bool:
     return names.CREATED_BY_CONTROLLER in pod.metadata.annotations
-
-
-def _owner(pod: ObjectMeta) -> JsonObject:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": pod.name,
-        "uid": pod.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import Protocol
 
 from kubecore.client import Client
 from kubecore.errors import StatusError, is_already_exists, is_not_found
-from kubecore.json import JsonObject
 from kubecore.objects.structs import UnfitDocument, decode
-from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, SECRETS, SERVICES, ResourceType
+from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, SECRETS, SERVICES
 from kubecore.runtime import DONE, Controller, EventRecorder, Key, Manager, RequeueAfter, Result
 from virtplane.api import cdi_labels as names
 from virtplane.api import cdi_names
@@ -21,6 +18,7 @@ from virtplane.storage.cdi.controller.pods import upload
 from virtplane.storage.cdi.controller.pods.upload import Upload
 from virtplane.storage.cdi.controller.settings import Settings
 from virtplane.storage.cdi.controller.workers import observed
+from virtplane.storage.cdi.controller.workers.certificates import Issuer
 from virtplane.storage.cdi.controller.workers.importer import claims_of_pod, claims_of_scratch, live
 from virtplane.storage.cdi.controller.workers.observed import Observed
 from virtplane.storage.cdi.controller.workers.pods import Pod, pod_informer
@@ -33,22 +31,6 @@ NAME = "upload-controller"
 UPLOAD_FAILED = "UploadFailed"
 UPLOAD_SUCCEEDED = "UploadSucceeded"
 TARGET_IN_USE = "UploadTargetInUse"
-
-
-@dataclass(frozen=True, slots=True)
-class ServerCertificate:
-    """A server's certificate: the data of its secret, and when it is to be renewed (RFC 3339)."""
-
-    data: dict[str, str]
-    """``tls.crt``, ``tls.key`` and ``ca.crt`` (who signs the clients), encoded as secrets are."""
-    deadline: str
-
-
-class Issuer(Protocol):
-    """Who issues the certificates of upload servers."""
-
-    async def issue(self, service: str, namespace: str) -> ServerCertificate:
-        """A certificate for a service. Raises StatusError."""
 
 
 class UploadController:
@@ -99,7 +81,7 @@ class UploadController:
         return await self._watch(claim, pod)
 
     async def _start(self, claim: PersistentVolumeClaim) -> Result:
-        """Create the service, the certificate and the pod, in this order: a pod is complete when it is there.
+        """Create the service and the pod, which waits for its certificate.
 
         The cache may be older than the end of an earlier pod: the claim is read again.
         """
@@ -114,40 +96,36 @@ class UploadController:
         current = await live(self._client, claim)
         if current is None or claims.value(current, names.POD_PHASE) == claims.SUCCEEDED:
             return DONE
-        workers = self._settings.workers()
-        service = upload.upload_service(workers, current)
-        await self._work.ensure(SERVICES, service)
-        certificate = await self._issuer.issue(service["metadata"]["name"], current.metadata.namespace)
-        secret = upload.certificate_secret(workers, current, certificate.data)
-        if not await self._put_secret(current, secret):
-            name = cdi_names.upload_pod(current.metadata.name)
-            return await self._work.cannot_start(current, name, "another secret has its name")
-        is_clone = _is_clone(current)
+        workers, is_clone = self._settings.workers(), _is_clone(current)
+        await self._work.ensure(SERVICES, upload.upload_service(workers, current))
+        tls = self._settings.tls
         wanted = Upload(
             overhead=self._settings.overhead_text(current),
-            deadline=certificate.deadline,
+            deadline=self._issuer.deadline(),
             client=claims.value(current, names.UPLOAD_CLIENT_NAME)
             if is_clone
             else cdi_names.UPLOAD_CLIENT_NAME,
             has_scratch=not is_clone,
+            ciphers=",".join(tls.ciphers),
+            min_tls_version=tls.min_version,
         )
         return await self._work.create_pod(current, upload.upload_pod(workers, current, wanted))
 
-    async def _put_secret(self, claim: PersistentVolumeClaim, secret: JsonObject) -> bool:
-        """Write the certificate; false if a secret of somebody else has its name. Raises StatusError."""
-        name, namespace = secret["metadata"]["name"], claim.metadata.namespace
+    async def _give_certificate(self, claim: PersistentVolumeClaim, pod: Pod) -> Result:
+        """Make the secret that a pod needs to start. Raises NoAuthority, BadLifetime, StatusError.
+
+        The secret goes with its pod. One of an earlier pod is in the way until it is gone.
+        """
+        service = cdi_names.upload_service(claim.metadata.name)
+        data = await self._issuer.issue(service, claim.metadata.namespace)
+        secret = upload.certificate_secret(self._settings.workers(), pod.metadata, data)
         try:
-            await self._client.create(SECRETS, secret, namespace)
+            await self._client.create(SECRETS, secret, claim.metadata.namespace)
         except StatusError as error:
             if not is_already_exists(error):
                 raise
-        else:
-            return True
-        found = decode(AnyObject, await self._client.get(SECRETS, name, namespace))
-        if not found.metadata.is_controlled_by(claim.metadata):
-            return False
-        await self._client.patch(SECRETS, name, {"data": secret["data"]}, namespace, type="merge")
-        return True
+            return RequeueAfter(IN_USE_SECONDS)
+        return DONE
 
     async def _watch(self, claim: PersistentVolumeClaim, pod: Pod) -> Result:
         """Tell in the claim what its pod does, and remove the pod when it has done its part."""
@@ -163,6 +141,8 @@ class UploadController:
             await self._work.delete_pods([pod])
         elif found.is_done:
             await self._finish(claim)
+        elif pod.is_pending and not pod.metadata.is_being_deleted:
+            return await self._give_certificate(claim, pod)
         return DONE
 
     def _tell(self, claim: PersistentVolumeClaim, pod: Pod, found: Observed) -> None:
@@ -178,21 +158,20 @@ class UploadController:
         pods = self._work.own_pods(claim, names.UPLOAD_SERVER)
         if not pods:
             return  # the others went before the last pod
-        name = claim.metadata.name
-        await self._remove(SERVICES, cdi_names.upload_service(name), claim)
-        await self._remove(SECRETS, cdi_names.upload_pod(name), claim)
+        await self._remove_service(claim)
         await self._work.delete_pods(pods)
 
-    async def _remove(self, kind: ResourceType, name: str, claim: PersistentVolumeClaim) -> None:
-        """Delete an object that was made for `claim`, if it is there. Raises StatusError."""
+    async def _remove_service(self, claim: PersistentVolumeClaim) -> None:
+        """Delete the service that was made for `claim`, if it is there. Raises StatusError."""
+        name = cdi_names.upload_service(claim.metadata.name)
         try:
-            found = decode(AnyObject, await self._client.get(kind, name, claim.metadata.namespace))
+            found = decode(AnyObject, await self._client.get(SERVICES, name, claim.metadata.namespace))
         except StatusError as error:
             if is_not_found(error):
                 return
             raise
         if found.metadata.is_controlled_by(claim.metadata):
-            await delete(self._client, kind, found)
+            await delete(self._client, SERVICES, found)
 
 
 def is_upload(claim: PersistentVolumeClaim) -> bool:

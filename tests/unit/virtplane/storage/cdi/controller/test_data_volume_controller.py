@@ -188,7 +188,7 @@ async def test_upload_is_made_ready_and_ends() -> None:
         assert cluster.api.get(core.SERVICES, "cdi-upload-dv", NAMESPACE) is not None
         await cluster.run_pod("cdi-upload-dv", **pod_status("Succeeded", ended(), "cdi-upload-server"))
         await cluster.phase("Succeeded")
-        for kind in (core.PODS, core.SERVICES, core.SECRETS):
+        for kind in (core.PODS, core.SERVICES):
             await cluster.gone(kind, "cdi-upload-dv")
 
 

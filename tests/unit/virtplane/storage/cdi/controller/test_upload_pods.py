@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.cdi_claims import claim
 
+from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.storage.cdi.controller.pods.upload import (
     Upload,
     certificate_secret,
@@ -55,7 +56,12 @@ def test_service_finds_the_pod_of_the_claim(name: str) -> None:
     assert pod["spec"]["volumes"][0]["secret"]["secretName"] == pod["metadata"]["name"]
 
 
-def test_everything_goes_with_the_claim() -> None:
-    found = claim()
-    for document in (upload_service(WORKERS, found), certificate_secret(WORKERS, found, {"tls.crt": "eA=="})):
-        assert document["metadata"]["ownerReferences"][0]["uid"] == "1"
+def test_service_goes_with_the_claim() -> None:
+    assert upload_service(WORKERS, claim())["metadata"]["ownerReferences"][0]["uid"] == "1"
+
+
+def test_certificate_goes_with_its_pod() -> None:
+    pod = ObjectMeta(name="cdi-upload-dv", namespace="ns", uid="7")
+    secret = certificate_secret(WORKERS, pod, {"tls.crt": "eA=="})
+    (owner,) = secret["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"], secret["metadata"]["name"]) == ("Pod", "7", "cdi-upload-dv")

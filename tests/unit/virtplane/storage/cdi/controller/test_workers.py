@@ -178,28 +178,28 @@ async def test_claim_that_is_deleted_does_not_wait_for_its_worker(annotations: d
 async def test_upload_server_with_old_certificates_is_replaced_by_one_with_new_ones() -> None:
     async with memory_cluster() as cluster:
         put(cluster, UPLOAD)
+        await cluster.run_pod("cdi-upload-dv", status={"phase": "Pending"})
+        before = await cluster.until(core.SECRETS, "cdi-upload-dv")
         state = ended({"deadlinePassed": True, "message": "Deadline Passed"})
         old = await cluster.run_pod("cdi-upload-dv", **pod_status("Succeeded", state, "cdi-upload-server"))
-        before = cluster.api.get(core.SECRETS, "cdi-upload-dv", NAMESPACE)
-        await cluster.until(
+        await cluster.client.delete(core.SECRETS, "cdi-upload-dv", NAMESPACE)  # as it goes with its pod
+        new = await cluster.until(
             core.PODS, "cdi-upload-dv", lambda found: found["metadata"]["uid"] != old["metadata"]["uid"]
         )
-        after = cluster.api.get(core.SECRETS, "cdi-upload-dv", NAMESPACE)
-        assert before is not None
-        assert after is not None
+        after = await cluster.until(core.SECRETS, "cdi-upload-dv")
+        assert after["metadata"]["ownerReferences"][0]["uid"] == new["metadata"]["uid"]
         assert get_str(after, "data", "tls.crt") != get_str(before, "data", "tls.crt")
 
 
-async def test_secret_of_somebody_else_is_not_used_for_an_upload() -> None:
+async def test_certificate_waits_until_that_of_an_earlier_pod_is_gone() -> None:
     async with memory_cluster() as cluster:
         metadata = {"name": "cdi-upload-dv", "namespace": NAMESPACE}
         cluster.api.put(core.SECRETS, {"metadata": metadata, "data": {"tls.crt": "bWluZQ=="}})
         put(cluster, UPLOAD)
-        await cluster.claim(condition_running_reason="ErrStartingPod")
-        kept = cluster.api.get(core.SECRETS, "cdi-upload-dv", NAMESPACE)
-        assert kept is not None
-        assert kept["data"] == {"tls.crt": "bWluZQ=="}
-        assert cluster.api.get(core.PODS, "cdi-upload-dv", NAMESPACE) is None
+        pod = await cluster.run_pod("cdi-upload-dv", status={"phase": "Pending"})
+        await cluster.client.delete(core.SECRETS, "cdi-upload-dv", NAMESPACE)
+        found = await cluster.until(core.SECRETS, "cdi-upload-dv")
+        assert found["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
 
 
 async def test_target_of_a_clone_takes_its_source_and_nobody_else() -> None:

@@ -1,0 +1,59 @@
+"""The programs of worker containers, where all of them are in the product's own image.
+
+Upstream has an image for each program, whose entry point it is. The image here has many programs, so each
+container names its own. What runs beside a user's container image needs no program of ours but busybox, which
+is linked statically and works in any image.
+"""
+
+from __future__ import annotations
+
+from virtplane.storage.cdi.controller.crons import pollers
+from virtplane.storage.cdi.controller.pods import importer, upload
+from virtplane.storage.cdi.controller.settings import Programs
+
+IMPORTER = "virt-cdi-importer"
+UPLOAD_SERVER = "virt-cdi-uploadserver"
+CLONER = "virt-cdi-cloner"
+POLLER = "cdi-source-update-poller"
+CLONE_SOURCE = "cdi-clone-source"
+"""The container that sends the source of a clone."""
+
+_BUSYBOX = f"{importer.SHARED_PATH}/busybox"
+"""By any other name it would look for an applet of that name."""
+_SERVE = f"""\
+set -eu
+for folder in /sysroot /ostree; do
+  if [ -d "$folder" ]; then
+    echo "bootc image detected: the image holds a bootable operating system, not a disk" >&2
+    exit 1
+  fi
+done
+cd /disk
+set -- *
+if [ $# -ne 1 ] || [ ! -f "$1" ]; then
+  echo "Invalid container image: /disk must hold one file" >&2
+  exit 1
+fi
+{_BUSYBOX} env > {importer.ENVIRONMENT}
+{_BUSYBOX} httpd -f -p 127.0.0.1:{importer.SERVER_PORT} -h /disk &
+server=$!
+printf %s "$1" > {importer.READY}
+until [ -e {importer.DONE} ]; do {_BUSYBOX} sleep 1; done
+kill "$server"
+"""
+"""Serves the one file in ``/disk`` to the importer in the same pod until that is done."""
+
+
+def own_programs(image: str) -> Programs:
+    """How workers are started from the product's `image`."""
+    copy = ["busybox", "cp", "/bin/busybox", _BUSYBOX]
+    commands = {
+        importer.CONTAINER: [IMPORTER],
+        importer.COPY_CONTAINER: copy,
+        importer.SERVER_CONTAINER: [_BUSYBOX, "sh", "-c", _SERVE],
+        upload.CONTAINER: [UPLOAD_SERVER],
+        CLONE_SOURCE: [CLONER],
+        pollers.CONTAINER: [POLLER],
+        pollers.IMAGE_CONTAINER: [_BUSYBOX, "true"],
+    }
+    return Programs(image, image, image, commands=commands)
