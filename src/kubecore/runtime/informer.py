@@ -184,6 +184,11 @@ class Informer(Generic[Cached]):
                 self._log_failure("list", str(error))
             await asyncio.sleep(self._backoff())
 
+    async def stay_empty(self) -> None:
+        """Do as if there were no object, until cancelled: for a kind that the cluster does not serve."""
+        self._synced.set()
+        await asyncio.Event().wait()
+
     async def _list(self) -> None:
         listing = await self._client.list(
             self.resource,

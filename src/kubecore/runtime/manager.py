@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from kubecore.client import Client
@@ -20,11 +20,13 @@ class Manager:
     """Owns the informers, controllers and extra tasks of one client identity.
 
     `run` starts informers, waits until each has its first list, then starts controllers and runnables;
-    cancelling it stops everything, controllers first.
+    cancelling it stops everything, controllers first. Informers of the kinds in `absent`, which the cluster
+    does not serve, stay empty.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, absent: Collection[ResourceType] = ()) -> None:
         self.client = client
+        self._absent = frozenset(absent)
         self._informers: dict[_InformerKey, Informer[Any]] = {}
         self._controllers: list[Controller] = []
         self._runnables: list[tuple[str, Callable[[], Awaitable[None]]]] = []
@@ -91,7 +93,7 @@ class Manager:
         self._started = True
         async with asyncio.TaskGroup() as informers:
             tasks = [
-                informers.create_task(informer.run(), name=f"informer-{informer.resource.plural}")
+                informers.create_task(self._follow(informer), name=f"informer-{informer.resource.plural}")
                 for informer in self._informers.values()
             ]
             try:
@@ -106,6 +108,9 @@ class Manager:
             finally:
                 for task in tasks:
                     task.cancel()
+
+    async def _follow(self, informer: Informer[Any]) -> None:
+        await (informer.stay_empty() if informer.resource in self._absent else informer.run())
 
 
 async def _forever(name: str, run: Callable[[], Awaitable[None]]) -> None:

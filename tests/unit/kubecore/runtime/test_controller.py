@@ -9,7 +9,7 @@ import pytest
 
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
-from kubecore.resources import NODES, PODS
+from kubecore.resources import NODES, PODS, ResourceType
 from kubecore.runtime import DONE, Controller, Key, Manager, RequeueAfter, Result
 from kubecore.testing import MemoryApi
 
@@ -153,3 +153,14 @@ async def test_a_runnable_that_ends_ends_the_manager() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         await manager.run()
     assert "short ended" in str(caught.value.exceptions[0].exceptions[0])
+
+
+async def test_informer_of_a_kind_that_is_not_served_stays_empty() -> None:
+    absent = ResourceType("none.example.com", "v1", "things", "Thing")
+    manager = Manager(MemoryApi().client(), absent=[absent])
+    things = manager.informer(absent)
+    task = asyncio.create_task(manager.run())
+    await manager.wait_started()
+    assert list(things.list()) == []
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

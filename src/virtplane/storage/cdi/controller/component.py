@@ -10,7 +10,7 @@ from kubecore.errors import StatusError, is_not_found
 from kubecore.resources import ResourceType
 from kubecore.runtime import Context, LeaderElector, Manager
 from virtplane.api import cdi_names
-from virtplane.api.resources import VOLUME_SNAPSHOT_CLASSES
+from virtplane.api.resources import VOLUME_SNAPSHOT_CLASSES, VOLUME_SNAPSHOT_CONTENTS, VOLUME_SNAPSHOTS
 from virtplane.storage.cdi.controller.assembly import add_data_volume_controllers, recorder_of
 from virtplane.storage.cdi.controller.config.reconciler import OPENSHIFT, ConfigController
 from virtplane.storage.cdi.controller.crons import reconciler
@@ -27,7 +27,8 @@ logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 2.0
 _CHECK_SECONDS = 30.0
-_OPTIONAL = (*OPENSHIFT, VOLUME_SNAPSHOT_CLASSES, IMAGE_STREAMS)
+_SNAPSHOTS = (VOLUME_SNAPSHOTS, VOLUME_SNAPSHOT_CLASSES, VOLUME_SNAPSHOT_CONTENTS)
+_OPTIONAL = (*OPENSHIFT, *_SNAPSHOTS, IMAGE_STREAMS)
 
 
 class CdiController:
@@ -66,7 +67,7 @@ async def control(client: Client, namespace: str, programs: Programs) -> None:
 
 
 async def _work(client: Client, namespace: str, programs: Programs, served: frozenset[ResourceType]) -> None:
-    manager = Manager(client)
+    manager = Manager(client, absent=set(_OPTIONAL) - served)
     add_controllers(client, manager, namespace, programs, served)
     await manager.run()
 
@@ -77,7 +78,7 @@ def add_controllers(
     """Add every controller of CDI to `manager`; `served` are the kinds that not every cluster serves."""
     settings = Settings(manager, programs)
     ConfigController(client, manager, namespace, served & OPENSHIFT)
-    ProfileController(client, manager, has_snapshots=VOLUME_SNAPSHOT_CLASSES in served)
+    ProfileController(client, manager)
     issuer = SecretIssuer(client, namespace, lambda: settings.certificates)
     add_data_volume_controllers(client, manager, settings, issuer, namespace)
     DataSourceController(client, manager)

@@ -28,27 +28,19 @@ NAME = "storageprofile-controller"
 
 
 class ProfileController:
-    """Reconciles profiles, by the names of their storage classes.
+    """Reconciles profiles, by the names of their storage classes."""
 
-    `has_snapshots`: the cluster serves snapshot classes.
-    """
-
-    def __init__(self, client: Client, manager: Manager, *, has_snapshots: bool = True) -> None:
+    def __init__(self, client: Client, manager: Manager) -> None:
         self._client = client
         self._classes = manager.informer(STORAGE_CLASSES, struct=StorageClass)
         self._profiles = manager.informer(kinds.STORAGE_PROFILES, struct=StorageProfile)
-        self._snapshot_classes = (
-            manager.informer(kinds.VOLUME_SNAPSHOT_CLASSES, struct=VolumeSnapshotClass)
-            if has_snapshots
-            else None
-        )
+        self._snapshot_classes = manager.informer(kinds.VOLUME_SNAPSHOT_CLASSES, struct=VolumeSnapshotClass)
         self._volumes = manager.informer(PERSISTENT_VOLUMES, struct=PersistentVolume)
         self._installations: Informer[CDI] = manager.informer(kinds.CDIS, struct=CDI)
         controller = Controller(NAME, self.reconcile, workers=2, max_delay=60.0)
         controller.watch(self._classes)
         controller.watch(self._profiles)
-        if self._snapshot_classes is not None:
-            controller.watch(self._snapshot_classes, self._of_driver)
+        controller.watch(self._snapshot_classes, self._of_driver)
         controller.watch(self._volumes, self._of_volume)
         controller.watch(self._installations, lambda _: _keys(self._classes.list()))
         manager.add(controller)
@@ -114,7 +106,7 @@ class ProfileController:
         if _is_static(found):
             name = found.metadata.name
             volumes = tuple(each for each in self._volumes.list() if each.spec.storage_class_name == name)
-        snapshot_classes = self._snapshot_classes.list() if self._snapshot_classes is not None else ()
+        snapshot_classes = self._snapshot_classes.list()
         return Facts(found, tuple(snapshot_classes), volumes)
 
 
