@@ -44,6 +44,7 @@ COMPONENTS: dict[str, ComponentEntry] = {
     ),
 }
 
+CDI_OPERATOR = "cdi-operator"
 OPERATOR_PROCESS = ("virt-operator", "snapshot-controller")
 """What the operator's own process runs in the distributed layout."""
 COMPACT_CONTROL_PLANE = (
@@ -52,6 +53,7 @@ COMPACT_CONTROL_PLANE = (
     "virt-controller",
     "hostpath-provisioner-operator",
     "snapshot-controller",
+    CDI_OPERATOR,
 )
 """What it runs in the compact layout."""
 CDI_COMPONENTS = ("cdi-apiserver", "cdi-deployment", "cdi-uploadproxy")

@@ -51,11 +51,12 @@ def kindling(*arguments: str, state: Path) -> int:
 
 def _host_image_accounts() -> list[str]:
     """kindling's options that allow only the product's service accounts to use the host image."""
+    from virtplane.api.cdi_names import CRON_ACCOUNT
     from virtplane.components import COMPONENTS
     from virtplane.operators.hostpath.product import DRIVER_ACCOUNTS
 
     own = {component.service_account for component in COMPONENTS.values()}
-    accounts = sorted({*own, *DRIVER_ACCOUNTS})
+    accounts = sorted({*own, *DRIVER_ACCOUNTS, CRON_ACCOUNT})
     return [f"--host-image-account={NAMESPACE}/{account}" for account in accounts]
 
 

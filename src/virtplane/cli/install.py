@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from dataclasses import replace
 
 from kubecore.client import Client, ConnectionFailed
 from kubecore.client.config import ConfigError
@@ -12,22 +13,26 @@ from kubecore.client.kubeconfig import load_kubeconfig
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, get_list, get_str
 from kubecore.resources import DEPLOYMENTS, NODES, PODS, ResourceType
-from virtplane.api import labels
+from virtplane.api import cdi_names, labels
 from virtplane.api.paths import KUBELET_ROOT
-from virtplane.api.resources import KUBEVIRTS
+from virtplane.api.resources import CDIS, KUBEVIRTS
 from virtplane.cli.installation import (
     is_available,
     is_away,
+    is_cdi_available,
     is_for_guests,
     is_rolled_out,
     kvm_notice,
+    other_cdi,
     other_installation,
     stuck_containers,
 )
 from virtplane.cli.terminal import CommandError, report, say, step
 from virtplane.operators.kubevirt.manifests import (
+    CDI_NAME,
     KUBEVIRT_NAME,
     InstallOptions,
+    cdi_object,
     install_objects,
     kubevirt_object,
 )
@@ -46,17 +51,23 @@ _OPERATOR = "virt-operator"
 
 
 async def install(client: Client, options: InstallOptions, *, timeout_seconds: float = 300.0) -> None:
-    """Apply the operator and the KubeVirt object and wait until all of it runs and is available.
+    """Apply the operators, the KubeVirt and the CDI object and wait until all of it runs and is available.
 
-    It can be repeated; with another image it upgrades, and returns when the upgrade is complete. Raises
-    CommandError; if there is another installation, before it writes anything.
+    It can be repeated; with another image it upgrades, and returns when the upgrade is complete. A CDI of
+    somebody else is left as it is. Raises CommandError; if there is another installation, before it writes
+    anything.
     """
     await _check_alone(client, options.namespace)
+    if other := await _other_cdi(client, options.namespace):
+        say(f"{other}: it is left as it is, and data volumes are its work.")
+        options = replace(options, has_cdi=False)
     deadline = time.monotonic() + timeout_seconds
     with step("Applying the operator"):
         for obj in install_objects(options):
             await apply(client, obj, deadline)
         await apply(client, kubevirt_object(options), deadline)
+        if options.has_cdi:
+            await apply(client, cdi_object(), deadline)
     with step("Waiting for virtplane to be available"):
         await _wait_available(client, options, deadline)
     notice = kvm_notice(await _nodes_for_guests(client), emulation=options.use_emulation)
@@ -82,6 +93,25 @@ async def _check_alone(client: Client, namespace: str) -> None:
         ) from error
     if problem := other_installation(kubevirts, operators, namespace, _FIELD_MANAGER):
         raise problem
+
+
+async def _other_cdi(client: Client, namespace: str) -> str:
+    """What shows that the cluster has a CDI of somebody else; empty if it has none.
+
+    Raises CommandError where that cannot be seen.
+    """
+    try:
+        operators = get_list(
+            await _list_or_nothing(client, DEPLOYMENTS, f"name={cdi_names.OPERATOR}"), "items"
+        )
+        objects = get_list(await _list_or_nothing(client, CDIS), "items")
+    except StatusError as error:
+        raise CommandError(
+            "It is unknown whether CDI is installed on this cluster already.",
+            str(error),
+            "Use the kubeconfig of an administrator of the cluster.",
+        ) from error
+    return other_cdi(objects, operators, namespace, _FIELD_MANAGER)
 
 
 async def _list_or_nothing(client: Client, resource: ResourceType, label_selector: str = "") -> JsonObject:
@@ -146,15 +176,19 @@ async def _wait_available(client: Client, options: InstallOptions, deadline: flo
         elif time.monotonic() - stuck_since > _STUCK_SECONDS:
             raise CommandError("virtplane cannot start.", "\n".join(found), look)
         await asyncio.sleep(_POLL_SECONDS)
-    kubevirt = await client.get(KUBEVIRTS, KUBEVIRT_NAME, namespace)
-    texts = [
+    told = [_condition_text(await client.get(KUBEVIRTS, KUBEVIRT_NAME, namespace))]
+    if options.has_cdi:
+        told.append(_condition_text(await client.get(CDIS, CDI_NAME)))
+    raise CommandError("virtplane did not become available.", "\n".join([*told, *stuck]), look)
+
+
+def _condition_text(obj: JsonObject) -> str:
+    conditions = [
         f"{item.get('type')}={item.get('status')}: {item.get('message', '')}"
-        for item in get_list(kubevirt, "status", "conditions")
+        for item in get_list(obj, "status", "conditions")
     ]
-    phase = f"phase {get_str(kubevirt, 'status', 'phase') or 'unknown'}; "
-    raise CommandError(
-        "virtplane did not become available.", "\n".join([phase + "; ".join(texts), *stuck]), look
-    )
+    phase = f"phase {get_str(obj, 'status', 'phase') or 'unknown'}"
+    return f"{_name(obj)}: {'; '.join([phase, *conditions])}"
 
 
 async def _nodes_for_guests(client: Client) -> list[JsonObject]:
@@ -174,13 +208,15 @@ async def _is_done(client: Client, options: InstallOptions) -> bool:
     try:
         operator = await client.get(DEPLOYMENTS, _OPERATOR, options.namespace)
         kubevirt = await client.get(KUBEVIRTS, KUBEVIRT_NAME, options.namespace)
+        cdi = await client.get(CDIS, CDI_NAME) if options.has_cdi else None
         nodes = get_list(await client.list(NODES), "items")
     except StatusError as error:
         if error.code in (404, 429) or error.code >= 500:
             return False
         raise
     wanted = {"image": options.image, "layout": options.layout, "kubeletRoot": options.kubelet_root}
-    return is_rolled_out(operator) and is_available(kubevirt, wanted, nodes_away=any(map(is_away, nodes)))
+    is_up = is_available(kubevirt, wanted, nodes_away=any(map(is_away, nodes)))
+    return is_up and is_rolled_out(operator) and (cdi is None or is_cdi_available(cdi))
 
 
 def _name(obj: JsonObject) -> str:

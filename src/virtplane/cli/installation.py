@@ -63,6 +63,21 @@ def is_available(kubevirt: JsonObject, wanted: Mapping[str, str], *, nodes_away:
     return status.phase == "Deployed" and is_observed and is_settled and is_current and is_up
 
 
+def is_cdi_available(cdi: JsonObject) -> bool:
+    """Whether everything that the CDI object asks for has the operator's version and is available."""
+    status = get_object(cdi, "status")
+    is_current = get_str(status, "observedVersion") == get_str(status, "targetVersion") != ""
+    ready = meta.get_condition(cdi, "Available")
+    progressing = meta.get_condition(cdi, "Progressing")
+    return (
+        is_current
+        and get_str(status, "phase") == "Deployed"
+        and ready is not None
+        and ready.get("status") == "True"
+        and (progressing is None or progressing.get("status") == "False")
+    )
+
+
 def stuck_containers(pods: Iterable[JsonObject]) -> list[str]:
     """One line for each container that cannot start or keeps crashing, with its last message."""
     lines = []
@@ -110,6 +125,24 @@ def other_installation(
                 "Remove it in the way it was installed, then try again.",
             )
     return None
+
+
+def other_cdi(
+    cdis: Iterable[JsonObject], operators: Iterable[JsonObject], namespace: str, manager: str
+) -> str:
+    """What shows a CDI that was not installed in `namespace` by the field manager `manager`; else empty."""
+
+    def is_own(obj: JsonObject) -> bool:
+        return manager in {entry.get("manager") for entry in get_list(obj, "metadata", "managedFields")}
+
+    for operator in operators:
+        where = meta.namespace(operator)
+        if where != namespace or not is_own(operator):
+            return f"A {meta.name(operator)} of somebody else runs in namespace {where}"
+    for cdi in cdis:
+        if not is_own(cdi):
+            return f"The CDI object {meta.name(cdi)} is of somebody else"
+    return ""
 
 
 def is_for_guests(node: JsonObject) -> bool:

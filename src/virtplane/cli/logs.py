@@ -14,9 +14,12 @@ from kubecore.json import get_list, get_str
 from kubecore.objects import meta
 from virtplane.api import labels
 from virtplane.cli.terminal import CommandError, say
-from virtplane.components import COMPACT_CONTROL_PLANE
+from virtplane.components import CDI_COMPONENTS, COMPACT_CONTROL_PLANE
 
-COMPONENTS = ("virt-api", "virt-controller", "virt-handler", "virt-operator")
+COMPONENTS = (
+    *("cdi-apiserver", "cdi-deployment", "cdi-operator", "cdi-uploadproxy"),
+    *("virt-api", "virt-controller", "virt-handler", "virt-operator"),
+)
 
 
 def show(kubeconfig: Path, namespace: str, component: str, *, lines: int, follow: bool) -> None:
@@ -82,7 +85,7 @@ async def _pods(client: Client, namespace: str, component: str) -> list[str]:
             if label != component:
                 say(f"{component} runs in the process of {label}, whose log follows.")
             return names
-        if component not in COMPACT_CONTROL_PLANE:
+        if component not in (*COMPACT_CONTROL_PLANE, *CDI_COMPONENTS):
             break
     raise CommandError(
         f"There is no log of {component}.",

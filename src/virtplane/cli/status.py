@@ -8,17 +8,24 @@ from pathlib import Path
 from kubecore import resources
 from kubecore.client import Client, ConnectionFailed, load_kubeconfig
 from kubecore.errors import StatusError, is_not_found
-from kubecore.json import JsonObject, get_int, get_list, get_object
+from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects.structs import UnfitDocument, decode
 from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.kubevirt import KubeVirtStatus
-from virtplane.api.resources import KUBEVIRTS, SUBRESOURCES_GROUP, VIRTUAL_MACHINES
-from virtplane.cli.installation import is_away
-from virtplane.operators.kubevirt.manifests import KUBEVIRT_NAME
+from virtplane.api.resources import (
+    CDIS,
+    KUBEVIRTS,
+    SUBRESOURCES_GROUP,
+    UPLOAD_TOKEN_REQUESTS,
+    VIRTUAL_MACHINES,
+)
+from virtplane.cli.installation import is_away, is_cdi_available
+from virtplane.operators.kubevirt.manifests import CDI_NAME, KUBEVIRT_NAME
 
 _SECONDS = 10.0
 """For all questions together; an API that takes longer is not ready."""
 _SUBRESOURCES = f"/apis/{SUBRESOURCES_GROUP}/v1"
+_UPLOADS = f"/apis/{UPLOAD_TOKEN_REQUESTS.group}/{UPLOAD_TOKEN_REQUESTS.version}"
 
 
 async def missing(kubeconfig: Path, namespace: str) -> str:
@@ -46,6 +53,8 @@ async def missing_parts(client: Client, namespace: str) -> str:
         # Conditions may be outdated: only an answer of virt-api proves that it is up.
         await client.request("GET", _SUBRESOURCES)
         await client.request("GET", VIRTUAL_MACHINES.path(None), query={"limit": "1"})
+        if problem := await _data_volumes_problem(client):
+            return problem
         handlers = await client.get(resources.DAEMON_SETS, "virt-handler", namespace)
         nodes = await client.list(resources.NODES)
     except StatusError as error:
@@ -55,6 +64,20 @@ async def missing_parts(client: Client, namespace: str) -> str:
     wanted = get_int(handlers, "status", "desiredNumberScheduled") - away
     ready = get_int(handlers, "status", "numberReady")
     return f"virt-handler is ready on {ready} of {wanted} nodes" if ready < wanted else ""
+
+
+async def _data_volumes_problem(client: Client) -> str:
+    """Why data volumes do not work; empty if they do, or nobody wants them. Raises StatusError."""
+    try:
+        cdi = await client.get(CDIS, CDI_NAME)
+    except StatusError as error:
+        if is_not_found(error):
+            return ""
+        raise
+    if not is_cdi_available(cdi):
+        return f"the phase of CDI is {get_str(cdi, 'status', 'phase') or 'unknown'}"
+    await client.request("GET", _UPLOADS)
+    return ""
 
 
 def _installation_problem(kubevirt: JsonObject) -> str:

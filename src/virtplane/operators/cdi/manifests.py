@@ -6,7 +6,7 @@ from kubecore.json import JsonObject
 from virtplane.api import cdi_crds, cdi_labels, ports
 from virtplane.api import cdi_names as names
 from virtplane.operators.cdi.operator_rights import operator_rights
-from virtplane.operators.cdi.product import OPERATOR_LABEL, Settings, own_labels
+from virtplane.operators.cdi.product import OPERATOR_LABEL, RUN_AS_USER, Settings, own_labels
 from virtplane.operators.kit.workloads import probed
 
 
@@ -49,7 +49,7 @@ def _deployment(settings: Settings) -> JsonObject:
     pods = {**own, **own_labels(), cdi_labels.COMPONENT: names.OPERATOR, cdi_labels.PROMETHEUS: "true"}
     pod = {
         "serviceAccountName": names.OPERATOR,
-        "securityContext": {"runAsNonRoot": True},
+        "securityContext": {"runAsNonRoot": True, "runAsUser": RUN_AS_USER},
         "nodeSelector": {"kubernetes.io/os": "linux"},
         "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
         "containers": [container],

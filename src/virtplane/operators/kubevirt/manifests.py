@@ -8,6 +8,8 @@ from kubecore.json import JsonObject
 from virtplane import __version__
 from virtplane.api import crds, resources
 from virtplane.api.paths import KUBELET_ROOT
+from virtplane.operators.cdi import manifests as cdi
+from virtplane.operators.cdi.product import Settings as CDISettings
 from virtplane.operators.hostpath import manifests as hostpath
 from virtplane.operators.hostpath.product import Settings as HostPathSettings
 from virtplane.operators.kubevirt.strategy.operator_roles import operator_objects
@@ -16,6 +18,7 @@ from virtplane.operators.kubevirt.strategy.services import priority_class
 from virtplane.operators.kubevirt.strategy.workloads import operator_deployment
 
 KUBEVIRT_NAME = "kubevirt"
+CDI_NAME = "cdi"
 _DENSE_RATIO = 20
 """Virtual processors for each one of the node that guests request, where machines are small."""
 
@@ -28,7 +31,8 @@ class InstallOptions:
     `use_emulation` guests run without KVM where nodes have none. `dense` is for small machines: a guest
     requests a twentieth of a processor for each of its own, so that as many fit as the memory holds.
     `kubelet_root` is the kubelets' ``--root-dir``. `require_webhook_certificate` is for clusters whose API
-    server shows its front proxy's certificate to webhooks: they answer nobody else then.
+    server shows its front proxy's certificate to webhooks: they answer nobody else then. Without `has_cdi`,
+    data volumes are left to a CDI that the cluster has already.
     """
 
     namespace: str
@@ -38,6 +42,7 @@ class InstallOptions:
     dense: bool = False
     kubelet_root: str = KUBELET_ROOT
     require_webhook_certificate: bool = False
+    has_cdi: bool = True
 
 
 def install_objects(options: InstallOptions) -> list[JsonObject]:
@@ -66,14 +71,47 @@ def install_objects(options: InstallOptions) -> list[JsonObject]:
             ),
             require_webhook_certificate=options.require_webhook_certificate,
         ),
+        *_cdi_objects(options),
         operator_deployment(
             namespace,
             options.image,
             options.layout,
             kubelet_root=options.kubelet_root,
             require_webhook_certificate=options.require_webhook_certificate,
+            has_cdi=options.has_cdi,
         ),
     ]
+
+
+def _cdi_objects(options: InstallOptions) -> list[JsonObject]:
+    if not options.has_cdi:
+        return []
+    settings = CDISettings(
+        options.namespace,
+        options.image,
+        options.layout,
+        f"v{__version__}",
+        require_webhook_certificate=options.require_webhook_certificate,
+    )
+    return cdi.install_objects(settings)
+
+
+def cdi_object() -> JsonObject:
+    """The CDI object. Claims wait for their first consumer where their class says so."""
+    return {
+        "apiVersion": resources.CDIS.api_version,
+        "kind": resources.CDIS.kind,
+        "metadata": {"name": CDI_NAME},
+        "spec": {
+            "config": {"featureGates": ["HonorWaitForFirstConsumer"]},
+            "imagePullPolicy": "IfNotPresent",
+            "infra": {
+                "nodeSelector": {"kubernetes.io/os": "linux"},
+                "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
+            },
+            "workload": {"nodeSelector": {"kubernetes.io/os": "linux"}},
+        },
+    }
 
 
 def kubevirt_object(options: InstallOptions) -> JsonObject:

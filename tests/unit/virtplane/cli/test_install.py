@@ -17,7 +17,7 @@ from virtplane.api.paths import KUBELET_ROOT
 from virtplane.cli import install
 from virtplane.cli.installation import KVM_RESOURCE, kvm_notice, stuck_containers
 from virtplane.cli.terminal import CommandError
-from virtplane.operators.kubevirt.manifests import InstallOptions
+from virtplane.operators.kubevirt.manifests import InstallOptions, install_objects
 
 _PROGRESSING = {"type": "Progressing", "status": "True"}
 _CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns"}}
@@ -55,9 +55,23 @@ def _operator(**status: int) -> JsonObject:
     }
 
 
+_DEPLOYED_CDI: JsonObject = {
+    "phase": "Deployed",
+    "observedVersion": "v1",
+    "targetVersion": "v1",
+    "conditions": [{"type": "Available", "status": "True"}, {"type": "Progressing", "status": "False"}],
+}
+
+
+def _cdi(manager: str = "virtplane-install", **status: Any) -> JsonObject:
+    metadata = {"name": "cdi", "managedFields": [{"manager": manager}]}
+    return {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDI", "metadata": metadata, "status": status}
+
+
 def _api() -> MemoryApi:
-    api = MemoryApi([kinds.KUBEVIRTS])
+    api = MemoryApi([kinds.KUBEVIRTS, kinds.CDIS])
     api.put(DEPLOYMENTS, _operator())
+    api.put(kinds.CDIS, _cdi(**_DEPLOYED_CDI))
     api.put(NODES, {"apiVersion": "v1", "kind": "Node", **_node("1k")})
     return api
 
@@ -69,7 +83,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def _run(api: MemoryApi, monkeypatch: pytest.MonkeyPatch, *objects: JsonObject, seconds: float) -> None:
     monkeypatch.setattr(install, "install_objects", lambda *_: list(objects))
-    monkeypatch.setattr(install, "kubevirt_object", lambda *_, **__: _CONFIG_MAP)
+    for name in ("kubevirt_object", "cdi_object"):
+        monkeypatch.setattr(install, name, lambda *_, **__: _CONFIG_MAP)
     async with api.client() as client:
         await install.install(client, InstallOptions("ns", "i", "compact"), timeout_seconds=seconds)
 
@@ -87,7 +102,7 @@ async def test_objects_are_applied_as_one_manager_and_the_operator_is_waited_for
     api.reactions.append(progress)
     await _run(api, monkeypatch, _CONFIG_MAP, seconds=10)
     applied = [request for request in api.requests if request.method == "PATCH"]
-    assert [request.path for request in applied] == ["/api/v1/namespaces/ns/configmaps/c"] * 2
+    assert [request.path for request in applied] == ["/api/v1/namespaces/ns/configmaps/c"] * 3
     assert dict(applied[0].query)["fieldManager"] == "virtplane-install"
     assert list(looks) == []
     assert "Waiting for virtplane to be available" in capsys.readouterr().err
@@ -109,7 +124,7 @@ async def test_a_webhook_that_starts_is_waited_for(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_refusal_ends_the_installation_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    api = MemoryApi([kinds.KUBEVIRTS])
+    api = MemoryApi([kinds.KUBEVIRTS, kinds.CDIS])
 
     def refuse(request: Any) -> None:
         if request.method == "PATCH":
@@ -133,12 +148,15 @@ async def test_a_kind_that_is_never_served_is_named(monkeypatch: pytest.MonkeyPa
 async def test_an_installation_that_does_not_become_available_shows_its_conditions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    api = MemoryApi([kinds.KUBEVIRTS])
+    api = MemoryApi([kinds.KUBEVIRTS, kinds.CDIS])
     condition = {"type": "Available", "status": "False", "message": "virt-api is missing"}
     api.put(kinds.KUBEVIRTS, _kubevirt(phase="Deploying", conditions=[condition]))
+    api.put(kinds.CDIS, _cdi())
     with pytest.raises(CommandError) as failed:
         await _run(api, monkeypatch, _CONFIG_MAP, seconds=0.05)
-    assert failed.value.why == "phase Deploying; Available=False: virt-api is missing"
+    assert failed.value.why == (
+        "KubeVirt kubevirt: phase Deploying; Available=False: virt-api is missing\nCDI cdi: phase unknown"
+    )
     assert failed.value.do == "Look at: kubectl -n ns get pods,events"
 
 
@@ -274,7 +292,7 @@ def _found_operator(namespace: str, manager: str = "virtplane-install") -> JsonO
 async def test_a_second_installation_is_refused_before_anything_is_written(
     monkeypatch: pytest.MonkeyPatch, kubevirt: str | None, operator: JsonObject | None, said: str
 ) -> None:
-    api = MemoryApi([kinds.KUBEVIRTS])
+    api = MemoryApi([kinds.KUBEVIRTS, kinds.CDIS])
     if kubevirt:
         existing = _kubevirt(**_READY)
         existing["metadata"]["namespace"] = kubevirt
@@ -294,11 +312,43 @@ async def test_the_own_installation_is_updated(monkeypatch: pytest.MonkeyPatch) 
     found["metadata"] = _found_operator("ns")["metadata"]
     api.put(DEPLOYMENTS, found)
     await _run(api, monkeypatch, _CONFIG_MAP, seconds=10)
+    assert [request.method for request in api.requests].count("PATCH") == 3
+
+
+@pytest.mark.parametrize("status", [{"phase": "Deploying"}, {**_DEPLOYED_CDI, "observedVersion": "v0"}])
+async def test_data_volumes_are_waited_for(monkeypatch: pytest.MonkeyPatch, status: JsonObject) -> None:
+    api = _api()
+    api.put(kinds.KUBEVIRTS, _kubevirt(**_READY))
+    api.put(kinds.CDIS, _cdi(**status))
+    with pytest.raises(CommandError, match="did not become available"):
+        await _run(api, monkeypatch, _CONFIG_MAP, seconds=0.05)
+
+
+@pytest.mark.parametrize("has_operator", [True, False])
+async def test_cdi_of_somebody_else_is_left_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], has_operator: bool
+) -> None:
+    api = _api()
+    api.put(kinds.KUBEVIRTS, _kubevirt(**_READY))
+    api.put(kinds.CDIS, _cdi("kubectl-client-side-apply", phase="Deployed"))
+    if has_operator:
+        found = _found_operator("cdi", "kubectl-client-side-apply")
+        found["metadata"] |= {"name": "cdi-operator", "labels": {"name": "cdi-operator"}}
+        api.put(DEPLOYMENTS, found)
+    await _run(api, monkeypatch, _CONFIG_MAP, seconds=10)
     assert [request.method for request in api.requests].count("PATCH") == 2
+    assert "data volumes are its work" in capsys.readouterr().err
+
+
+def test_without_cdi_nothing_of_it_is_installed() -> None:
+    objects = install_objects(InstallOptions("ns", "image", "compact", has_cdi=False))
+    assert not [each for each in objects if "cdi" in each["metadata"]["name"]]
+    container = objects[-1]["spec"]["template"]["spec"]["containers"][0]
+    assert "cdi" not in json.dumps(container)
 
 
 async def test_without_the_right_to_look_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    api = MemoryApi([kinds.KUBEVIRTS])
+    api = MemoryApi([kinds.KUBEVIRTS, kinds.CDIS])
 
     def refuse(request: Any) -> None:
         raise StatusError(code=403, reason="Forbidden", message="you may not")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kubecore.json import JsonObject
-from virtplane.components import COMPONENTS
+from virtplane.components import CDI_COMPONENTS, CDI_OPERATOR, COMPONENTS
 from virtplane.operators.kit.roles import (
     AGGREGATE_TO,
     ALL,
@@ -62,8 +62,9 @@ def operator_rules(namespace: str) -> list[JsonObject]:
 
 def _impersonated() -> list[str]:
     """The accounts of the components that a compact process runs."""
-    hostpath = COMPONENTS["hostpath-provisioner-operator"].service_account
-    return [*(component.account for component in INSTALLED), hostpath]
+    beside = ("hostpath-provisioner-operator", CDI_OPERATOR, *CDI_COMPONENTS)
+    own = [component.account for component in INSTALLED]
+    return [*own, *(COMPONENTS[name].service_account for name in beside)]
 
 
 def _user_rights() -> list[JsonObject]:

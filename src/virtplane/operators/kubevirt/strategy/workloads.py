@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from kubecore.json import JsonObject, get_int, get_list, get_object
 from virtplane.api import paths, ports
 from virtplane.api.paths import KUBELET_ROOT
-from virtplane.components import COMPACT_CONTROL_PLANE, COMPONENTS, OPERATOR_PROCESS
+from virtplane.components import CDI_OPERATOR, COMPACT_CONTROL_PLANE, COMPONENTS, OPERATOR_PROCESS
 from virtplane.operators.kit.workloads import add_pull_secrets, mount_secret, place, probed
 from virtplane.operators.kubevirt import certificates
 from virtplane.operators.kubevirt.strategy.component import Component
@@ -59,9 +59,14 @@ def operator_deployment(
     *,
     kubelet_root: str = KUBELET_ROOT,
     require_webhook_certificate: bool = False,
+    has_cdi: bool = True,
 ) -> JsonObject:
-    """The operator's own Deployment; in the compact layout its process is the whole control plane."""
-    names = COMPACT_CONTROL_PLANE if layout == "compact" else OPERATOR_PROCESS
+    """The operator's own Deployment; in the compact layout its process is the whole control plane.
+
+    `has_cdi` says whether CDI is part of it.
+    """
+    process = COMPACT_CONTROL_PLANE if layout == "compact" else OPERATOR_PROCESS
+    names = [name for name in process if has_cdi or name != CDI_OPERATOR]
     container = _container("virt-operator", image, names, layout, _OPERATOR_REQUESTS)
     if kubelet_root != KUBELET_ROOT:
         container["args"] += ["--kubelet-root", kubelet_root]
@@ -71,11 +76,13 @@ def operator_deployment(
     volumes: list[JsonObject] = []
     if layout == "compact":
         container["ports"] += _ports({"api": ports.API, "hpp-webhooks": ports.HOSTPATH_WEBHOOKS})
-        for directory in ("virt-api", "virt-handler", "virt-controller"):
-            volumes.append({"name": f"{directory}-certs", "emptyDir": {"medium": "Memory"}})
-            container.setdefault("volumeMounts", []).append(
-                {"name": f"{directory}-certs", "mountPath": f"/etc/{directory}"}
-            )
+        folders = {each: f"/etc/{each}" for each in ("virt-api", "virt-handler", "virt-controller")}
+        if has_cdi:
+            container["ports"] += _ports({"cdi-api": ports.CDI_API, "cdi-upload": ports.CDI_UPLOAD_PROXY})
+            folders["cdi"] = paths.CDI_CERTIFICATES
+        for name, path in folders.items():
+            volumes.append({"name": f"{name}-certs", "emptyDir": {"medium": "Memory"}})
+            container.setdefault("volumeMounts", []).append({"name": f"{name}-certs", "mountPath": path})
     spec = _pod_spec("virt-operator", container, volumes)
     return made_for(namespace).deployment("virt-operator", replicas, spec)
 

@@ -22,7 +22,8 @@ class UploadSettings:
     volume: Settings
     deadline: datetime | None
     tls: TLSSettings = field(default_factory=TLSSettings)
-    address: str = "::"
+    address: str | None = None
+    """None for every address of both families."""
     port: int = 8443
 
 
@@ -45,7 +46,7 @@ def read_upload_settings(environment: Mapping[str, str], paths: Paths | None = N
         volume=volume,
         deadline=datetime.fromisoformat(deadline) if deadline else None,
         tls=TLSSettings(_names(environment.get("TLS_CIPHERS", "")), environment.get("TLS_MIN_VERSION", "")),
-        address=environment.get("LISTEN_ADDRESS") or "::",
+        address=environment.get("LISTEN_ADDRESS") or None,
         port=int(environment.get("LISTEN_PORT") or 8443),
     )
 

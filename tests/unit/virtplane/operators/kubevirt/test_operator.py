@@ -93,7 +93,8 @@ async def test_the_installation_comes_about_from_one_object(server: RunningServe
             await eventually(handler)
             found = await client.list(resources.CUSTOM_RESOURCE_DEFINITIONS)
             entries = (*crds.DEFINITIONS, crds.HOSTPATH_PROVISIONER, *volumesnapshot_crds.DEFINITIONS)
-            assert {meta.name(crd) for crd in found["items"]} == {entry.name for entry in entries}
+            wanted = {*(entry.name for entry in entries), "cdis.cdi.kubevirt.io"}
+            assert {meta.name(crd) for crd in found["items"]} == wanted
             kubevirt = await client.get(api.KUBEVIRTS, "kubevirt", NAMESPACE)
             assert meta.finalizers(kubevirt) == ["kubevirt.io/foregroundDeleteKubeVirt"]
             assert kubevirt["status"]["phase"] == "Deploying"

@@ -59,6 +59,7 @@ def test_the_control_plane_is_the_operator_in_the_compact_layout() -> None:
     operator = manifests.install_objects(manifests.InstallOptions("kubevirt", "image", "compact"))[-1]
     command = operator["spec"]["template"]["spec"]["containers"][0]["command"]
     names = "virt-operator,virt-api,virt-controller,hostpath-provisioner-operator,snapshot-controller"
+    names += ",cdi-operator"
     assert command == ["virtplane", "run", names]
 
 
