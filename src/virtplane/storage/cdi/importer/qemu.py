@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ from virtplane.storage.cdi.importer.target import Target
 
 _INFO_SECONDS = 30
 _MEMORY_BYTES = 1 << 30
+_STACK_BYTES = 1 << 20
+"""Of each of qemu-img's threads, up to 64."""
+_FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}
+"""The C library reserves 128 MiB for the heap of each thread, which alone could use the address space up."""
 _OUTPUT_BYTES = 1 << 20
 _PROGRESS = re.compile(rb"\((\d+(?:\.\d+)?)/100%\)")
 _UNSUPPORTED = "Unsupported preallocation mode"
@@ -146,11 +151,13 @@ async def _run(
     command: Sequence[str], *, seconds: float | None, tell: Callable[[float], None] | None = None
 ) -> tuple[int, bytes, str]:
     """Exit code, output and complaint of `command`, which may use 1 GiB of address space."""
-    limits = ["prlimit", f"--as={_MEMORY_BYTES}", "--core=0"]
+    limits = ["prlimit", f"--as={_MEMORY_BYTES}", f"--stack={_STACK_BYTES}", "--core=0"]
     if seconds is not None:
         limits.append(f"--cpu={int(seconds)}")
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*limits, *command, stdout=pipe, stderr=pipe)
+    process = await asyncio.create_subprocess_exec(
+        *limits, *command, stdout=pipe, stderr=pipe, env={**os.environ, **_FEW_ARENAS}
+    )
     assert process.stdout is not None and process.stderr is not None
     try:
         async with asyncio.timeout(seconds):

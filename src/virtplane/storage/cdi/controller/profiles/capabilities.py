@@ -37,6 +37,7 @@ ROX_FILE = PropertySet("ReadOnlyMany", "Filesystem")
 _BLOCK_ALL = (RWX_BLOCK, RWO_BLOCK, RWO_FILE)
 _FILE_ALL = (RWX_FILE, RWO_FILE)
 _FILE_ONCE = (RWO_FILE,)
+_FILE_OR_BLOCK_ONCE = (RWO_FILE, RWO_BLOCK)
 _FILE_MANY = (RWX_FILE,)
 _BLOCK_ONCE = (RWO_BLOCK,)
 _ONCE = (RWO_BLOCK, RWO_FILE)
@@ -48,6 +49,11 @@ _READ_WRITE = (RWX_BLOCK, RWX_FILE, RWO_BLOCK, RWO_FILE)
 CAPABILITIES: dict[str, Capability] = {
     "kubevirt.io.hostpath-provisioner": Capability(_FILE_ONCE),
     "kubevirt.io.hostpath-provisioner/overlay": Capability(_FILE_MANY),
+    # Ours has volumes that are files of a fixed size: they can be devices, and copies share their blocks.
+    "kubevirt.io.hostpath-provisioner/image": Capability(_FILE_OR_BLOCK_ONCE, clone_strategy="csi-clone"),
+    "kubevirt.io.hostpath-provisioner/overlay/image": Capability(
+        (RWX_FILE, RWX_BLOCK, *_FILE_OR_BLOCK_ONCE), clone_strategy="csi-clone"
+    ),
     "kubevirt.io/hostpath-provisioner": Capability(_FILE_ONCE),
     "k8s.io/minikube-hostpath": Capability(_FILE_ONCE),
     "nfs.csi.k8s.io": Capability(_FILE_MANY),
@@ -192,10 +198,16 @@ class Variant:
 
 
 _FS_TYPE = "csi.storage.k8s.io/fstype"
+_IMAGES = ("volumeFormat", "image")
 _NFS_OPTIONS = ("vers=3.0", "nolock")
 
 VARIANTS: dict[str, tuple[Variant, ...]] = {
-    "kubevirt.io.hostpath-provisioner": (Variant("/overlay", "overlayCSI"), Variant("")),
+    "kubevirt.io.hostpath-provisioner": (
+        Variant("/overlay/image", "overlayCSI", and_also=_IMAGES),
+        Variant("/overlay", "overlayCSI"),
+        Variant("/image", "volumeFormat", ("image",)),
+        Variant(""),
+    ),
     "kubernetes.io/portworx-volume": (
         Variant("/nfs", "sharedv4_mount_options", has=_NFS_OPTIONS),
         Variant(""),

@@ -50,6 +50,11 @@ def storage_class(provisioner: str, **parameters: str) -> StorageClass:
         (storage_class("driver.longhorn.io", migratable="true"), "/migratable"),
         (storage_class("driver.longhorn.io", migratable="false"), ""),
         (storage_class("kubevirt.io.hostpath-provisioner", overlayCSI="x"), "/overlay"),
+        (storage_class("kubevirt.io.hostpath-provisioner", volumeFormat="image"), "/image"),
+        (
+            storage_class("kubevirt.io.hostpath-provisioner", overlayCSI="x", volumeFormat="image"),
+            "/overlay/image",
+        ),
         (storage_class("vpc.file.csi.ibm.io", profile="dp2", vmState="true"), "/dp2-rwo"),
         (storage_class("vpc.file.csi.ibm.io", profile="dp2"), "/dp2"),
         (storage_class("ebs.csi.aws.com", type="gp3"), "/gp"),
