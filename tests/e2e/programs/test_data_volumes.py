@@ -155,7 +155,7 @@ def test_refusals_of_a_server_are_told_and_tried_again(
 
 def test_disk_that_does_not_fit_is_refused(cluster: Cluster) -> None:
     create(cluster, data_volume("small", from_http("guest.img"), size=disks.MIB))
-    text = "is larger than the reported available"
+    text = "DataVolume too small to contain image"
     wait_for(
         "the size is told", lambda: text in condition(cluster, "small", "Running").get("message", ""), 60
     )
@@ -211,7 +211,8 @@ def test_machine_boots_the_disk_that_its_template_imports(cluster: Cluster) -> N
     spec["volumes"][0] = {"name": "root", "dataVolume": {"name": "imported-root"}}
     machine = cluster.create(wanted)
     try:
-        with machine.console(120) as console:
+        wait_for("the machine runs", machine.is_running, 120)
+        with machine.console() as console:
             assert console.run("hostname") == "imported"
         source = cluster.request("GET", f"{DATA_VOLUMES}/imported-root")
         assert source["metadata"]["ownerReferences"][0]["name"] == "imported"
