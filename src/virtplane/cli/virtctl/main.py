@@ -26,6 +26,7 @@ _COMMANDS = {
     "fslist": ("guest", "Return full list of filesystems available on the guest machine."),
     "guestosinfo": ("guest", "Return guest agent info about operating system."),
     "help": ("guidance", "Help about any command"),
+    "image-upload": ("imageupload", "Upload a VM image to a DataVolume/PersistentVolumeClaim."),
     "migrate": ("lifecycle", "Migrate a virtual machine."),
     "migrate-cancel": ("lifecycle", "Cancel migration of a virtual machine."),
     "objectgraph": ("views", "Returns dependency graph related to a VM|VMI."),

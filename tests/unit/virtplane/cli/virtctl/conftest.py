@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,7 +64,7 @@ class FakeServer:
         return {path for _, path in self.answers}
 
     async def serve(self, started: threading.Event, stop: asyncio.Event) -> None:
-        app = web.Application()
+        app = web.Application(client_max_size=0)
         app.router.add_route("*", "/{path:.*}", self.handle)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
@@ -75,18 +76,25 @@ class FakeServer:
         await runner.cleanup()
 
 
-@pytest.fixture
-def api() -> Iterator[FakeServer]:
-    """A running server."""
-    server, started, loop = FakeServer(), threading.Event(), asyncio.new_event_loop()
-    stop = asyncio.Event()
+@contextmanager
+def running(server: FakeServer) -> Iterator[None]:
+    """Run the server in a thread."""
+    started, loop, stop = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
     thread = threading.Thread(target=loop.run_until_complete, args=(server.serve(started, stop),))
     thread.start()
     assert started.wait(5)
-    yield server
+    yield
     loop.call_soon_threadsafe(stop.set)
     thread.join(5)
     loop.close()
+
+
+@pytest.fixture
+def api() -> Iterator[FakeServer]:
+    """A running server."""
+    server = FakeServer()
+    with running(server):
+        yield server
 
 
 @dataclass(frozen=True)

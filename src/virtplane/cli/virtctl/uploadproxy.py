@@ -1,0 +1,239 @@
+"""Sending a file to CDI's upload proxy: its address, its two endpoints, attempts and tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import random
+import ssl
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import aiohttp
+import click
+
+from kubecore.client import Client
+from kubecore.json import get_str
+from virtplane.api import cdi_names, resources
+from virtplane.cli.virtctl.progress import Progress
+
+UPLOAD_PATH = "/v1beta1/upload"
+ASYNC_PATH = "/v1beta1/upload-async"
+
+_PIECE_BYTES = 1 << 20
+_TOKEN_REFRESHES = 3
+_CONNECT_SECONDS = 30.0
+_QUESTION_SECONDS = 60.0
+_ANSWER_BYTES = 4096
+_FIRST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What is sent: `size` bytes of a file from `offset`."""
+
+    path: Path
+    size: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """The upload proxy, and how its certificate is verified."""
+
+    url: str
+    insecure: bool = False
+    authority: str = ""
+    """Authorities that are trusted beside the system's (PEM)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """How an upload is tried: how often, and with tokens from `new_token`.
+
+    `prepare` is called before each attempt; `is_done` says whether content arrived though no answer came.
+    """
+
+    count: int
+    new_token: Callable[[], Awaitable[str]]
+    prepare: Callable[[], Awaitable[None]]
+    is_done: Callable[[], Awaitable[bool]]
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+class _Refused(Exception):
+    """The proxy's answer, or that there is none (status 0)."""
+
+    def __init__(self, status: int, text: str, *, is_final: bool = False) -> None:
+        super().__init__(text)
+        self.status, self.is_final = status, is_final
+
+
+async def find_proxy(client: Client, url: str, *, insecure: bool) -> Proxy:
+    """The proxy at `url`, or the one that CDIConfig names. Raises click.ClickException, StatusError."""
+    authority = ""
+    if not url:
+        config = await client.get(resources.CDI_CONFIGS, cdi_names.CONFIG)
+        url = get_str(config, "spec", "uploadProxyURLOverride") or get_str(config, "status", "uploadProxyURL")
+        authority = get_str(config, "status", "uploadProxyCA")
+    if not url:
+        raise click.ClickException("uploadproxy URL not found")
+    if not urlsplit(url).scheme or "://" not in url:
+        url = f"https://{url}"
+    return Proxy(url, insecure, authority)
+
+
+def endpoint(url: str, path: str) -> str:
+    """The proxy's `url` with the endpoint's path, unless it contains it already."""
+    if path in url:
+        return url
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=posixpath.normpath(parts.path.rstrip("/") + path)))
+
+
+async def send(proxy: Proxy, content: Content, attempts: Attempts, progress: Progress) -> None:
+    """Send `content`, with further attempts where one fails. Raises click.ClickException.
+
+    As in KubeVirt's virtctl: a token that is refused at once is not replaced, later ones are, three times.
+    """
+    token, refreshes = await attempts.new_token(), _TOKEN_REFRESHES
+    count, is_unanswered = max(attempts.count, 1), False
+    async with _session(proxy) as session:
+        for attempt in range(count):
+            if attempt:
+                await attempts.sleep(_pause(attempt))
+            progress.restart()
+            await attempts.prepare()
+            try:
+                await _attempt(session, proxy, content, token, progress)
+                return
+            except _Refused as error:
+                if error.is_final:
+                    raise click.ClickException(str(error)) from error
+                is_unanswered = is_unanswered or (error.status == 0 and progress.is_complete)
+                if is_unanswered and await attempts.is_done():
+                    return
+                if error.status == 401:
+                    if attempt == 0 or refreshes == 0:
+                        raise click.ClickException(f"authentication failed: {error}") from error
+                    token = await attempts.new_token()
+                    refreshes -= 1
+                if attempt == count - 1:
+                    text = f"error uploading image after {count} retries: {error}"
+                    raise click.ClickException(text) from error
+
+
+def _pause(attempt: int) -> float:
+    longest = min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS)
+    return random.SystemRandom().uniform(longest / 2, longest)
+
+
+def _session(proxy: Proxy) -> aiohttp.ClientSession:
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
+    connector = aiohttp.TCPConnector(ssl=_tls(proxy), force_close=True)
+    # No compression: what is sent is what the file has.
+    return aiohttp.ClientSession(connector=connector, timeout=timeout, proxy=_web_proxy(proxy.url))
+
+
+def _tls(proxy: Proxy) -> ssl.SSLContext | bool:
+    if proxy.insecure:
+        return False
+    context = ssl.create_default_context()
+    if proxy.authority:
+        try:
+            context.load_verify_locations(cadata=proxy.authority)
+        except (ssl.SSLError, ValueError) as error:
+            click.echo(
+                f"WARNING: the upload proxy's authority in CDIConfig is not readable: {error}", err=True
+            )
+        # CDIConfig may name the proxy's own certificate.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def _web_proxy(url: str) -> str | None:
+    """The HTTP proxy that the environment names for `url`.
+
+    aiohttp's own look at the environment also reads ``.netrc``, which does not go with tokens.
+    """
+    parts = urlsplit(url)
+    if not parts.hostname or urllib.request.proxy_bypass(parts.hostname):
+        return None
+    return urllib.request.getproxies().get(parts.scheme)
+
+
+async def _attempt(
+    session: aiohttp.ClientSession, proxy: Proxy, content: Content, token: str, progress: Progress
+) -> None:
+    """One attempt, at the endpoint that answers before the content is processed where there is one.
+
+    Raises _Refused, click.ClickException.
+    """
+    headers = {"Authorization": f"Bearer {token}"}
+    url = await _endpoint_of(session, proxy.url, headers)
+    headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(content.size)}
+    body = _pieces(content, progress.add) if content.size else b""
+    try:
+        async with session.post(url, data=body, headers=headers, allow_redirects=False) as answer:
+            if answer.status == 200:
+                return
+            text = printable((await answer.content.read(_ANSWER_BYTES)).decode(errors="replace"))
+            raise _Refused(answer.status, f"unexpected return value {answer.status}, {text}")
+    except aiohttp.ClientConnectorCertificateError as error:
+        reason = error.certificate_error
+        text = f'Post "{url}": tls: failed to verify certificate: {reason}'
+        raise _Refused(0, f"{text} (--insecure does not verify it)", is_final=True) from error
+    except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
+        raise _Refused(0, f'Post "{url}": the URL is invalid', is_final=True) from error
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        _check_unchanged(content)
+        raise _Refused(0, f'Post "{url}": {error or type(error).__name__}') from error
+
+
+async def _endpoint_of(session: aiohttp.ClientSession, base: str, headers: dict[str, str]) -> str:
+    url = endpoint(base, ASYNC_PATH)
+    timeout = aiohttp.ClientTimeout(total=_QUESTION_SECONDS)
+    try:
+        async with session.head(url, headers=headers, timeout=timeout, allow_redirects=False) as answer:
+            is_known = answer.status == 200
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        # An unreachable proxy is the error of the upload itself.
+        is_known = False
+    return url if is_known else endpoint(base, UPLOAD_PATH)
+
+
+async def _pieces(content: Content, sent: Callable[[int], None]) -> AsyncIterator[bytes]:
+    with content.path.open("rb") as file:
+        file.seek(content.offset)
+        left = content.size
+        while left:
+            piece = await asyncio.to_thread(file.read, min(left, _PIECE_BYTES))
+            if not piece:
+                raise OSError(f"{content.path} became shorter")
+            left -= len(piece)
+            yield piece
+            sent(len(piece))
+
+
+def _check_unchanged(content: Content) -> None:
+    """Raises click.ClickException where the file is shorter than it was: no further attempt can succeed."""
+    if size_of(content.path) < content.offset + content.size:
+        raise click.ClickException(f"{content.path} became shorter while it was sent")
+
+
+def size_of(path: Path) -> int:
+    """The size of a file or block device, which can be read from any offset. Raises click.ClickException."""
+    try:
+        with path.open("rb") as file:
+            return file.seek(0, 2)
+    except OSError as error:
+        raise click.ClickException(f"open {path}: {(error.strerror or str(error)).lower()}") from error
+
+
+def printable(text: str) -> str:
+    """A server's words without what would control a terminal."""
+    return "".join(char if char.isprintable() or char == "\n" else " " for char in text).strip()
