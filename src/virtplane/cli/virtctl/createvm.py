@@ -99,7 +99,7 @@ def manifest(given: dict[str, Any], flags: Sequence[str]) -> JsonObject:
     name = given["name"] or f"vm-{random_ending()}"
     strategy = one_of("run-strategy", "run strategy", given["run_strategy"], _STRATEGIES)
     memory = _memory(given["memory"])
-    matchers = {kind: _named(kind, given[kind]) for kind in ("instancetype", "preference")}
+    matchers = {kind: named(kind, given[kind]) for kind in ("instancetype", "preference")}
     volumes = Volumes(name)
     volumes.add_all({flag: given[flag.replace("-", "_")] for flag in _VOLUME_FLAGS})
     if given["volume_sysprep"]:
@@ -139,7 +139,8 @@ def _memory(text: str) -> str:
         raise FlagError("memory", str(error)) from error
 
 
-def _named(kind: str, text: str) -> JsonObject | None:
+def named(kind: str, text: str) -> JsonObject | None:
+    """The matcher of an instance type or preference (`kind`), given as ``[kind/]name``. Raises FlagError."""
     if not text:
         return None
     prefix, name = prefixed(kind, text)

@@ -15,10 +15,11 @@ from kubecore.json import get_str
 from virtplane.api import labels, resources
 from virtplane.cli.virtctl import uploadclaims, uploadproxy
 from virtplane.cli.virtctl.connection import Connection, connected
+from virtplane.cli.virtctl.contents import Content, whole
 from virtplane.cli.virtctl.params import given_flags
 from virtplane.cli.virtctl.progress import Progress
 from virtplane.cli.virtctl.uploadclaims import Target, Wanted
-from virtplane.cli.virtctl.uploadproxy import Attempts, Content, Proxy
+from virtplane.cli.virtctl.uploadproxy import Attempts, Proxy
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _COUNT = click.IntRange(0, 2**64 - 1)
@@ -64,6 +65,12 @@ def transfer_options(command: _Command) -> _Command:
     return command
 
 
+def transfer_of(given: dict[str, Any], *, force_bind: bool) -> Transfer:
+    """The Transfer that the flags describe."""
+    retries, seconds = given["retry"], given["wait_secs"]
+    return Transfer(given["uploadproxy_url"], given["insecure"], seconds, retries, force_bind)
+
+
 @click.command(name="image-upload")
 @click.argument("arguments", nargs=-1, metavar="dv|pvc NAME")
 @click.option("--image-path", default="", help="The local image: qcow2, raw, ISO, ..., also compressed.")
@@ -92,7 +99,7 @@ async def image_upload(
         if flag in _DEPRECATED:
             click.echo(f"Flag --{flag} has been deprecated, {_DEPRECATED[flag]}", err=True)
     target, wanted, path = parsed(arguments, given, connection.namespace)
-    content = Content(path, uploadproxy.size_of(path))
+    content = whole(path)
     claim = await uploadclaims.existing(client, target, must_exist=given["no_create"])
     if claim is not None:
         await uploadclaims.accept_upload(client, claim)
@@ -100,13 +107,7 @@ async def image_upload(
         raise click.ClickException("when creating a resource, the size must be specified")
     else:
         await uploadclaims.create(client, target, wanted)
-    transfer = Transfer(
-        given["uploadproxy_url"],
-        given["insecure"],
-        given["wait_secs"],
-        given["retry"],
-        given["force_bind"],
-    )
+    transfer = transfer_of(given, force_bind=given["force_bind"])
     restarts = await deliver(client, target, content, transfer)
     if given["datasource"]:
         await uploadclaims.refer(client, target, wanted.labels)

@@ -27,6 +27,7 @@ _COMMANDS = {
     "guestosinfo": ("guest", "Return guest agent info about operating system."),
     "help": ("guidance", "Help about any command"),
     "image-upload": ("imageupload", "Upload a VM image to a DataVolume/PersistentVolumeClaim."),
+    "import": ("importvm", "Make a virtual machine from a disk image, an OVA or a URL."),
     "migrate": ("lifecycle", "Migrate a virtual machine."),
     "migrate-cancel": ("lifecycle", "Cancel migration of a virtual machine."),
     "objectgraph": ("views", "Returns dependency graph related to a VM|VMI."),

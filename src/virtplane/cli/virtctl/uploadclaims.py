@@ -294,6 +294,40 @@ async def wait_until_processed(client: Client, target: Target, restarts_before: 
         raise click.ClickException(f"{text}, please check upload pod status for progress")
 
 
+async def wait_until_imported(client: Client, target: Target) -> None:
+    """Wait until CDI has filled a DataVolume. Raises click.ClickException, StatusError.
+
+    CDI goes on trying where an import fails; its reasons are shown.
+    """
+    told = ""
+
+    async def is_imported() -> bool:
+        nonlocal told
+        volume = await _get(client, target.resource, target.name, target.namespace)
+        phase = get_str(volume, "status", "phase") or "Pending"
+        if volume is not None and phase == "Failed":
+            raise click.ClickException(f"DataVolume {target.name} failed: {_why(volume)}")
+        if phase == "Succeeded" or (volume is None and await is_filled(client, target)):
+            click.echo(f"Imported disk {target.name}")
+            return True
+        text = printable(f"Importing disk {target.name}: {phase} {get_str(volume, 'status', 'progress')}")
+        reason = _complaint(volume or {})
+        if (text := f"{text}: {reason}" if reason else text) != told:
+            told = text
+            click.echo(text)
+        return False
+
+    if not await _poll(is_imported, PROCESSING_SECONDS):
+        raise click.ClickException(f"Timed out waiting for the import of disk {target.name}")
+
+
+def _complaint(data_volume: JsonObject) -> str:
+    """Why CDI's worker stopped; empty while it works."""
+    running = meta.get_condition(data_volume, "Running") or {}
+    is_stopped = get_str(running, "reason") in ("Error", "ImagePullFailed", "ErrImagePull", "OOMKilled")
+    return printable(get_str(running, "message")) if is_stopped else ""
+
+
 def _why(data_volume: JsonObject) -> str:
     running = meta.get_condition(data_volume, "Running") or {}
     return printable(get_str(running, "message")) or "CDI gives no reason"

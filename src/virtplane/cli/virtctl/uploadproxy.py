@@ -9,7 +9,6 @@ import ssl
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
@@ -18,6 +17,7 @@ import click
 from kubecore.client import Client
 from kubecore.json import get_str
 from virtplane.api import cdi_names, resources
+from virtplane.cli.virtctl.contents import Content, whole
 from virtplane.cli.virtctl.progress import Progress
 
 UPLOAD_PATH = "/v1beta1/upload"
@@ -30,15 +30,6 @@ _QUESTION_SECONDS = 60.0
 _ANSWER_BYTES = 4096
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What is sent: `size` bytes of a file from `offset`."""
-
-    path: Path
-    size: int
-    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,17 +212,8 @@ async def _pieces(content: Content, sent: Callable[[int], None]) -> AsyncIterato
 
 def _check_unchanged(content: Content) -> None:
     """Raises click.ClickException where the file is shorter than it was: no further attempt can succeed."""
-    if size_of(content.path) < content.offset + content.size:
+    if whole(content.path).size < content.offset + content.size:
         raise click.ClickException(f"{content.path} became shorter while it was sent")
-
-
-def size_of(path: Path) -> int:
-    """The size of a file or block device, which can be read from any offset. Raises click.ClickException."""
-    try:
-        with path.open("rb") as file:
-            return file.seek(0, 2)
-    except OSError as error:
-        raise click.ClickException(f"open {path}: {(error.strerror or str(error)).lower()}") from error
 
 
 def printable(text: str) -> str:

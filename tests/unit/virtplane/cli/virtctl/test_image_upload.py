@@ -26,6 +26,7 @@ def api() -> Iterator[CdiServer]:
 @pytest.fixture(autouse=True)
 def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploadclaims, "POLL_SECONDS", 0)
+    monkeypatch.setattr(uploadclaims, "PROCESSING_SECONDS", 3)
     monkeypatch.setattr(uploadproxy, "_LONGEST_PAUSE_SECONDS", 0)
 
 

@@ -34,6 +34,8 @@ class CdiServer(FakeServer):
     """Path, token and content of each."""
     upload_headers: list[dict[str, str]] = field(default_factory=list)
     tokens: int = 0
+    allowed: dict[str, str] = field(default_factory=dict)
+    """The claim of each token."""
     phase: str = "UploadReady"
     is_ready: bool = True
     """Whether new claims get an upload server."""
@@ -93,6 +95,7 @@ class CdiServer(FakeServer):
             return web.json_response(self.objects[path])
         if path == TOKENS:
             self.tokens += 1
+            self.allowed[f"Bearer token-{self.tokens}"] = body["spec"]["pvcName"]
             return web.json_response({"status": {"token": f"token-{self.tokens}"}}, status=201)
         own = f"{path}/{body['metadata']['name']}"
         if own in self.objects:
@@ -105,7 +108,10 @@ class CdiServer(FakeServer):
         """What controllers do."""
         if path == MACHINES:
             for template in body["spec"].get("dataVolumeTemplates", []):
-                self._fill(template["metadata"]["name"])
+                name = template["metadata"]["name"]
+                self._fill(name)
+                if "blank" in template["spec"]["source"]:
+                    self.objects[f"{VOLUMES}/{name}"]["status"]["phase"] = "Succeeded"
         elif path == VOLUMES:
             self._fill(body["metadata"]["name"])
         elif path == CLAIMS and self.is_ready:
@@ -127,9 +133,7 @@ class CdiServer(FakeServer):
         self.upload_headers.append(dict(request.headers))
         status = self.statuses[min(len(self.uploads), len(self.statuses)) - 1]
         if status == 200:
-            for path, claim in self.objects.items():
-                if path.startswith(CLAIMS):
-                    claim["metadata"]["annotations"] |= self.after
+            self.objects[f"{CLAIMS}/{self.allowed[token]}"]["metadata"]["annotations"] |= self.after
         if self.loses_answer and len(self.uploads) == 1 and request.transport is not None:
             request.transport.close()
         return web.Response(status=status, text="why" if status != 200 else "")
