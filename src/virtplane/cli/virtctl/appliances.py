@@ -15,6 +15,7 @@ import click
 from lxml import etree
 
 from virtplane.cli.virtctl.contents import Content
+from virtplane.cli.virtctl.documents import printable
 from virtplane.storage.cdi.importer.archives import TarEntries
 from virtplane.storage.cdi.importer.outcome import ImportFailed
 
@@ -60,7 +61,7 @@ class BadAppliance(click.ClickException):
     """The archive is no appliance, or one that cannot be imported."""
 
     def __init__(self, path: Path, why: str) -> None:
-        super().__init__(f"{path}: {why}")
+        super().__init__(printable(f"{path}: {why}"))
 
 
 class _Invalid(Exception):

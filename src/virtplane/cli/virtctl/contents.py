@@ -18,7 +18,10 @@ class Content:
 
     def read(self, begin: int, count: int) -> bytes:
         """Up to `count` bytes from `begin`, none of them beyond the content. Raises click.ClickException."""
-        count = max(0, min(count, self.size - begin))
+        count = min(count, self.size - begin)
+        if count <= 0:
+            # `begin` may be any number that a file holds, which is no offset to seek.
+            return b""
         try:
             with self.path.open("rb") as file:
                 file.seek(self.offset + begin)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import click
 
 from virtplane.cli.virtctl.contents import Content
+from virtplane.cli.virtctl.documents import printable
 from virtplane.storage.cdi.importer import headers
 from virtplane.storage.cdi.importer.formats import HEAD_BYTES, Compression, DiskFormat, Kind, recognise
 
@@ -42,7 +43,7 @@ class BadImage(click.ClickException):
     """The image cannot be imported."""
 
     def __init__(self, name: str, why: str) -> None:
-        super().__init__(f"{name}: {why}")
+        super().__init__(printable(f"{name}: {why}"))
 
 
 def inspect(content: Content, name: str) -> DiskImage:

@@ -69,3 +69,8 @@ def in_order(document: Any, fields: Fields | None) -> Any:
 def quoted(text: str) -> str:
     """The text in double quotes."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def printable(text: str) -> str:
+    """Words of servers and files without what would control a terminal."""
+    return "".join(char if char.isprintable() or char == "\n" else " " for char in text).strip()

@@ -16,6 +16,7 @@ from virtplane.api import labels, resources
 from virtplane.cli.virtctl import uploadclaims, uploadproxy
 from virtplane.cli.virtctl.connection import Connection, connected
 from virtplane.cli.virtctl.contents import Content, whole
+from virtplane.cli.virtctl.documents import printable
 from virtplane.cli.virtctl.params import given_flags
 from virtplane.cli.virtctl.progress import Progress
 from virtplane.cli.virtctl.uploadclaims import Target, Wanted
@@ -188,7 +189,7 @@ async def deliver(client: Client, target: Target, content: Content, transfer: Tr
     """
     await uploadclaims.wait_until_ready(client, target, transfer.wait_seconds, force_bind=transfer.force_bind)
     proxy = await uploadproxy.find_proxy(client, transfer.proxy_url, insecure=transfer.insecure)
-    click.echo(f"Uploading data to {proxy.url}")
+    click.echo(f"Uploading data to {printable(proxy.url)}")
     return await _send(client, target, proxy, content, transfer.retries)
 
 

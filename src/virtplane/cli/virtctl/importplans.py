@@ -112,7 +112,10 @@ def _disk_of_appliance(disk: ApplianceDisk, path: str, wishes: Wishes) -> Disk:
 
 def of_url(url: str, wishes: Wishes, secret: str, authorities: str) -> Plan:
     """A machine with one disk that CDI imports from `url`. Raises click.ClickException."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise click.ClickException(f"{url}: {error}") from error
     if parts.username or parts.password:
         text = "the URL has a user or password, which would be readable in the cluster: use --secret-ref"
         raise click.ClickException(text)

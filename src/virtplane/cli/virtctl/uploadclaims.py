@@ -14,8 +14,8 @@ from kubecore.errors import OBJECT_MODIFIED, StatusError, is_forbidden, is_not_f
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api import cdi_labels, resources
+from virtplane.cli.virtctl.documents import printable
 from virtplane.cli.virtctl.params import quantity
-from virtplane.cli.virtctl.uploadproxy import printable
 
 POLL_SECONDS = 2.0
 PROCESSING_SECONDS = 24 * 3600.0

@@ -18,6 +18,7 @@ from kubecore.client import Client
 from kubecore.json import get_str
 from virtplane.api import cdi_names, resources
 from virtplane.cli.virtctl.contents import Content, whole
+from virtplane.cli.virtctl.documents import printable
 from virtplane.cli.virtctl.progress import Progress
 
 UPLOAD_PATH = "/v1beta1/upload"
@@ -73,8 +74,12 @@ async def find_proxy(client: Client, url: str, *, insecure: bool) -> Proxy:
         authority = get_str(config, "status", "uploadProxyCA")
     if not url:
         raise click.ClickException("uploadproxy URL not found")
-    if not urlsplit(url).scheme or "://" not in url:
+    if "://" not in url:
         url = f"https://{url}"
+    try:
+        urlsplit(url)
+    except ValueError as error:
+        raise click.ClickException(f'parse "{printable(url)}": {error}') from error
     return Proxy(url, insecure, authority)
 
 
@@ -147,14 +152,17 @@ def _tls(proxy: Proxy) -> ssl.SSLContext | bool:
 
 
 def _web_proxy(url: str) -> str | None:
-    """The HTTP proxy that the environment names for `url`.
+    """The HTTP proxy that the environment names for `url`. Raises click.ClickException for another one.
 
     aiohttp's own look at the environment also reads ``.netrc``, which does not go with tokens.
     """
     parts = urlsplit(url)
     if not parts.hostname or urllib.request.proxy_bypass(parts.hostname):
         return None
-    return urllib.request.getproxies().get(parts.scheme)
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if proxy and urlsplit(proxy).scheme not in ("http", "https"):
+        raise click.ClickException(f"the proxy {proxy} of the environment is no HTTP proxy")
+    return proxy
 
 
 async def _attempt(
@@ -214,8 +222,3 @@ def _check_unchanged(content: Content) -> None:
     """Raises click.ClickException where the file is shorter than it was: no further attempt can succeed."""
     if whole(content.path).size < content.offset + content.size:
         raise click.ClickException(f"{content.path} became shorter while it was sent")
-
-
-def printable(text: str) -> str:
-    """A server's words without what would control a terminal."""
-    return "".join(char if char.isprintable() or char == "\n" else " " for char in text).strip()

@@ -136,6 +136,12 @@ def test_damaged_vhdx_images_end_the_search(tmp_path: Path, at: int, value: byte
         assert seen(path).virtual_bytes == 3 * MIB
 
 
+def test_names_in_images_do_not_control_terminals(tmp_path: Path) -> None:
+    with pytest.raises(BadImage) as raised:
+        seen(made(tmp_path, "qcow2", "-u", "-b", "\x1b[2Jx", "-F", "raw"))
+    assert "\x1b" not in raised.value.message
+
+
 def test_an_empty_file_is_no_disk(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with pytest.raises(BadImage, match="it is empty"):

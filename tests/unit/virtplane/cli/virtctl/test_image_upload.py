@@ -336,6 +336,7 @@ def test_waiting_has_an_end(api: CdiServer, virtctl: Virtctl, image: Path) -> No
             "dv disk --no-create --default-preference p",
             "--default-instancetype and --default-preference cannot be used with --no-create",
         ),
+        ("dv disk --size 1Gi --uploadproxy-url https://[x", 'parse "https://[x": Invalid IPv6 URL'),
         (
             "dv disk --retry=-1",
             'invalid argument "-1" for "--retry" flag: strconv.ParseUint: parsing "-1": invalid syntax',

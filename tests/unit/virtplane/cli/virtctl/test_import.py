@@ -305,6 +305,7 @@ def test_flags_that_do_not_fit_are_told_before_anything_is_made(
         ("https://h/a.qcow2", "", "the size of a disk from a URL must be specified (--size)"),
         ("ftp://h/a.qcow2", "--size 1Gi", "http, https and docker are supported"),
         ("https://h/a.OVA", "--size 1Gi", "download it first"),
+        ("https://[x", "--size 1Gi", "https://[x: Invalid IPv6 URL"),
         ("https://user:secret@h/a", "--size 1Gi", "use --secret-ref"),
     ],
 )

@@ -352,3 +352,6 @@ def test_the_environment_names_a_web_proxy(monkeypatch: pytest.MonkeyPatch) -> N
     assert uploadproxy._web_proxy("https://outside.example/x") == "http://proxy:3128"
     assert uploadproxy._web_proxy("https://inside.example") is None
     assert uploadproxy._web_proxy("http://outside.example") is None
+    monkeypatch.setenv("https_proxy", "socks5://proxy")
+    with pytest.raises(click.ClickException, match="is no HTTP proxy"):
+        uploadproxy._web_proxy("https://outside.example")
