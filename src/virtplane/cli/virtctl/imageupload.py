@@ -23,7 +23,7 @@ from virtplane.cli.virtctl.uploadclaims import Target, Wanted
 from virtplane.cli.virtctl.uploadproxy import Attempts, Proxy
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_COUNT = click.IntRange(0, 2**64 - 1)
+_COUNT = click.IntRange(0)
 _DEPRECATED = {
     "pvc-name": "specify the name as the second argument instead.",
     "pvc-size": "use --size instead.",
@@ -58,8 +58,10 @@ def transfer_options(command: _Command) -> _Command:
         (
             click.option("--insecure", is_flag=True, help="Do not check the upload proxy's certificate."),
             click.option("--uploadproxy-url", default="", help="The URL of the upload proxy."),
-            click.option("--wait-secs", type=_COUNT, default=300, help="Seconds to wait for the upload pod."),
-            click.option("--retry", type=_COUNT, default=5, help="How often a failing upload is tried."),
+            click.option(
+                "--wait-secs", type=_COUNT, default=300, help="Seconds to wait for the upload pod (300)."
+            ),
+            click.option("--retry", type=_COUNT, default=5, help="How often a failing upload is tried (5)."),
         )
     ):
         command = option(command)

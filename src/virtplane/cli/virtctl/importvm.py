@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kubecore.client import Client
+from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError, is_already_exists
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
@@ -65,16 +65,17 @@ async def import_vm(client: Client, connection: Connection, source: str, **given
     await _create(client, document)
     for note in plan.notes:
         click.echo(note)
+    own = f"{plan.name} -n {connection.namespace}"
     transfer = transfer_of(given, force_bind=not given["no_force_bind"])
     try:
         for number, disk in enumerate(plan.disks):
             name = importplans.disk_name(plan, number)
             await _fill(client, Target(connection.namespace, name), disk, transfer)
-    except (click.ClickException, StatusError):
-        own = f"-n {connection.namespace} {plan.name}"
+    except (click.ClickException, ConnectionFailed, StatusError):
         click.echo(f"The import is not complete. Repeat it, or remove it: kubectl delete vm {own}", err=True)
         raise
-    how = "starts" if wishes.runs else f"is there; start it with: virtctl start {plan.name}"
+    program = click.get_current_context().find_root().info_name
+    how = "starts" if wishes.runs else f"is there; start it with: {program} start {own}"
     click.echo(f"VirtualMachine {connection.namespace}/{plan.name} {how}")
 
 
@@ -92,7 +93,7 @@ def _wishes(given: dict[str, Any]) -> Wishes:
     return Wishes(
         given["name"],
         _amount("size", given["size"]),
-        given["cpu"],
+        given["cpu"] or 0,
         _amount("memory", given["memory"]),
         one_of("firmware", "firmware", firmware, ("bios", "efi")) if firmware else "",
         given["disk_bus"],

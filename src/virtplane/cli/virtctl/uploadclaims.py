@@ -167,12 +167,13 @@ async def accept_upload(client: Client, claim: JsonObject) -> None:
 
 async def wait_until_ready(client: Client, target: Target, seconds: float, *, force_bind: bool) -> None:
     """Wait for the upload server. Raises click.ClickException, StatusError."""
-    told = False
+    told, state = False, ""
 
     async def is_ready() -> bool:
-        nonlocal told
+        nonlocal told, state
         try:
             found = await client.get(target.resource, target.name, target.namespace)
+            state = _state(found)
         except StatusError as error:
             if not is_not_found(error):
                 raise
@@ -194,7 +195,15 @@ async def wait_until_ready(client: Client, target: Target, seconds: float, *, fo
 
     if not await _poll(is_ready, seconds):
         what = f"timed out after {seconds:.0f} s waiting for the upload pod of PVC {target.name}"
-        raise click.ClickException(f"{what}: context deadline exceeded")
+        raise click.ClickException(f"{what}{state}: context deadline exceeded")
+
+
+def _state(document: JsonObject) -> str:
+    """The phase of a claim or DataVolume, and why it is not further, in parentheses."""
+    conditions = [each for each in meta.conditions(document) if get_str(each, "status") == "False"]
+    words = [get_str(document, "status", "phase"), *(get_str(each, "message") for each in conditions)]
+    said = printable("; ".join(dict.fromkeys(filter(None, words))))
+    return f" ({said})" if said else ""
 
 
 async def _is_claim_ready(client: Client, claim: JsonObject) -> bool:

@@ -6,9 +6,12 @@ import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from kubecore.client import Client, ClientConfig
 from virtplane.cli.virtctl import uploadclaims, uploadproxy
+from virtplane.cli.virtctl.uploadclaims import Target
 
 from .conftest import Result, Virtctl, running
 from .uploads import CLAIMS, CONFIG, SOURCES, STORAGE, VOLUMES, CdiServer
@@ -290,11 +293,15 @@ def test_what_the_cluster_says_of_the_claim_ends_the_wait(
     assert (result.code, result.err) == (1, f"{said}\n")
 
 
-def test_waiting_has_an_end(api: CdiServer, virtctl: Virtctl, image: Path) -> None:
-    api.phase = "Pending"
-    result = upload(virtctl, image, "dv disk --size 1Gi --wait-secs 0")
-    assert result.code == 1
-    assert result.err.endswith("context deadline exceeded\n")
+async def test_waiting_has_an_end_and_a_reason(api: CdiServer) -> None:
+    conditions = [{"type": "Bound", "status": "False", "message": "no volume yet"}]
+    api.volume()["status"] = {"phase": "Pending", "claimName": "disk", "conditions": conditions}
+    target = Target("default", "disk")
+    async with Client(ClientConfig(server=api.url)) as client:
+        with pytest.raises(click.ClickException) as raised:
+            await uploadclaims.wait_until_ready(client, target, 0.2, force_bind=False)
+    text = "timed out after 0 s waiting for the upload pod of PVC disk (Pending; no volume yet)"
+    assert raised.value.message == f"{text}: context deadline exceeded"
 
 
 @pytest.mark.parametrize(

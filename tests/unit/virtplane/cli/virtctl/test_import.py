@@ -63,7 +63,7 @@ def test_an_image_becomes_a_machine(api: CdiServer, virtctl: Virtctl, tmp_path: 
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines()[0] == "VirtualMachine default/my-debian-12 created"
     assert result.out.splitlines()[-1] == (
-        "VirtualMachine default/my-debian-12 is there; start it with: virtctl start my-debian-12"
+        "VirtualMachine default/my-debian-12 is there; start it with: virtctl start my-debian-12 -n default"
     )
     assert [content for _, _, content in api.uploads] == [image.read_bytes()]
     disk = "my-debian-12-disk"
@@ -204,7 +204,7 @@ def test_an_import_that_cannot_succeed_ends(api: CdiServer, virtctl: Virtctl) ->
     api.phase = "Failed"
     result = run(virtctl, "https://h/a", "--size 1Gi")
     assert result.err == (
-        "The import is not complete. Repeat it, or remove it: kubectl delete vm -n default a\n"
+        "The import is not complete. Repeat it, or remove it: kubectl delete vm a -n default\n"
         "DataVolume a-disk failed: CDI gives no reason\n"
     )
 
@@ -254,7 +254,7 @@ def test_an_import_that_broke_off_is_taken_up(api: CdiServer, virtctl: Virtctl, 
     api.statuses = [500]
     result = run(virtctl, image, "--name n")
     assert result.err.splitlines() == [
-        "The import is not complete. Repeat it, or remove it: kubectl delete vm -n default n",
+        "The import is not complete. Repeat it, or remove it: kubectl delete vm n -n default",
         "error uploading image after 5 retries: unexpected return value 500, why",
     ]
     api.statuses = [200]
