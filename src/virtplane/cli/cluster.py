@@ -96,7 +96,7 @@ _POLL_SECONDS = 0.2
 async def _install(state: Path) -> None:
     from kubecore.client import Client
     from kubecore.client.kubeconfig import load_kubeconfig
-    from virtplane.cli import storage
+    from virtplane.cli import storage, uploads
     from virtplane.cli.install import install
     from virtplane.compute.handler import kvm
     from virtplane.operators.kubevirt.manifests import InstallOptions
@@ -115,6 +115,7 @@ async def _install(state: Path) -> None:
             ),
         )
         await storage.install(client, state, storage.deadline_in(_READY_SECONDS))
+        await uploads.offer(client, NAMESPACE)
         await wait_ready(client)
 
 
