@@ -105,6 +105,7 @@ def cdi_object() -> JsonObject:
         "spec": {
             "config": {"featureGates": ["HonorWaitForFirstConsumer"]},
             "imagePullPolicy": "IfNotPresent",
+            "uninstallStrategy": "BlockUninstallIfWorkloadsExist",
             "infra": {
                 "nodeSelector": {"kubernetes.io/os": "linux"},
                 "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
