@@ -21,7 +21,7 @@ _DAY = timedelta(hours=24)
 
 
 class TestIssuer:
-    """Issues the certificates of upload servers with an authority of its own."""
+    """Issues the certificates of upload servers and their clients with an authority of its own."""
 
     __test__ = False
 
@@ -38,6 +38,16 @@ class TestIssuer:
         pair = issue(Leaf(service, dns_names=(f"{service}.{namespace}.svc",)), authority, _DAY, now)
         data = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.certificate}
         return {name: base64.b64encode(value).decode() for name, value in data.items()}
+
+    async def issue_client(self, name: str) -> dict[str, str]:
+        """A certificate for a client."""
+        pair = issue(Leaf(name, is_client=True), self._authority, _DAY, datetime.now(UTC))
+        data = {"tls.crt": pair.certificate, "tls.key": pair.key}
+        return {key: base64.b64encode(value).decode() for key, value in data.items()}
+
+    async def server_authority(self) -> str:
+        """Whom clients trust."""
+        return self._authority.certificate.decode()
 
 
 class NoProgress:

@@ -121,6 +121,7 @@ class TopologySelectorTerm(ApiStruct, kw_only=True):
 class StorageClass(ApiStruct, kw_only=True):
     """Who provides volumes, how, and whether at once or when they are first used."""
 
+    allow_volume_expansion: bool = False
     allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
     metadata: ObjectMeta = ObjectMeta()
     mount_options: tuple[str, ...] = ()

@@ -213,7 +213,7 @@ def render_size(spec: JsonObject, storage: Storage, *, may_be_missing: bool) -> 
     if size.value < MIB:
         raise RenderingError("PVC Spec is not valid - storage size should be at least 1MiB")
     inflated = Quantity.of(inflated_size(size.value, asked, storage))
-    return with_size(spec, _at_least_minimum(inflated, storage.profiles.get(asked.storage_class_name or "")))
+    return with_size(spec, at_least_minimum(inflated, storage.profiles.get(asked.storage_class_name or "")))
 
 
 def inflated_size(image_bytes: int, spec: PersistentVolumeClaimSpec, storage: Storage) -> int:
@@ -236,7 +236,8 @@ def overhead(storage: Storage, class_name: str | None) -> float:
         return 0.0
 
 
-def _at_least_minimum(size: Quantity, profile: StorageProfile | None) -> Quantity:
+def at_least_minimum(size: Quantity, profile: StorageProfile | None) -> Quantity:
+    """`size`, or the smallest one that the class provides where that is more."""
     text = profile.metadata.annotations.get(cdi_labels.MINIMUM_CLAIM_SIZE) if profile is not None else None
     if text is None:
         return size

@@ -92,6 +92,7 @@ def _comparable(value: Any) -> Any:
     return {
         key: _amounts(member) if key in ("requests", "limits") else _comparable(member)
         for key, member in value.items()
+        if member or key != "resources"  # CDI writes it where nothing is asked for, too
     }
 
 

@@ -79,20 +79,20 @@ def _ready(phase: str, running: State, problem: Problem | None) -> State:
 
 
 def _running(claim: PersistentVolumeClaim | None) -> State:
+    """Of a copy by pods, both must run."""
     if claim is None:
         return State(RUNNING, "False")
-    if claims.is_true(claim.metadata, names.RUNNING):
-        status = "True"
-    elif claims.value(claim, names.POD_SCHEDULABLE) == claims.FALSE:
+    is_running = claims.is_true(claim.metadata, names.RUNNING)
+    if not is_running and claims.value(claim, names.POD_SCHEDULABLE) == claims.FALSE:
         return State(RUNNING, "False", *_UNSCHEDULABLE)
-    else:
-        status = "False"
-    return State(
-        RUNNING,
-        status,
-        claims.value(claim, names.RUNNING_REASON),
-        claims.value(claim, names.RUNNING_MESSAGE),
-    )
+    reason, message = claims.value(claim, names.RUNNING_REASON), claims.value(claim, names.RUNNING_MESSAGE)
+    if claims.value(claim, names.SOURCE_RUNNING) == claims.FALSE:
+        source_reason = claims.value(claim, names.SOURCE_RUNNING_REASON)
+        source_message = claims.value(claim, names.SOURCE_RUNNING_MESSAGE)
+        if is_running:
+            return State(RUNNING, "False", source_reason, source_message)
+        reason, message = f"{reason} and {source_reason}", f"{message} and {source_message}"
+    return State(RUNNING, "True" if is_running else "False", reason, message)
 
 
 def documents(before: Iterable[HeartbeatCondition], wanted: Iterable[State], now: str) -> list[JsonObject]:

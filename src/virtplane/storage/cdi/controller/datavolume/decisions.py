@@ -9,6 +9,8 @@ from virtplane.api import cdi_labels as names
 from virtplane.api.cdi_v1beta1.data_volume import DataVolume
 from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass
 from virtplane.storage.cdi.controller import claims
+from virtplane.storage.cdi.controller.clones import plans
+from virtplane.storage.cdi.controller.clones.sources import Source
 from virtplane.storage.cdi.controller.datavolume.flows import Flow
 from virtplane.storage.cdi.controller.workers import checkpoints
 
@@ -44,6 +46,16 @@ class Situation:
     uses_populator: bool = False
     honors_waiting: bool = False
     may_adopt: bool = False
+    clone: Source | None = None
+    """What it is a clone of."""
+
+    @property
+    def subject(self) -> str:
+        """What the texts of events are about."""
+        metadata = self.volume.metadata
+        if self.clone is None:
+            return metadata.name
+        return f"{self.clone.namespace}/{self.clone.name} into {metadata.namespace}/{metadata.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +148,12 @@ def _filled(situation: Situation, current: str) -> Phase:
         reference = claim.spec.data_source_ref
         text = f"PVC {claim.metadata.name} successfully populated by {reference.name if reference else ''}"
         return Phase(SUCCEEDED, Notice("Normal", "ExternalPopulationSucceeded", text))
-    name, worker = claim.metadata.name, claims.value(claim, names.POD_PHASE)
+    if flow.is_clone and situation.uses_populator:
+        return _cloned(situation, current)
+    name, worker = situation.subject, claims.value(claim, names.POD_PHASE)
     holder = (situation.prime or claim) if situation.uses_populator else claim
     if worker == claims.SUCCEEDED:
-        return _succeeded(flow, claim, holder, current)
+        return _succeeded(situation, claim, holder, current)
     if not claims.has(holder, flow.marker) or not claims.is_bound(holder):
         return Phase(current)
     texts = flow.texts
@@ -156,17 +170,53 @@ def _filled(situation: Situation, current: str) -> Phase:
 
 
 def _succeeded(
-    flow: Flow, claim: PersistentVolumeClaim, holder: PersistentVolumeClaim, current: str
+    situation: Situation, claim: PersistentVolumeClaim, holder: PersistentVolumeClaim, current: str
 ) -> Phase:
     """The worker has done its part. There may be more stages, and the volume may not be the claim's yet."""
-    assert flow.texts is not None
-    name = claim.metadata.name
+    texts = situation.flow.texts
+    assert texts is not None
     if checkpoints.is_paused(holder):
-        text = f"Multistage import into PVC {name} is paused"
+        text = f"Multistage import into PVC {claim.metadata.name} is paused"
         return Phase(PAUSED, Notice("Normal", "ImportPaused", text))
     if claims.is_multi_stage(holder) or not claims.is_bound(claim):
         return Phase(current)
-    return Phase(SUCCEEDED, _told("Normal", flow.texts.succeeded, name))
+    return Phase(SUCCEEDED, _told("Normal", texts.succeeded, situation.subject))
+
+
+def _cloned(situation: Situation, current: str) -> Phase:
+    """The phase by that of the clone, which the claim names."""
+    claim, clone, texts = situation.claim, situation.clone, situation.flow.texts
+    assert claim is not None and clone is not None and texts is not None
+    said, source = claims.value(claim, names.CLONE_PHASE), f"{clone.namespace}/{clone.name}"
+    volume = f"{situation.volume.metadata.namespace}/{situation.volume.metadata.name}"
+    if said in ("", plans.PENDING):
+        return Phase(situation.flow.scheduled_phase, _told("Normal", texts.scheduled, situation.subject))
+    if said == plans.SUCCEEDED:
+        if not claims.is_bound(claim):
+            return Phase(current)
+        return Phase(SUCCEEDED, _told("Normal", texts.succeeded, situation.subject))
+    if said == plans.HOST_CLONE:
+        return Phase(situation.flow.running_phase, _told("Normal", texts.running, situation.subject))
+    phases = {
+        plans.CSI_PHASE: ("CSICloneInProgress", f"CSI Volume clone in progress (for pvc {source})"),
+        plans.SNAPSHOT_PHASE: (
+            "SnapshotForSmartCloneInProgress",
+            f"Creating snapshot for smart-clone is in progress (for pvc {source})",
+        ),
+        plans.SNAPSHOT_CLONE: (
+            "CloneFromSnapshotSourceInProgress",
+            f"Creating PVC from snapshot source is in progress (for {clone.kind} {source})",
+        ),
+        plans.PREPARATION: (
+            "PrepClaimInProgress",
+            f"Prepping PersistentVolumeClaim for DataVolume {volume}",
+        ),
+        plans.REBIND: ("RebindInProgress", f"Rebinding PersistentVolumeClaim for DataVolume {volume}"),
+    }
+    if said not in phases:
+        return Phase(current)  # an error is told by the condition Running
+    name, text = phases[said]
+    return Phase(name, Notice("Normal", name, text))
 
 
 def _told(kind: EventKind, text: tuple[str, str], name: str) -> Notice:

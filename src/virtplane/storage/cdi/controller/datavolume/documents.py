@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kubecore.json import JsonObject
 from kubecore.objects.structs import decode, encode
@@ -33,6 +33,8 @@ class Plan:
     binds_at_once: bool
     """No first consumer is waited for, in the whole installation."""
     labels: Mapping[str, str]
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """What else the claim is marked with."""
     static_volumes: Sequence[str] = ()
     """Volumes that were made for the claim before: it is bound to one of them, not filled."""
 
@@ -93,6 +95,8 @@ def _labels(volume: DataVolume, plan: Plan) -> JsonObject:
 def _annotations(volume: DataVolume, plan: Plan) -> JsonObject:
     given = dict(volume.metadata.annotations)
     given.pop(names.POPULATED_FOR, None)  # only once it is true
+    for token in (names.CLONE_TOKEN, names.EXTENDED_CLONE_TOKEN):
+        given.pop(token, None)  # those are for the DataVolume
     wanted = preallocation(volume, plan.preallocates)
     found = {
         **given,
@@ -112,7 +116,7 @@ def _annotations(volume: DataVolume, plan: Plan) -> JsonObject:
         found[names.IMMEDIATE_BINDING] = ""
     if not plan.uses_populator or plan.flow.source is None:
         found |= plan.flow.annotations(volume)
-    return found
+    return {**found, **plan.annotations}
 
 
 def static_volumes(volume: DataVolume, found: Sequence[PersistentVolume]) -> list[str]:

@@ -11,12 +11,16 @@ from kubecore.resources import ResourceType
 from virtplane.api import cdi_labels as names
 from virtplane.api import cdi_names, resources
 from virtplane.api.cdi_v1beta1.data_volume import DataVolume
+from virtplane.storage.cdi.controller.clones.sources import Source
 from virtplane.storage.cdi.controller.sources import import_annotations
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Reasons and messages of the events on a DataVolume; the messages take the claim's name."""
+    """Reasons and messages of the events on a DataVolume; the messages take the claim's name.
+
+    Those of clones take source and claim.
+    """
 
     scheduled: tuple[str, str]
     running: tuple[str, str]
@@ -45,6 +49,7 @@ class Flow:
     """None where nobody of CDI fills the claim."""
     waits_for_readiness: bool = False
     has_progress: bool = False
+    is_clone: bool = False
 
 
 def _import_source(volume: DataVolume, preallocates: bool) -> JsonObject:
@@ -116,10 +121,38 @@ EXTERNAL = Flow(
 )
 
 
-def flow_of(volume: DataVolume) -> Flow | None:
-    """The flow of a DataVolume; None for clones, and for what says no source."""
+_CLONE_TEXTS = Texts(
+    scheduled=("CloneScheduled", "Cloning from {} scheduled"),
+    running=("CloneInProgress", "Cloning from {} in progress"),
+    failed=("CloneFailed", "Cloning from {} failed"),
+    succeeded=("CloneSucceeded", "Successfully cloned from {}"),
+)
+
+
+def _clone(controller: str) -> Flow:
+    return Flow(
+        controller=controller,
+        source=resources.VOLUME_CLONE_SOURCES,
+        source_name=cdi_names.clone_source,
+        marker=names.CLONE_REQUEST,
+        scheduled_phase="CloneScheduled",
+        running_phase="CloneInProgress",
+        texts=_CLONE_TEXTS,
+        has_progress=True,
+        is_clone=True,
+    )
+
+
+CLAIM_CLONE = _clone("datavolume-pvc-clone-controller")
+SNAPSHOT_CLONE = _clone("datavolume-snapshot-clone-controller")
+
+
+def flow_of(volume: DataVolume, clone: Source | None = None) -> Flow | None:
+    """The flow of a DataVolume; `clone` is what it is a clone of. None for what says no source."""
     spec = volume.spec
     source = spec.source
+    if clone is not None:
+        return CLAIM_CLONE if clone.is_claim else SNAPSHOT_CLONE
     if spec.source_ref is not None:
         return None
     if source is None:

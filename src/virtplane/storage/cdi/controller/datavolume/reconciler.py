@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kubecore.client import Client
 from kubecore.errors import StatusError, is_already_exists, is_namespace_terminating, is_not_found
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects import meta
-from kubecore.objects.structs import UnfitDocument, decode, encode
+from kubecore.objects.structs import UnfitDocument, decode
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS
 from kubecore.runtime import DONE, Controller, EventRecorder, Key, Manager, RequeueAfter, Result
 from virtplane.api import cdi_labels as names
 from virtplane.api import cdi_names, labels, resources
 from virtplane.api.cdi_v1beta1.data_volume import DataVolume
 from virtplane.api.storage_kinds import PersistentVolumeClaim
-from virtplane.cluster.caches import owner_key
+from virtplane.cluster.caches import HasMetadata, owner_key
 from virtplane.cluster.objects import AnyObject, controller_reference, owners_patch
 from virtplane.storage.cdi import rendering
 from virtplane.storage.cdi.controller import claims, progress
+from virtplane.storage.cdi.controller.clones.sources import Source
 from virtplane.storage.cdi.controller.datavolume import decisions, documents
+from virtplane.storage.cdi.controller.datavolume.cloning import Cloning, Waiting
 from virtplane.storage.cdi.controller.datavolume.conditions import Problem
 from virtplane.storage.cdi.controller.datavolume.decisions import Phase, Situation
 from virtplane.storage.cdi.controller.datavolume.documents import Plan
-from virtplane.storage.cdi.controller.datavolume.flows import Flow, flow_of
+from virtplane.storage.cdi.controller.datavolume.flows import CLAIM_CLONE, Flow, flow_of
+from virtplane.storage.cdi.controller.datavolume.following import Following
+from virtplane.storage.cdi.controller.datavolume.references import BY_REFERENCE, references_of, sources_of
 from virtplane.storage.cdi.controller.datavolume.status import StatusWriter
 from virtplane.storage.cdi.controller.settings import CLAIM_ADOPTION, Settings
-from virtplane.storage.cdi.controller.workers import checkpoints
 from virtplane.storage.cdi.controller.workers.pods import pod_informer
 from virtplane.storage.cdi.controller.workers.starting import (
     ERR_EXCEEDED_QUOTA,
     EXCEEDED_QUOTA,
     claim_patch,
-    is_own,
 )
 from virtplane.storage.csi.parts import delete, members_patch, patch, versioned
 
@@ -43,6 +45,7 @@ ERR_CLAIM_NOT_VALID = "ErrClaimNotValid"
 ERR_EXISTS = "ErrResourceExists"
 ERR_MARKED_FOR_DELETION = "ErrResourceMarkedForDeletion"
 _RETRY_SECONDS = 10.0
+_BY_SOURCE = "clone source"
 _REFUSALS = frozenset({400, 403, 422})
 _INSTANCETYPE_LABELS = (
     labels.DEFAULT_INSTANCETYPE,
@@ -63,13 +66,19 @@ class DataVolumeController:
         settings: Settings,
         flow: Flow,
         scraper: progress.Progress,
+        cloning: Cloning | None = None,
     ) -> None:
-        self._client, self._settings, self._flow, self._scraper = client, settings, flow, scraper
+        """`cloning` is needed for a flow of clones."""
+        self._client, self._settings, self._flow = client, settings, flow
+        self._cloning = cloning
         self._status = StatusWriter(client, recorder)
-        self._volumes = manager.informer(resources.DATA_VOLUMES, struct=DataVolume)
+        indexers = {BY_REFERENCE: references_of, _BY_SOURCE: sources_of}
+        self._volumes = manager.informer(resources.DATA_VOLUMES, indexers=indexers, struct=DataVolume)
         self._claims = manager.informer(PERSISTENT_VOLUME_CLAIMS, struct=PersistentVolumeClaim)
-        self._pods = pod_informer(manager)
-        self._sources = manager.informer(flow.source) if flow.source is not None else None
+        pods = pod_informer(manager)
+        has_sources = flow.source is not None and cloning is None
+        self._sources = manager.informer(flow.source) if flow.source is not None and has_sources else None
+        self._following = Following(client, flow, self._sources, pods, scraper)
         controller = Controller(flow.controller, self.reconcile, workers=3, max_delay=60.0)
         controller.watch(self._volumes)
         controller.watch(self._claims, self._of_claim)
@@ -78,10 +87,27 @@ class DataVolumeController:
         controller.watch(settings.classes, self._without_claim)
         controller.watch(settings.profiles, self._without_claim)
         controller.watch(settings.volumes, self._without_claim)
-        controller.depend(self._pods)
+        controller.depend(pods)
         if self._sources is not None:
             controller.watch(self._sources, owner_key(resources.DATA_VOLUMES.kind))
+        if cloning is not None:
+            cloning.watch(controller)
+            controller.watch(cloning.references.informer, self._referring)
+            controller.watch(self._claims, self._cloning_it)
+            if cloning.snapshots is not None:
+                controller.watch(cloning.snapshots, self._cloning_it)
         manager.add(controller)
+
+    def _referring(self, source: HasMetadata) -> list[Key]:
+        """The DataVolumes that name a DataSource."""
+        name = f"{source.metadata.namespace}/{source.metadata.name}"
+        return _keys(self._volumes.by_index(BY_REFERENCE, name))
+
+    def _cloning_it(self, source: HasMetadata) -> list[Key]:
+        """The DataVolumes that may wait for a source of this name."""
+        name = f"{source.metadata.namespace}/{source.metadata.name}"
+        found = self._volumes.by_index(_BY_SOURCE, name)
+        return _keys(each for each in found if not each.status.claim_name)
 
     def _of_claim(self, claim: PersistentVolumeClaim) -> list[Key]:
         """The DataVolume of a claim has its name; that of a prime claim the name of the claim's owner."""
@@ -92,11 +118,7 @@ class DataVolumeController:
 
     def _without_claim(self, _: object) -> list[Key]:
         """The DataVolumes that may wait for a class, a profile or a volume."""
-        return [
-            (each.metadata.namespace, each.metadata.name)
-            for each in self._volumes.list()
-            if not each.status.claim_name
-        ]
+        return _keys(each for each in self._volumes.list() if not each.status.claim_name)
 
     async def reconcile(self, key: Key) -> Result:
         """Bring one DataVolume a step further. Raises StatusError, ConnectionFailed."""
@@ -105,11 +127,15 @@ class DataVolumeController:
         except UnfitDocument as error:
             logger.error("a DataVolume or its claim cannot be decoded, so it stays as it is: %s", error)
             return DONE
-        if volume is None or volume.metadata.is_being_deleted or flow_of(volume) is not self._flow:
+        await self._clean_up(key, volume)
+        if volume is None or volume.metadata.is_being_deleted:
+            return DONE
+        clone = self._cloning.references.source(volume) if self._cloning is not None else None
+        if flow_of(volume, clone) is not self._flow:
             return DONE
         if claim is None:
-            return await self._make_claim(volume)
-        situation = self._situation(volume, claim)
+            return await self._make_claim(volume, clone)
+        situation = self._situation(volume, claim, clone)
         if claim.metadata.is_being_deleted:
             text = f'Resource "{claim.metadata.name}" marked for deletion'
             self._status.warn(volume, ERR_MARKED_FOR_DELETION, text)
@@ -120,7 +146,15 @@ class DataVolumeController:
             return DONE  # its event brings the DataVolume back
         return await self._follow(situation, claim)
 
-    def _situation(self, volume: DataVolume, claim: PersistentVolumeClaim) -> Situation:
+    async def _clean_up(self, key: Key, volume: DataVolume | None) -> None:
+        """Remove what does not go with a DataVolume of itself; one controller does. Raises StatusError."""
+        if self._cloning is None or self._flow is not CLAIM_CLONE:
+            return
+        await self._cloning.remove_left(key, volume.metadata.uid if volume is not None else "")
+        if volume is not None and volume.metadata.is_being_deleted:
+            await self._cloning.clean_up(volume)
+
+    def _situation(self, volume: DataVolume, claim: PersistentVolumeClaim, clone: Source | None) -> Situation:
         found = self._settings.storage_class(claim.spec.storage_class_name)
         namespace = claim.metadata.namespace
         prime = self._claims.get(namespace, cdi_names.prime_claim(claim.metadata.uid))
@@ -135,13 +169,16 @@ class DataVolumeController:
             uses_populator=decisions.uses_populator(volume, self._settings.has_driver(found)),
             honors_waiting=self._settings.honors_waiting,
             may_adopt=decisions.may_adopt(volume, self._settings.has_gate(CLAIM_ADOPTION)),
+            clone=clone,
         )
 
-    async def _make_claim(self, volume: DataVolume) -> Result:
+    async def _make_claim(self, volume: DataVolume, clone: Source | None) -> Result:
         """Make the claim, unless it will come from elsewhere. Raises StatusError."""
         asked = await self._asked(volume)
         if asked is None:
             return DONE
+        if clone is not None:
+            asked |= {"source": {str(clone.kind): {"namespace": clone.namespace, "name": clone.name}}}
         try:
             spec = self._rendered(volume, asked)
         except (rendering.RenderingError, UnfitDocument) as error:
@@ -153,6 +190,7 @@ class DataVolumeController:
             storage_class=found,
             uses_populator=decisions.uses_populator(volume, self._settings.has_driver(found)),
             honors_waiting=self._settings.honors_waiting,
+            clone=clone,
         )
         if await self._describe(situation):
             return DONE  # its event brings the DataVolume back
@@ -195,16 +233,23 @@ class DataVolumeController:
         static: list[str] = []
         if names.CHECK_STATIC_VOLUME in volume.metadata.annotations:
             static = documents.static_volumes(volume, self._settings.volumes.list())
+        annotations: dict[str, str] = {}
+        if self._cloning is not None and not static:
+            sized = await self._cloning.prepare(situation, spec)
+            if isinstance(sized, Waiting):
+                return await self._wait(situation, sized)
+            spec, annotations = sized, self._cloning.claim_annotations(situation)
         plan = Plan(
             flow=self._flow,
             spec=spec,
+            annotations=annotations,
             uses_populator=situation.uses_populator,
             preallocates=self._settings.preallocates,
             binds_at_once=not self._settings.honors_waiting,
             labels=self._settings.labels,
             static_volumes=static,
         )
-        if kind is not None and situation.uses_populator and not static:
+        if kind is not None and situation.uses_populator and not static and self._cloning is None:
             source = documents.source_document(volume, self._flow, plan.preallocates, plan.labels)
             try:
                 await self._client.create(kind, source, volume.metadata.namespace)
@@ -222,6 +267,13 @@ class DataVolumeController:
                 raise
             return await self._refused(situation, error.message)
         return DONE
+
+    async def _wait(self, situation: Situation, waiting: Waiting) -> Result:
+        """Tell why a clone cannot be made yet. Raises StatusError."""
+        if waiting.problem is not None:
+            phase = waiting.phase or Phase(situation.volume.status.phase)
+            await self._status.write(situation, phase, waiting.problem)
+        return waiting.result
 
     async def _refused(self, situation: Situation, text: str) -> Result:
         """Tell that the API server does not take the claim, and try again later. Raises StatusError."""
@@ -249,6 +301,8 @@ class DataVolumeController:
         wanted = {names.USE_POPULATOR: claims.TRUE if situation.uses_populator else claims.FALSE}
         if claim is not None and claims.is_bound(claim) and decisions.is_populated_for(claim, volume):
             wanted[names.PRE_POPULATED] = claim.metadata.name
+        if self._cloning is not None:
+            wanted |= self._cloning.marks(situation)
         operations = versioned(
             volume,
             members_patch(
@@ -260,84 +314,42 @@ class DataVolumeController:
                 },
             ),
         )
+        if operations and _lacks_resources(volume):
+            # CDI writes the whole spec, in which this member is always there.
+            operations.append({"op": "add", "path": "/spec/storage/resources", "value": {}})
         await patch(self._client, resources.DATA_VOLUMES, volume, operations)
         return bool(operations)
 
     def _imported_labels(self, situation: Situation) -> Mapping[str, str]:
-        """The instance type and the preference that a container image names."""
+        """The instance type and the preference that a container image names, or what is cloned has."""
         volume, claim = situation.volume, situation.claim
         source = volume.spec.source
-        if claim is None or source is None or source.registry is None:
-            return {}
         if any(name in volume.metadata.labels for name in _INSTANCETYPE_LABELS):
             return {}
-        given = claim.metadata.labels
+        if self._cloning is not None:
+            given = self._cloning.labels(situation)
+        elif claim is None or source is None or source.registry is None:
+            return {}
+        else:
+            given = claim.metadata.labels
         return {name: given[name] for name in _INSTANCETYPE_LABELS if name in given}
 
     async def _follow(self, situation: Situation, claim: PersistentVolumeClaim) -> Result:
         """Bring the filling of the claim a step further, and tell how far it is. Raises StatusError."""
         volume = situation.volume
-        if not await self._is_expected(volume, claim):
+        if not await self._following.is_expected(volume, claim):
             return DONE
-        if await self._stage(situation, claim):
+        if await self._following.stage(situation, claim):
             return DONE
+        is_filled = decisions.is_populated(situation)
+        if self._cloning is not None and not is_filled and await self._cloning.follow(situation, claim):
+            return DONE  # its event brings the DataVolume back
         wanted = decisions.phase(situation)
-        await self._status.write(situation, wanted, known=await self._percent(situation, claim))
+        await self._status.write(situation, wanted, known=await self._following.percent(situation, claim))
         if wanted.name == decisions.SUCCEEDED and volume.status.phase == decisions.SUCCEEDED:
             await self._complete(volume, claim)
         running = wanted.name == self._flow.running_phase and self._flow.has_progress
         return RequeueAfter(progress.SECONDS) if running and not situation.uses_populator else DONE
-
-    async def _is_expected(self, volume: DataVolume, claim: PersistentVolumeClaim) -> bool:
-        """Whether the claim is bound to a volume that was made for it; another one is given back."""
-        expected = documents.expected_volumes(claim)
-        bound_to = claim.spec.volume_name
-        if expected is None or not bound_to or not claims.is_bound(claim):
-            return True
-        if bound_to in expected:
-            found = {names.POPULATED_FOR: volume.metadata.name, names.PERSISTENT_VOLUME_LIST: None}
-            await patch(self._client, PERSISTENT_VOLUME_CLAIMS, claim, claim_patch(claim, found))
-            return False  # its event brings the DataVolume back
-        logger.error(
-            "DataVolume bound to unexpected PV %s: claim %s/%s is deleted",
-            bound_to,
-            claim.metadata.namespace,
-            claim.metadata.name,
-        )
-        await delete(self._client, PERSISTENT_VOLUME_CLAIMS, claim)
-        return False
-
-    async def _stage(self, situation: Situation, claim: PersistentVolumeClaim) -> bool:
-        """Begin the next stage of a multi-stage import; whether something was written. Raises StatusError."""
-        volume, kind = situation.volume, self._flow.source
-        if not volume.spec.checkpoints or kind is None:
-            return False
-        if not situation.uses_populator:
-            operations = claim_patch(claim, checkpoints.next_stage(claim, documents.stages(volume)))
-            await patch(self._client, PERSISTENT_VOLUME_CLAIMS, claim, operations)
-            return bool(operations)
-        name, namespace = self._flow.source_name(volume.metadata.uid), volume.metadata.namespace
-        source = self._sources.get(namespace, name) if self._sources is not None else None
-        if source is None:
-            return False
-        checkpoints_wanted = [encode(each) for each in volume.spec.checkpoints]
-        wanted = {"checkpoints": checkpoints_wanted, "finalCheckpoint": bool(volume.spec.final_checkpoint)}
-        spec = get_object(source, "spec")
-        if {"finalCheckpoint": False, **{key: spec[key] for key in wanted if key in spec}} == wanted:
-            return False
-        await self._client.patch(kind, name, {"spec": wanted}, namespace, type="merge")
-        return True
-
-    async def _percent(self, situation: Situation, claim: PersistentVolumeClaim) -> str | None:
-        """What the worker says where no populator asks it."""
-        if situation.uses_populator or not self._flow.has_progress:
-            return None
-        if claims.value(claim, names.POD_PHASE) != claims.RUNNING:
-            return None
-        pod = self._pods.get(claim.metadata.namespace, claims.value(claim, names.IMPORT_POD))
-        if pod is None or not is_own(pod, claim) or not pod.status.pod_ip:
-            return None
-        return await self._scraper.percent(pod.status.pod_ip, claim.metadata.uid)
 
     async def _complete(self, volume: DataVolume, claim: PersistentVolumeClaim) -> None:
         """What is done once the content is there: the source goes. Raises StatusError."""
@@ -345,6 +357,8 @@ class DataVolumeController:
         if populated is not None:
             operations = claim_patch(claim, {names.POPULATED_FOR: populated})
             await patch(self._client, PERSISTENT_VOLUME_CLAIMS, claim, operations)
+        if self._cloning is not None:
+            await self._cloning.clean_up(volume)
         if self._sources is None or self._flow.source is None or not claims.is_bound(claim):
             return
         name = self._flow.source_name(volume.metadata.uid)
@@ -354,3 +368,11 @@ class DataVolumeController:
         source = decode(AnyObject, document)
         if source.metadata.is_controlled_by(volume.metadata):
             await delete(self._client, self._flow.source, source)
+
+
+def _lacks_resources(volume: DataVolume) -> bool:
+    return volume.spec.storage is not None and volume.spec.storage.resources is None
+
+
+def _keys(volumes: Iterable[DataVolume]) -> list[Key]:
+    return [(each.metadata.namespace, each.metadata.name) for each in volumes]

@@ -63,7 +63,7 @@ def _is_failure(state: State) -> bool:
     """Whether the worker stopped for a reason that its user should know of."""
     if state.type != conditions.RUNNING or state.status != "False" or not state.message:
         return False
-    return state.reason not in ("", COMPLETED, SCRATCH_REASON)
+    return state.reason not in ("", COMPLETED, SCRATCH_REASON, claims.PENDING)
 
 
 def _document(

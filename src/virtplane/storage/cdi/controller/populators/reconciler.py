@@ -7,27 +7,26 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from kubecore.client import Client
-from kubecore.errors import StatusError, is_already_exists, is_not_found
+from kubecore.errors import StatusError, is_already_exists
 from kubecore.objects.structs import UnfitDocument, decode
-from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from kubecore.resources import PERSISTENT_VOLUME_CLAIMS
 from kubecore.runtime import DONE, Controller, EventRecorder, Informer, Key, Manager, RequeueAfter, Result
 from virtplane.api import cdi_labels as names
 from virtplane.api import cdi_names
-from virtplane.api.storage_kinds import PersistentVolume, PersistentVolumeClaim, StorageClass
+from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass
 from virtplane.cluster.objects import described
 from virtplane.storage.cdi.controller import claims, progress
 from virtplane.storage.cdi.controller.pods import importer
-from virtplane.storage.cdi.controller.populators import decisions
+from virtplane.storage.cdi.controller.populators import decisions, rebinding
 from virtplane.storage.cdi.controller.populators.claim_events import ClaimEvents, Event
-from virtplane.storage.cdi.controller.populators.decisions import Rebinding, Start
+from virtplane.storage.cdi.controller.populators.decisions import Start
 from virtplane.storage.cdi.controller.populators.kinds import HasSpec, SourceKind
 from virtplane.storage.cdi.controller.settings import Settings
 from virtplane.storage.cdi.controller.workers import checkpoints
 from virtplane.storage.cdi.controller.workers.checkpoints import Stages
-from virtplane.storage.cdi.controller.workers.importer import live
 from virtplane.storage.cdi.controller.workers.pods import pod_informer
 from virtplane.storage.cdi.controller.workers.starting import claim_patch, is_own
-from virtplane.storage.csi.parts import delete, patch, versioned
+from virtplane.storage.csi.parts import delete, patch
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +36,7 @@ CREATED_PRIME = "CreatedPVCPrimeSuccessfully"
 ERR_CREATING_PRIME = "ErrCreatingPVCPrime"
 RETAINED_PRIME = "RetainedPVCPrime"
 IMPORT_PAUSED = "ImportPaused"
-_RETAINED_MESSAGE = "PVC Prime retained in Lost state for debugging purposes"
-_RETRY_SECONDS = 10.0
+RETAINED_MESSAGE = "PVC Prime retained in Lost state for debugging purposes"
 
 
 class PopulatorController(Generic[Source]):
@@ -169,7 +167,7 @@ class PopulatorController(Generic[Source]):
         if await self._mirror(target, prime):
             return DONE
         if prime.status.phase == claims.LOST:
-            return await self._begin_anew(prime)
+            return await rebinding.begin_anew(self._client, prime)
         if decisions.may_be_given(prime):
             return await self._rebind(target, prime)
         is_running = claims.value(prime, names.POD_PHASE) == claims.RUNNING
@@ -204,58 +202,13 @@ class PopulatorController(Generic[Source]):
         return await self._progress.percent(pod.status.pod_ip, target.metadata.uid)
 
     async def _rebind(self, target: PersistentVolumeClaim, prime: PersistentVolumeClaim) -> Result:
-        """Give the prime claim's volume to the target. The cache may be old: all three are read again.
+        """Give the prime claim's volume to the target. Raises StatusError."""
 
-        One write does it, for the version of the volume that was read; Kubernetes then binds the target to
-        it. Before, the volume is the prime claim's, and afterwards the target's.
-        """
-        current, whole = await live(self._client, target), await live(self._client, prime)
-        if current is None or whole is None:
-            return DONE
-        if not decisions.may_get(current) or not decisions.may_be_given(whole):
-            return DONE  # newer than the cache: their events bring the target back
-        volume = await self._volume(whole.spec.volume_name or "")
-        if volume is None:
-            return RequeueAfter(_RETRY_SECONDS)
-        owner = decisions.owner_of(volume, whole, current)
-        if owner is Rebinding.FOREIGN:
-            logger.error(
-                "volume %s is not that of claim %s/%s, so it is not given to %s",
-                volume.metadata.name,
-                prime.metadata.namespace,
-                prime.metadata.name,
-                target.metadata.name,
-            )
-            return RequeueAfter(_RETRY_SECONDS)
-        if owner is Rebinding.OF_PRIME:
-            change = {"op": "replace", "path": "/spec/claimRef", "value": decisions.given(current)}
-            await patch(self._client, PERSISTENT_VOLUMES, volume, versioned(volume, [change]))
+        def given() -> None:
             if claims.is_true(prime.metadata, names.POD_RETAIN):
-                self._event(target, "Warning", RETAINED_PRIME, _RETAINED_MESSAGE)
-        return DONE
+                self._event(target, "Warning", RETAINED_PRIME, RETAINED_MESSAGE)
 
-    async def _begin_anew(self, prime: PersistentVolumeClaim) -> Result:
-        """Remove a prime claim whose volume is no more; one that was given away stays. Raises StatusError."""
-        current = await live(self._client, prime)
-        if current is None or current.status.phase != claims.LOST:
-            return DONE
-        if await self._volume(current.spec.volume_name or "") is not None:
-            return RequeueAfter(_RETRY_SECONDS)
-        logger.warning(
-            "the volume of claim %s/%s is lost, so its content is fetched again",
-            prime.metadata.namespace,
-            prime.metadata.name,
-        )
-        await delete(self._client, PERSISTENT_VOLUME_CLAIMS, current)
-        return DONE
-
-    async def _volume(self, name: str) -> PersistentVolume | None:
-        try:
-            return decode(PersistentVolume, await self._client.get(PERSISTENT_VOLUMES, name))
-        except StatusError as error:
-            if is_not_found(error):
-                return None
-            raise
+        return await rebinding.rebind(self._client, prime, target, decisions.may_be_given, given)
 
     async def _end(self, target: PersistentVolumeClaim, prime: PersistentVolumeClaim) -> Result:
         """The target has its volume: say the last, then the prime claim goes."""

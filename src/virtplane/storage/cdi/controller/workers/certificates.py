@@ -54,23 +54,36 @@ class SecretIssuer:
 
     async def issue(self, service: str, namespace: str) -> dict[str, str]:
         """The data of a secret. Raises NoAuthority, BadLifetime, StatusError, ConnectionFailed."""
-        wanted = lifetimes(self._config()).of(is_client=False)
-        secret = await self._client.get(SECRETS, cdi_names.UPLOAD_SERVER_SIGNER, self._namespace)
-        bundle = await self._client.get(CONFIG_MAPS, cdi_names.UPLOAD_CLIENT_BUNDLE, self._namespace)
-        signer, clients = pair_of(secret), get_str(get_object(bundle, "data"), _BUNDLE_KEY)
-        if signer is None or not clients:
-            raise NoAuthority(
-                f"secret {cdi_names.UPLOAD_SERVER_SIGNER} or config map {cdi_names.UPLOAD_CLIENT_BUNDLE}"
-                f" in namespace {self._namespace} has no certificate yet"
-            )
         leaf = Leaf(service, dns_names=(service, *(f"{service}.{namespace}.{each}" for each in _SUFFIXES)))
-        pair = issue(leaf, signer, wanted.duration, datetime.now(UTC))
-        found = {
-            CERTIFICATE_KEY: pair.certificate,
-            PRIVATE_KEY: pair.key,
-            CLIENT_AUTHORITY_KEY: clients.encode(),
-        }
-        return {name: base64.b64encode(value).decode() for name, value in found.items()}
+        clients = await self._bundle(cdi_names.UPLOAD_CLIENT_BUNDLE)
+        pair = await self._issued(leaf, cdi_names.UPLOAD_SERVER_SIGNER)
+        return {**pair, CLIENT_AUTHORITY_KEY: _encoded(clients.encode())}
+
+    async def issue_client(self, name: str) -> dict[str, str]:
+        """A client's certificate and key, encoded as in secrets.
+
+        Raises NoAuthority, BadLifetime, StatusError, ConnectionFailed.
+        """
+        return await self._issued(Leaf(name, is_client=True), cdi_names.UPLOAD_CLIENT_SIGNER)
+
+    async def server_authority(self) -> str:
+        """Whom clients trust as upload servers (PEM). Raises NoAuthority, StatusError, ConnectionFailed."""
+        return await self._bundle(cdi_names.UPLOAD_SERVER_BUNDLE)
+
+    async def _issued(self, leaf: Leaf, signer: str) -> dict[str, str]:
+        lifetime = lifetimes(self._config()).of(is_client=leaf.is_client)
+        authority = pair_of(await self._client.get(SECRETS, signer, self._namespace))
+        if authority is None:
+            raise NoAuthority(f"secret {self._namespace}/{signer} has no certificate yet")
+        pair = issue(leaf, authority, lifetime.duration, datetime.now(UTC))
+        return {CERTIFICATE_KEY: _encoded(pair.certificate), PRIVATE_KEY: _encoded(pair.key)}
+
+    async def _bundle(self, name: str) -> str:
+        found = await self._client.get(CONFIG_MAPS, name, self._namespace)
+        authorities = get_str(get_object(found, "data"), _BUNDLE_KEY)
+        if not authorities:
+            raise NoAuthority(f"config map {self._namespace}/{name} has no certificate yet")
+        return authorities
 
 
 def first_renewal(wanted: Lifetimes) -> timedelta:
@@ -81,3 +94,7 @@ def first_renewal(wanted: Lifetimes) -> timedelta:
 
 def _rfc3339(moment: datetime) -> str:
     return moment.replace(microsecond=0).isoformat().replace("+00:00", "Z")
+
+
+def _encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()

@@ -9,7 +9,7 @@ from virtplane.api import cdi_labels as names
 from virtplane.api import cdi_names
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.storage.cdi.controller import claims
-from virtplane.storage.cdi.controller.pods import importer, upload
+from virtplane.storage.cdi.controller.pods import cloner, importer, upload
 from virtplane.storage.cdi.controller.workers.pods import (
     ContainerStatus,
     Pod,
@@ -38,6 +38,13 @@ _TOO_SMALL = (
     "file largest block is bigger than maxblock",
     "disk quota exceeded",
 )
+
+_PREALLOCATED = "Preallocation applied"
+_OF_SOURCE = {
+    names.RUNNING: names.SOURCE_RUNNING,
+    names.RUNNING_MESSAGE: names.SOURCE_RUNNING_MESSAGE,
+    names.RUNNING_REASON: names.SOURCE_RUNNING_REASON,
+}
 
 Annotations = dict[str, str | None]
 """Annotations to set; those of None go."""
@@ -115,6 +122,18 @@ def of_upload_server(claim: PersistentVolumeClaim, pod: Pod) -> Observed:
     if said is not None and said.preallocation_applied:
         found[names.PREALLOCATION] = claims.TRUE
     return Observed(found, failure=_failure(status), is_done=pod.status.phase == claims.SUCCEEDED)
+
+
+def of_clone_source(claim: PersistentVolumeClaim, pod: Pod) -> Observed:
+    """What the pod that sends the source of a clone tells; `claim` is what it is copied into."""
+    status = pod.container(cloner.CONTAINER)
+    running = _running(claim, pod, status)
+    found = {_OF_SOURCE.get(name, name): text for name, text in running.items()}
+    ended = _ended(status)
+    is_done = pod.status.phase == claims.SUCCEEDED
+    if is_done and ended is not None and _PREALLOCATED in termination(ended).message:
+        found[names.PREALLOCATION] = claims.TRUE
+    return Observed(found, failure=_failure(status), is_done=is_done)
 
 
 def uses_scratch(claim: PersistentVolumeClaim, pod: Pod) -> bool:

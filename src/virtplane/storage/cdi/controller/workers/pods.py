@@ -88,12 +88,35 @@ class ClaimVolume(ApiStruct, kw_only=True):
 class Volume(ApiStruct, kw_only=True):
     """A volume of a pod."""
 
+    name: str = ""
     persistent_volume_claim: ClaimVolume | None = None
+
+
+class VolumeMount(ApiStruct, kw_only=True):
+    """A volume that a container sees as a directory."""
+
+    name: str = ""
+    read_only: bool = False
+
+
+class VolumeDevice(ApiStruct, kw_only=True):
+    """A volume that a container sees as a device."""
+
+    name: str = ""
+
+
+class Container(ApiStruct, kw_only=True):
+    """What a container sees of the pod's volumes."""
+
+    volume_devices: tuple[VolumeDevice, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
 
 
 class PodSpec(ApiStruct, kw_only=True):
     """Which claims a pod uses, and where it runs."""
 
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
     node_name: str = ""
     volumes: tuple[Volume, ...] = ()
 

@@ -14,7 +14,7 @@ from virtplane.api import cdi_names
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.cluster.objects import AnyObject
 from virtplane.storage.cdi.controller import claims
-from virtplane.storage.cdi.controller.pods import upload
+from virtplane.storage.cdi.controller.pods import cloner, upload
 from virtplane.storage.cdi.controller.pods.upload import Upload
 from virtplane.storage.cdi.controller.settings import Settings
 from virtplane.storage.cdi.controller.workers import observed
@@ -102,9 +102,7 @@ class UploadController:
         wanted = Upload(
             overhead=self._settings.overhead_text(current),
             deadline=self._issuer.deadline(),
-            client=claims.value(current, names.UPLOAD_CLIENT_NAME)
-            if is_clone
-            else cdi_names.UPLOAD_CLIENT_NAME,
+            client=_client_name(current),
             has_scratch=not is_clone,
             ciphers=",".join(tls.ciphers),
             min_tls_version=tls.min_version,
@@ -177,6 +175,14 @@ class UploadController:
 def is_upload(claim: PersistentVolumeClaim) -> bool:
     """Whether the claim is to be filled by an upload server."""
     return claims.has(claim, names.UPLOAD_TARGET) or _is_clone(claim)
+
+
+def _client_name(claim: PersistentVolumeClaim) -> str:
+    """From whom the upload server takes what it gets: the upload proxy, or the pod with the source."""
+    source = cloner.requested_source(claim)
+    if source is None:
+        return cdi_names.UPLOAD_CLIENT_NAME
+    return cloner.client_name(*source, claim)
 
 
 def _is_clone(claim: PersistentVolumeClaim) -> bool:

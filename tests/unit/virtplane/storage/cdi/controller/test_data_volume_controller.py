@@ -201,14 +201,3 @@ async def test_claim_that_others_fill_is_theirs() -> None:
         assert claim["metadata"]["annotations"]["cdi.kubevirt.io/externalPopulation"] == "true"
         assert claim["spec"]["dataSourceRef"] == reference
         await cluster.phase("Succeeded")
-
-
-async def test_clones_are_not_touched() -> None:
-    async with memory_cluster() as cluster:
-        await cluster.data_volume("clone", source={"pvc": {"name": "a", "namespace": "b"}})
-        await cluster.data_volume()
-        await cluster.phase("Pending")
-        assert cluster.api.get(CLAIMS, "clone", NAMESPACE) is None
-        clone = cluster.api.get(kinds.DATA_VOLUMES, "clone", NAMESPACE)
-        assert clone is not None
-        assert "status" not in clone

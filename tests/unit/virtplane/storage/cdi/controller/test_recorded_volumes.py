@@ -17,9 +17,7 @@ from kubecore.resources import CUSTOM_RESOURCE_DEFINITIONS
 from virtplane.api import resources, volumesnapshot_crds
 
 _REFERENCE = Path(os.environ.get("VIRTPLANE_REFERENCE", "/nowhere")) / "conformance"
-_AREAS = ("import", "pod", "populator", "render")
-_NOT_YET = {"populator/clone"}
-"""Nobody clones yet."""
+_AREAS = ("clone", "import", "pod", "populator", "render")
 _AUTHORITY = {"metadata": {"annotations": {"cdi.kubevirt.io/configAuthority": ""}}}
 
 
@@ -37,7 +35,6 @@ async def test_objects_are_those_of_cdi(tmp_path: Path) -> None:
             arguments = ["--cases", "cases-cdi", "--server", cluster.server.url, "--token", ADMIN_TOKEN]
             arguments += ["--insecure", "--jobs", "4", "--no-wait", "--json", str(results)]
             arguments += [word for area in _AREAS for word in ("--only", f"{area}/*")]
-            arguments += [word for case in _NOT_YET for word in ("--skip", case)]
             replay = await asyncio.create_subprocess_exec(
                 sys.executable, str(_REFERENCE / "replay.py"), *arguments, cwd=_REFERENCE
             )
