@@ -236,30 +236,24 @@ class CloneController:
             await self._work.delete_pods([pod])
             self._patience.forget(uid)
             return DONE
-        if pod.status.phase != claims.RUNNING and not await self._certify(target, pod):
-            return RequeueAfter(IN_USE_SECONDS)
         await self._work.annotate(target, observed.of_clone_source(target, pod).annotations)
+        if not _runs(pod) and not pod.metadata.is_being_deleted:
+            await self._certify(target, pod)
+            return RequeueAfter(RETRY_SECONDS)
         return DONE
 
-    async def _certify(self, target: PersistentVolumeClaim, pod: Pod) -> bool:
-        """Make the secret that the pod waits for; false while one is there, which may be an earlier pod's.
+    async def _certify(self, target: PersistentVolumeClaim, pod: Pod) -> None:
+        """Make the secret that the pod waits for. Nobody of CDI may read secrets there.
 
-        The controllers may create secrets of others, and nothing else.
+        One of an earlier pod is as good until it goes with that, and then this is done once more.
         """
-        wanted = cloner.requested_source(target)
-        assert wanted is not None
-        if pod.metadata.is_being_deleted:
-            return True
-        data = await self._issuer.issue_client(cloner.client_name(*wanted, target))
-        workers, namespace = self._lookups.settings.workers(), pod.metadata.namespace
-        secret = cloner.certificate_secret(workers, pod.metadata.name, described(pod), namespace, data)
-        try:
-            await self._client.create(SECRETS, secret, namespace)
-        except StatusError as error:
-            if not is_already_exists(error):
-                raise
-            return False
-        return True
+        name, namespace = pod.metadata.name, pod.metadata.namespace
+        source = cloner.requested_source(target)
+        assert source is not None
+        data = await self._issuer.issue_client(cloner.client_name(*source, target))
+        workers = self._lookups.settings.workers()
+        secret = cloner.certificate_secret(workers, name, described(pod), namespace, data)
+        await self._work.ensure(SECRETS, secret)
 
     async def _complete(self, target: PersistentVolumeClaim, pod: Pod | None) -> Result:
         """The target has it all; say so once the pod has said its last, or does not come to it."""
@@ -291,6 +285,11 @@ class CloneController:
         uid = target.metadata.labels.get(names.OWNED_BY_UID)
         asked = self._lookups.target(uid) if uid else None
         self._work.event(asked if asked is not None else target, kind, reason, text)
+
+
+def _runs(pod: Pod) -> bool:
+    status = pod.container(cloner.CONTAINER)
+    return status is not None and status.state.running is not None
 
 
 def _name(target: PersistentVolumeClaim) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from kubecore.client import Client
 from kubecore.errors import StatusError, is_not_found
-from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
-from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, ResourceType
+from kubecore.resources import PERSISTENT_VOLUME_CLAIMS
 from kubecore.runtime import Key
 from virtplane.api import cdi_labels as names
 from virtplane.api import cdi_names, resources
@@ -70,15 +69,9 @@ def _usable(claim: PersistentVolumeClaim, storage: rendering.Storage) -> int:
 
 async def current_uid(client: Client, key: Key) -> str:
     """The uid of a claim as it is now; empty if there is none. Raises StatusError."""
-    found = await read(client, PERSISTENT_VOLUME_CLAIMS, key[1], key[0])
-    return meta.uid(found) if found is not None else ""
-
-
-async def read(client: Client, kind: ResourceType, name: str, namespace: str) -> JsonObject | None:
-    """An object as it is now; None if there is none. Raises StatusError."""
     try:
-        return await client.get(kind, name, namespace)
+        return meta.uid(await client.get(PERSISTENT_VOLUME_CLAIMS, key[1], key[0]))
     except StatusError as error:
         if is_not_found(error):
-            return None
+            return ""
         raise

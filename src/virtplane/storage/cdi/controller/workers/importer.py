@@ -184,6 +184,9 @@ class ImportController:
         changes = bound_again(claim, AWAITING_VDDK) | found.annotations
         if observed.uses_scratch(claim, pod) and not pod.has_ended:
             changes |= await self._work.give_scratch(claim, pod)
+        elif found.is_done and observed.uses_scratch(claim, pod):
+            changes |= bound_again(claim, observed.CREATING_SCRATCH)
+            changes[names.IMPORT_REQUIRES_SCRATCH] = claims.FALSE
         if not pod.has_ended:
             await self._work.give_proxy_authority(claim, pod)
         labels = {name: text for name, text in found.labels.items() if COPIED_LABEL.fullmatch(name)}
