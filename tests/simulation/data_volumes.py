@@ -15,7 +15,7 @@ from tests.simulation.faults import CALM, Chances, Weather
 from tests.simulation.processes import Process
 from tests.simulation.server import USER_AGENT, SimulatedApi
 from tests.simulation.simulation import PROMPT_SECONDS, REST_SECONDS, RESTART_SECONDS, Outcome, Trace
-from tests.simulation.volume_world import Kubelet, Provisioner, Volumes
+from tests.simulation.volume_world import Kubelet, Provisioner, Snapshotter, Volumes
 from tests.support.cdi_controllers import PROGRAMS, NoProgress
 
 from kindling.controllers.environment import Environment
@@ -40,7 +40,11 @@ _TIDY_KINDS = (
     resources.SECRETS,
     kinds.VOLUME_IMPORT_SOURCES,
     kinds.VOLUME_UPLOAD_SOURCES,
+    kinds.VOLUME_CLONE_SOURCES,
+    kinds.VOLUME_SNAPSHOTS,
 )
+_GOLDEN = "golden"
+"""A claim that holds its content from the beginning."""
 
 
 class Issuer:
@@ -101,7 +105,8 @@ class DataVolumeSimulation:
         programs = {
             "kubernetes": run_kubernetes,
             "cdi": run_cdi,
-            "provisioner": Provisioner().run,
+            "provisioner": Provisioner(self.volumes).run,
+            "snapshotter": Snapshotter(self.volumes).run,
             "kubelet": self._kubelet.run,
         }
         self._processes = [
@@ -145,6 +150,37 @@ class DataVolumeSimulation:
         spec = {"featureGates": ["HonorWaitForFirstConsumer"]}
         status = {"filesystemOverhead": {"global": "0.06"}}
         self._api.put(kinds.CDI_CONFIGS, {"metadata": {"name": "config"}, "spec": spec, "status": status})
+        strategy = {"cloneStrategy": self._chance.choice(["copy", "snapshot", "csi-clone"])}
+        self._api.put(kinds.STORAGE_PROFILES, {"metadata": {"name": "csi"}, "status": strategy})
+        snapshots = {"metadata": {"name": "snap"}, "driver": "csi.example", "deletionPolicy": "Delete"}
+        self._api.put(kinds.VOLUME_SNAPSHOT_CLASSES, snapshots)
+        self._found_golden()
+
+    def _found_golden(self) -> None:
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": "csi",
+            "volumeMode": "Filesystem",
+            "volumeName": "pv-golden",
+        }
+        status = {"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+        metadata = {"name": _GOLDEN, "namespace": NAMESPACE}
+        claim = self._api.put(
+            resources.PERSISTENT_VOLUME_CLAIMS, {"metadata": metadata, "spec": spec, "status": status}
+        )
+        reference = {**metadata, "kind": "PersistentVolumeClaim", "uid": meta.uid(claim)}
+        volume = {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"},
+            "claimRef": reference,
+            "csi": {"driver": "csi.example", "volumeHandle": _GOLDEN},
+            "storageClassName": "csi",
+            "volumeMode": "Filesystem",
+        }
+        document = {"metadata": {"name": "pv-golden"}, "spec": volume, "status": {"phase": "Bound"}}
+        self._api.put(resources.PERSISTENT_VOLUMES, document)
+        self.volumes.whole.add("pv-golden")
 
     async def _foul_weather(self) -> None:
         chance, loop = self._chance, asyncio.get_running_loop()
@@ -184,7 +220,12 @@ class DataVolumeSimulation:
 
     def _data_volume(self, name: str) -> JsonObject:
         source: JsonObject = self._chance.choice(
-            [{"http": {"url": "http://files.example/x"}}, {"upload": {}}]
+            [
+                {"http": {"url": "http://files.example/x"}},
+                {"upload": {}},
+                {"pvc": {"name": _GOLDEN, "namespace": NAMESPACE}},
+                {"pvc": {"name": _GOLDEN, "namespace": NAMESPACE}},
+            ]
         )
         storage = {
             "accessModes": ["ReadWriteOnce"],
@@ -233,7 +274,7 @@ class DataVolumeSimulation:
             phase = get_str(each, "status", "phase")
             if phase != "Succeeded":
                 found.append(f"DataVolume {meta.name(each)} is in phase {phase!r}")
-        owners = {meta.name(each) for each in self._api.list(kinds.DATA_VOLUMES, NAMESPACE)}
+        owners = {meta.name(each) for each in self._api.list(kinds.DATA_VOLUMES, NAMESPACE)} | {_GOLDEN}
         for claim in self._api.list(resources.PERSISTENT_VOLUME_CLAIMS):
             if meta.name(claim) not in owners:
                 found.append(f"claim {meta.name(claim)} is left")

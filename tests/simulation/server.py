@@ -86,6 +86,9 @@ class SimulatedApi(MemoryApi):
                 f"{request.method} {request.path} overwrites the list {path} unseen"
                 for path in unguarded_lists(patch, request.header("Content-Type"))
             ]
+        wanted = get_str(patch, "metadata", "uid") if isinstance(patch, dict) else ""
+        if wanted and wanted != meta.uid(self._existing(target)):
+            raise errors.conflict(target.resource.group_resource, target.name, "the UID differs")
         if request.header("Content-Type").startswith("application/strategic"):
             known = get_list(self._existing(target), "status", "conditions")
             fresh = get_list(patch, "status", "conditions")
