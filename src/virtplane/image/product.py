@@ -38,6 +38,7 @@ sys.exit(main())
 """
 
 PROGRAMS = {
+    "cdi-image-size-detection": _PROGRAM.format(module="virtplane.storage.cdi.importer.sizedetection"),
     "cdi-source-update-poller": _PROGRAM.format(module="virtplane.storage.cdi.poller.main"),
     "container-disk": _LAUNCHER.format(module="containerdisk"),
     "kubectl-virt": _PROGRAM.format(module="virtplane.cli.virtctl.main"),

@@ -8,15 +8,14 @@ is linked statically and works in any image.
 from __future__ import annotations
 
 from virtplane.storage.cdi.controller.crons import pollers
-from virtplane.storage.cdi.controller.pods import importer, upload
+from virtplane.storage.cdi.controller.pods import cloner, importer, size_detection, upload
 from virtplane.storage.cdi.controller.settings import Programs
 
 IMPORTER = "virt-cdi-importer"
 UPLOAD_SERVER = "virt-cdi-uploadserver"
 CLONER = "virt-cdi-cloner"
 POLLER = "cdi-source-update-poller"
-CLONE_SOURCE = "cdi-clone-source"
-"""The container that sends the source of a clone."""
+SIZE_DETECTION = "cdi-image-size-detection"
 
 _BUSYBOX = f"{importer.SHARED_PATH}/busybox"
 """By any other name it would look for an applet of that name."""
@@ -52,7 +51,8 @@ def own_programs(image: str) -> Programs:
         importer.COPY_CONTAINER: copy,
         importer.SERVER_CONTAINER: [_BUSYBOX, "sh", "-c", _SERVE],
         upload.CONTAINER: [UPLOAD_SERVER],
-        CLONE_SOURCE: [CLONER],
+        cloner.CONTAINER: [CLONER],
+        size_detection.CONTAINER: [SIZE_DETECTION],
         pollers.CONTAINER: [POLLER],
         pollers.IMAGE_CONTAINER: [_BUSYBOX, "true"],
     }

@@ -29,7 +29,14 @@ ROOT = Path(__file__).resolve().parents[6]
 
 
 @pytest.mark.parametrize(
-    "program", [programs.IMPORTER, programs.UPLOAD_SERVER, programs.CLONER, programs.POLLER]
+    "program",
+    [
+        programs.IMPORTER,
+        programs.UPLOAD_SERVER,
+        programs.CLONER,
+        programs.POLLER,
+        programs.SIZE_DETECTION,
+    ],
 )
 def test_every_program_is_in_the_image_and_in_a_checkout(program: str) -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
