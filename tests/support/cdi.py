@@ -14,6 +14,7 @@ from pathlib import Path
 
 import trustme
 from tests.support.apiserver import RunningServer, running_server
+from tests.support.waiting import until
 
 from kindling.controllers import main as kubernetes_controllers
 from kubecore import resources as core
@@ -90,6 +91,7 @@ async def cdi_cluster(directory: Path, *, controllers: bool = False) -> AsyncIte
         try:
             bundle = authority.cert_pem.bytes().decode()
             await _register(client, bundle, port)
+            await until(lambda: context.health.ready()[0])
             yield CdiCluster(server, client, port, bundle)
         finally:
             for task in tasks:

@@ -31,23 +31,7 @@ POD_READY = "cdi.kubevirt.io/storage.pod.ready"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[CdiCluster]:
     async with cdi_cluster(tmp_path_factory.mktemp("cluster")) as running:
-        await _signs_tokens(running.client)
         yield running
-
-
-async def _signs_tokens(client: Client) -> None:
-    """Wait until cdi-apiserver has its key."""
-    kind = resources.UPLOAD_TOKEN_REQUESTS
-    head: JsonObject = {"apiVersion": kind.api_version, "kind": kind.kind}
-    wish = {**head, "metadata": {"name": "t", "namespace": "default"}, "spec": {"pvcName": "any"}}
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                await client.create(kind, wish)
-                return
-            except StatusError as error:
-                assert "no key to sign tokens" in error.message
-                await asyncio.sleep(0.01)
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
