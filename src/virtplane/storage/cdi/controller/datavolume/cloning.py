@@ -89,9 +89,9 @@ class Cloning:
         volume, source = situation.volume, situation.clone
         assert source is not None
         is_foreign = source.namespace != volume.metadata.namespace
-        waiting = await self._exchange(volume, source) if is_foreign else None
-        if waiting is not None:
-            return waiting
+        problem = await self._problem(volume, source)
+        if problem:
+            return await self._exchange(volume, source, problem)
         found = await (
             self._for_claim(situation, source, spec)
             if source.is_claim
@@ -108,14 +108,27 @@ class Cloning:
         await self._ensure(resources.VOLUME_CLONE_SOURCES, clone_objects.clone_source(volume, source))
         return found
 
-    async def _exchange(self, volume: DataVolume, source: Source) -> Waiting | None:
-        """Exchange the token that cdi-apiserver gave for some minutes; None once that is done."""
+    async def _problem(self, volume: DataVolume, source: Source) -> str:
+        """Why `volume` may not clone `source` yet; empty where it may. Anybody can write annotations."""
         metadata = volume.metadata
-        if names.EXTENDED_CLONE_TOKEN in metadata.annotations:
-            return None
+        if source.namespace == metadata.namespace:
+            return ""
+        token = metadata.annotations.get(names.EXTENDED_CLONE_TOKEN)
+        if token is None:
+            return "token missing"
+        permission = source.permission(metadata.namespace, metadata.name)
+        try:
+            (await self._key.tokens()).expect(token, permission, metadata.uid)
+        except (InvalidToken, NoSigningKey) as error:
+            return f"error verifying token: {error}"
+        return ""
+
+    async def _exchange(self, volume: DataVolume, source: Source, problem: str) -> Waiting:
+        """Exchange the token that cdi-apiserver gave for some minutes, where there is one."""
+        metadata = volume.metadata
         token = metadata.annotations.get(names.CLONE_TOKEN)
         if token is None:
-            return _invalid("token missing")
+            return _invalid(problem)
         permission = source.permission(metadata.namespace, metadata.name)
         try:
             long = (await self._key.tokens()).exchanged(token, permission, metadata.uid)
@@ -230,10 +243,12 @@ class Cloning:
             said = strategy.COPY
         return {names.CLONE_TYPE: said} if said else {}
 
-    def labels(self, situation: Situation) -> Mapping[str, str]:
-        """The labels of what is cloned."""
+    async def labels(self, situation: Situation) -> Mapping[str, str]:
+        """The labels of what is cloned, for who may clone it."""
         source = situation.clone
         assert source is not None
+        if await self._problem(situation.volume, source):
+            return {}
         key = (source.namespace, source.name)
         found: HasMetadata | None = (
             self._lookups.claim(*key) if source.is_claim else self._lookups.snapshot(*key)
@@ -258,7 +273,8 @@ class Cloning:
                 self._recorder.event(described(claim), notice.kind, notice.reason, notice.message)
         elif not claims.is_bound(claim) and claims.value(claim, names.CLONE_PHASE) != plans.SUCCEEDED:
             name = cdi_names.clone_source(volume.metadata.uid)
-            if not self._lookups.sources.by_index(_BY_NAME, name):
+            is_missing = not self._lookups.sources.by_index(_BY_NAME, name)
+            if is_missing and not await self._problem(volume, source):
                 await self._ensure(resources.VOLUME_CLONE_SOURCES, clone_objects.clone_source(volume, source))
         operations = claim_patch(claim, said)
         await patch(self._client, PERSISTENT_VOLUME_CLAIMS, claim, operations)

@@ -310,7 +310,7 @@ class DataVolumeController:
                 {"annotations": dict(before.annotations), "labels": dict(before.labels)},
                 {
                     "annotations": {**before.annotations, **wanted},
-                    "labels": {**self._imported_labels(situation), **before.labels},
+                    "labels": {**await self._imported_labels(situation), **before.labels},
                 },
             ),
         )
@@ -320,14 +320,14 @@ class DataVolumeController:
         await patch(self._client, resources.DATA_VOLUMES, volume, operations)
         return bool(operations)
 
-    def _imported_labels(self, situation: Situation) -> Mapping[str, str]:
+    async def _imported_labels(self, situation: Situation) -> Mapping[str, str]:
         """The instance type and the preference that a container image names, or what is cloned has."""
         volume, claim = situation.volume, situation.claim
         source = volume.spec.source
         if any(name in volume.metadata.labels for name in _INSTANCETYPE_LABELS):
             return {}
         if self._cloning is not None:
-            given = self._cloning.labels(situation)
+            given = await self._cloning.labels(situation)
         elif claim is None or source is None or source.registry is None:
             return {}
         else:
