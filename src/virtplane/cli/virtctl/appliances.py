@@ -33,6 +33,7 @@ _UNITS = {"byte": 1, "bytes": 1, "kilobytes": 1 << 10, "megabytes": 1 << 20, "gi
 _POWER = re.compile(r"byte\s*\*\s*(2|10)\s*\^\s*(\d{1,2})", re.IGNORECASE)
 _REFERENCE = re.compile(r"(?:ovf:)?/(disk|file)/(.+)")
 _TEXT_BYTES = 256
+_ITEMS = ("Item", "StorageItem", "EthernetPortItem")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ class Appliance:
     is_secure_boot: bool
     networks: int
     disks: tuple[ApplianceDisk, ...]
+    configuration: str = ""
+    """Which of its configurations this is; empty where it has one."""
 
 
 class BadAppliance(click.ClickException):
@@ -143,9 +146,12 @@ def _machine(root: etree._Element, files: Mapping[str, Content]) -> Appliance:
     hardware = next(_all(system, "VirtualHardwareSection"), None)
     if hardware is None:
         raise _Invalid("the descriptor has no virtual hardware")
-    items = [
-        _fields(item) for name in ("Item", "StorageItem", "EthernetPortItem") for item in _all(hardware, name)
+    choices = [
+        each for section in _all(root, "DeploymentOptionSection") for each in _all(section, "Configuration")
     ]
+    defaults = [each for each in choices if _attribute(each, "default") == "true"]
+    configuration = _attribute([*defaults, *choices][0], "id") if choices else ""
+    items = _items(hardware, configuration)
     return Appliance(
         name=(_text(system, "Name") or _attribute(system, "id"))[:_TEXT_BYTES],
         cpus=_cpus(items),
@@ -154,7 +160,22 @@ def _machine(root: etree._Element, files: Mapping[str, Content]) -> Appliance:
         is_secure_boot=_configured(system, "bootOptions.efiSecureBootEnabled") == "true",
         networks=sum(item.get("ResourceType") == _NETWORK for item in items),
         disks=_disks(root, items, files),
+        configuration=configuration,
     )
+
+
+def _items(hardware: etree._Element, configuration: str) -> list[dict[str, str]]:
+    """The pieces of virtual hardware; one for a configuration replaces that of its identifier for all."""
+    common: list[dict[str, str]] = []
+    special: list[dict[str, str]] = []
+    for name in _ITEMS:
+        for element in _all(hardware, name):
+            configurations = _attribute(element, "configuration").split()
+            if configurations and configuration not in configurations:
+                continue
+            (special if configurations else common).append(_fields(element))
+    replaced = {item.get("InstanceID") for item in special} - {None}
+    return [*(item for item in common if item.get("InstanceID") not in replaced), *special]
 
 
 def _disks(

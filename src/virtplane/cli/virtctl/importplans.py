@@ -16,6 +16,7 @@ from virtplane.api import cdi_labels
 from virtplane.cli.virtctl.appliances import Appliance, ApplianceDisk
 from virtplane.cli.virtctl.contents import Content
 from virtplane.cli.virtctl.diskimages import BadImage, DiskImage, inspect, is_compressed
+from virtplane.cli.virtctl.documents import printable
 from virtplane.cli.virtctl.params import random_ending
 from virtplane.cli.virtctl.progress import amount
 from virtplane.cli.virtctl.uploadclaims import Wanted, storage_spec
@@ -87,9 +88,11 @@ def of_appliance(appliance: Appliance, path: str, wishes: Wishes) -> Plan:
     if wishes.size and len(appliance.disks) > 1:
         text = f"{path}: the appliance has {len(appliance.disks)} disks, so --size cannot be given"
         raise click.ClickException(text)
-    notes: tuple[str, ...] = ()
+    notes = []
     if appliance.networks > 1:
-        notes = (f"The appliance has {appliance.networks} network interfaces; its machine has one.",)
+        notes.append(f"The appliance has {appliance.networks} network interfaces; its machine has one.")
+    if appliance.configuration:
+        notes.append(f"The appliance has configurations; this is {printable(appliance.configuration[:64])}.")
     return Plan(
         wishes.name or name_from(appliance.name),
         tuple(_disk_of_appliance(disk, path, wishes) for disk in appliance.disks),
@@ -98,7 +101,7 @@ def of_appliance(appliance: Appliance, path: str, wishes: Wishes) -> Plan:
         Quantity.parse(f"{appliance.memory_mib}Mi").canonical() if appliance.memory_mib else "",
         appliance.is_efi,
         appliance.is_secure_boot,
-        notes,
+        tuple(notes),
     )
 
 

@@ -11,7 +11,7 @@ from virtplane.cli.virtctl import appliances
 from virtplane.cli.virtctl.appliances import Appliance, BadAppliance, read_appliance
 from virtplane.cli.virtctl.contents import whole
 
-from .appliance_files import CPU, DISK, DRIVE, FILE, MEMORY, archive, descriptor
+from .appliance_files import CPU, DISK, DRIVE, FILE, MEMORY, archive, descriptor, item
 
 MIB = 1 << 20
 
@@ -77,6 +77,24 @@ async def test_the_firmware_is_read_as_vmware_and_virtualbox_write_it(
 async def test_memory_has_many_units(tmp_path: Path, unit: str, mib: int) -> None:
     found = await read(tmp_path, descriptor({**MEMORY, "AllocationUnits": unit}, DRIVE))
     assert (found.cpus, found.memory_mib) == (None, mib)
+
+
+@pytest.mark.parametrize(("default", "cpus", "memory"), [("", 2, 3072), (' ovf:default="true"', 8, 16384)])
+async def test_of_several_configurations_one_is_taken(
+    tmp_path: Path, default: str, cpus: int, memory: int
+) -> None:
+    choices = f'<Configuration ovf:id="small"/><Configuration ovf:id="large"{default}/>'
+    section = f"<DeploymentOptionSection>{choices}</DeploymentOptionSection>"
+    large = item({"InstanceID": "4", **MEMORY, "VirtualQuantity": "16"})
+    configured = [
+        item(CPU).replace("<Item>", '<Item ovf:configuration="small tiny">'),
+        item({**CPU, "VirtualQuantity": "8"}).replace("<Item>", '<Item ovf:configuration="large">'),
+        large.replace("<Item>", '<Item ovf:configuration="large">'),
+    ]
+    text = descriptor({"InstanceID": "4", **MEMORY}, DRIVE, more="".join(configured))
+    found = await read(tmp_path, text.replace("<VirtualSystem ", f"{section}<VirtualSystem "))
+    assert (found.cpus, found.memory_mib) == (cpus, memory)
+    assert found.configuration == ("large" if default else "small")
 
 
 async def test_empty_disks_have_a_capacity_alone(tmp_path: Path) -> None:

@@ -336,6 +336,14 @@ def test_one_size_does_not_fit_several_disks(api: CdiServer, virtctl: Virtctl, t
     assert result.err == f"{path}: the appliance has 2 disks, so --size cannot be given\n"
 
 
+def test_whoever_imports_one_of_several_configurations_is_told(
+    api: CdiServer, virtctl: Virtctl, tmp_path: Path
+) -> None:
+    section = '<DeploymentOptionSection><Configuration ovf:id="small"/></DeploymentOptionSection>'
+    path = ova(tmp_path, more=section)
+    assert "The appliance has configurations; this is small.\n" in run(virtctl, path).out
+
+
 def test_a_disk_in_an_appliance_is_held_to_its_own_header(
     api: CdiServer, virtctl: Virtctl, tmp_path: Path
 ) -> None:
