@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from kubecore.client import Client, ConnectionFailed
-from kubecore.errors import StatusError, is_already_exists
+from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
+from kubecore.resources import PERSISTENT_VOLUME_CLAIMS
 from virtplane.api import resources
 from virtplane.cli.virtctl import importplans, uploadclaims
 from virtplane.cli.virtctl.appliances import read_appliance
@@ -123,19 +124,25 @@ async def _plan(source: str, wishes: Wishes, given: dict[str, Any]) -> Plan:
 
 
 async def _create(client: Client, document: JsonObject) -> None:
-    """Create the VM; one that an earlier, incomplete import of the same made is taken up."""
-    own = f"{meta.namespace(document)}/{meta.name(document)}"
-    try:
-        await client.create(resources.VIRTUAL_MACHINES, document)
-    except StatusError as error:
-        if not is_already_exists(error):
-            raise
-        found = await client.get(resources.VIRTUAL_MACHINES, meta.name(document), meta.namespace(document))
+    """Create the VM; one that an earlier, incomplete import of the same made is taken up.
+
+    Raises click.ClickException where the VM, or what its disks would be, is another's; StatusError.
+    """
+    namespace, own = meta.namespace(document), f"{meta.namespace(document)}/{meta.name(document)}"
+    found = await uploadclaims.get(client, resources.VIRTUAL_MACHINES, meta.name(document), namespace)
+    if found is not None:
         if _disks(found) != _disks(document):
             text = f"VirtualMachine {own} already exists, with other disks: choose another --name"
-            raise click.ClickException(text) from error
+            raise click.ClickException(text)
         click.echo(f"VirtualMachine {own} exists: its import is continued")
         return
+    for name, _, _ in _disks(document):
+        # A VM would take a DataVolume or claim of the name for its own, with whatever it contains.
+        for kind in (resources.DATA_VOLUMES, PERSISTENT_VOLUME_CLAIMS):
+            if await uploadclaims.get(client, kind, name, namespace) is not None:
+                text = f"{kind.kind} {namespace}/{name} already exists: choose another --name"
+                raise click.ClickException(text)
+    await client.create(resources.VIRTUAL_MACHINES, document)
     click.echo(f"VirtualMachine {own} created")
 
 

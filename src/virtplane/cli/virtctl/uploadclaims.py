@@ -224,7 +224,7 @@ async def _is_volume_ready(client: Client, data_volume: JsonObject, *, force_bin
     if phase == "Failed":
         raise click.ClickException(f"DataVolume {meta.name(data_volume)} failed: {_why(data_volume)}")
     await _refuse_if_invalid(client, data_volume)
-    claim = await _get(
+    claim = await get(
         client,
         core.PERSISTENT_VOLUME_CLAIMS,
         get_str(data_volume, "status", "claimName"),
@@ -235,7 +235,8 @@ async def _is_volume_ready(client: Client, data_volume: JsonObject, *, force_bin
     return False
 
 
-async def _get(client: Client, resource: core.ResourceType, name: str, namespace: str) -> JsonObject | None:
+async def get(client: Client, resource: core.ResourceType, name: str, namespace: str) -> JsonObject | None:
+    """An object; None where there is none. Raises StatusError."""
     if not name:
         return None
     try:
@@ -271,13 +272,13 @@ async def _events(client: Client, about: JsonObject, reason: str) -> list[str]:
 
 async def is_filled(client: Client, target: Target) -> bool:
     """Whether the content has arrived and was processed."""
-    claim = await _get(client, core.PERSISTENT_VOLUME_CLAIMS, target.name, target.namespace)
+    claim = await get(client, core.PERSISTENT_VOLUME_CLAIMS, target.name, target.namespace)
     return meta.annotations(claim or {}).get(cdi_labels.POD_PHASE) == "Succeeded"
 
 
 async def restarts(client: Client, target: Target) -> str:
     """How often the upload server has started anew, as CDI notes it."""
-    claim = await _get(client, core.PERSISTENT_VOLUME_CLAIMS, target.name, target.namespace)
+    claim = await get(client, core.PERSISTENT_VOLUME_CLAIMS, target.name, target.namespace)
     return meta.annotations(claim or {}).get(cdi_labels.POD_RESTARTS) or "0"
 
 
@@ -312,7 +313,7 @@ async def wait_until_imported(client: Client, target: Target) -> None:
 
     async def is_imported() -> bool:
         nonlocal told
-        volume = await _get(client, target.resource, target.name, target.namespace)
+        volume = await get(client, target.resource, target.name, target.namespace)
         phase = get_str(volume, "status", "phase") or "Pending"
         if volume is not None and phase == "Failed":
             raise click.ClickException(f"DataVolume {target.name} failed: {_why(volume)}")
@@ -367,7 +368,7 @@ async def refer(client: Client, target: Target, labels: Mapping[str, str]) -> No
     """Create the DataSource of the volume's name, or have it lead to the volume. Raises StatusError."""
     own = f"{target.namespace}/{target.name}"
     claim = {"name": target.name, "namespace": target.namespace}
-    found = await _get(client, resources.DATA_SOURCES, target.name, target.namespace)
+    found = await get(client, resources.DATA_SOURCES, target.name, target.namespace)
     if found is None:
         metadata = {"name": target.name, "namespace": target.namespace, "labels": dict(labels)}
         head = {"apiVersion": resources.DATA_SOURCES.api_version, "kind": "DataSource"}

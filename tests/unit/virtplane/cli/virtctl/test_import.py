@@ -157,7 +157,7 @@ def test_a_url_is_imported_by_the_cluster(api: CdiServer, virtctl: Virtctl) -> N
 
     def advance(path: str) -> None:
         nonlocal asked
-        if path == f"{VOLUMES}/debian-disk":
+        if path == f"{VOLUMES}/debian-disk" and path in api.objects:
             asked += 1
             status = api.objects[path]["status"]
             status |= {"phase": "ImportInProgress", "progress": f"{asked * 40}.0%"}
@@ -273,6 +273,22 @@ def test_other_machines_of_the_name_are_left_alone(api: CdiServer, virtctl: Virt
     text = "VirtualMachine default/n already exists, with other disks: choose another --name\n"
     assert (result.code, result.err) == (1, text)
     assert f"{CLAIMS}/n-disk" not in api.objects
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        (f"{VOLUMES}/n-disk", "DataVolume default/n-disk already exists"),
+        (f"{CLAIMS}/n-disk", "PersistentVolumeClaim default/n-disk already exists"),
+    ],
+)
+def test_volumes_of_others_do_not_become_disks(
+    api: CdiServer, virtctl: Virtctl, tmp_path: Path, path: str, said: str
+) -> None:
+    api.objects[path] = {"metadata": {"name": "n-disk", "annotations": {f"{STORAGE}pod.phase": "Succeeded"}}}
+    result = run(virtctl, made(tmp_path, "raw"), "--name n")
+    assert (result.code, result.err) == (1, f"{said}: choose another --name\n")
+    assert not [path for method, path, _ in api.requests if method != "GET"]
 
 
 @pytest.mark.parametrize(
