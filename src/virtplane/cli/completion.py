@@ -54,6 +54,7 @@ def _values(name: str) -> list[str]:
     if name == "logs":
         return [*logs.COMPONENTS, *_CLUSTER_COMPONENTS]
     fixed = {"completion": list(_SHELLS), "boot": ["enable", "disable"], "node": list(nodes.ACTIONS)}
+    fixed["image"] = ["build"]
     return fixed.get(name, [])
 
 

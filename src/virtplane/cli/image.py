@@ -1,6 +1,9 @@
-"""``virtplane image FILE``: one OCI image archive of the product, for clusters of other machines.
+"""``virtplane image``: what is built of this machine's packages.
 
-Exit codes: 0 done; 1 the image could not be built; 2 wrong arguments; 130 interrupted.
+``virtplane image FILE``: one OCI image archive of the product, for clusters of other machines.
+``virtplane image build debian``: a disk for virtual machines, kept in the state directory.
+
+Exit codes: 0 done; 1 the image could not be built; 2 wrong arguments; 3 not permitted; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import re
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +21,23 @@ from types import FrameType
 
 import virtplane
 from virtplane.cli.install import DEFAULT_IMAGE
-from virtplane.cli.terminal import EXIT_UNUSABLE, CommandError, report, say, step
+from virtplane.cli.state import IMAGES, add_state_option
+from virtplane.cli.terminal import (
+    EXIT_FAILED,
+    EXIT_NOT_PERMITTED,
+    EXIT_UNUSABLE,
+    CommandError,
+    report,
+    say,
+    step,
+)
 from virtplane.image import distribution, product, system
-from virtplane.image.commands import BuildError
+from virtplane.image.commands import BuildError, NotRoot
+from virtplane.image.debian import build as debian
 from virtplane.oci import ImageConfig, Layer, LayerWriter, write_archive
+
+_BUILD = "build"
+"""The first argument where a disk is to be built; a file of this name is ``./build``."""
 
 _NEEDED_BYTES = 1_500_000_000
 """The work folder at its fullest: packages, what is in them, and the compressed layers."""
@@ -28,14 +45,19 @@ _NEEDED_BYTES = 1_500_000_000
 
 def main(arguments: list[str]) -> int:
     """Command line."""
-    options = parser().parse_args(arguments)
+    builds_disk = arguments[:1] == [_BUILD]
+    options = disk_parser().parse_args(arguments[1:]) if builds_disk else parser().parse_args(arguments)
     try:
         with _ending_by_signal():
-            _build(options.file, options.name)
+            if builds_disk:
+                _build_disk(options.state, force=options.force)
+            else:
+                _build(options.file, options.name)
     except CommandError as error:
         return report(error)
     except BuildError as error:
-        return report(CommandError(error.what, error.why, error.do))
+        code = EXIT_NOT_PERMITTED if isinstance(error, NotRoot) else EXIT_FAILED
+        return report(CommandError(error.what, error.why, error.do, code=code))
     except OSError as error:
         return report(CommandError("The image could not be written.", str(error), "Is the disk full?"))
     except KeyboardInterrupt:
@@ -49,11 +71,34 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="virtplane image",
         description="Build one OCI image of virtplane with QEMU and libvirt from this system's packages.",
-        epilog="Load it with: ctr --namespace k8s.io images import FILE, or copy it to a registry.",
+        epilog="Load it with: ctr --namespace k8s.io images import FILE, or copy it to a registry."
+        f" `virtplane image {_BUILD} debian` builds a disk for virtual machines instead.",
     )
     made.add_argument("file", type=Path, metavar="FILE", help="the archive to write")
     made.add_argument("--name", default=DEFAULT_IMAGE, help=f"name of the image (default: {DEFAULT_IMAGE})")
     return made
+
+
+def disk_parser() -> argparse.ArgumentParser:
+    """The options of ``image build``."""
+    made = argparse.ArgumentParser(
+        prog=f"virtplane image {_BUILD}",
+        description="Build a bootable disk (qcow2) from this system's packages, and print its path. It is"
+        " kept in the state directory; later calls only print the path.",
+    )
+    made.add_argument("name", choices=("debian",), help="the release of Debian that this system runs")
+    made.add_argument("--force", action="store_true", help="build it anew, from the newest packages")
+    add_state_option(made)
+    return made
+
+
+def _build_disk(state: Path, *, force: bool) -> None:
+    image = debian.ensure(state / IMAGES, step, force=force)
+    built = image.stat()
+    age_days = max(0, int((time.time() - built.st_mtime) // 86400))
+    age = f", {age_days} days old (--force builds a new one)" if age_days else ""
+    say(f"{built.st_size / 1e6:.0f} MB{age}")
+    print(image)
 
 
 def _build(archive: Path, name: str) -> None:

@@ -10,14 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from virtplane.cli import cluster
-from virtplane.cli.state import add_state_option
+from virtplane.cli.state import IMAGES, add_state_option
 from virtplane.cli.terminal import EXIT_UNUSABLE, CommandError, require_root, say, step
 from virtplane.guest import build as guest
 from virtplane.guest import oci
 from virtplane.guest.files import FileKind, NotLoadable, disk_reference, kind_of
-
-_IMAGES = "images"
-"""Where the cluster keeps archives, below its state."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,7 +63,7 @@ def load_archives(state: Path, archives: Sequence[Path]) -> None:
 
 def load_disk(state: Path, disk: Path, reference: str) -> None:
     """Import a disk into every node as the container disk `reference`. Raises CommandError."""
-    images = state / _IMAGES
+    images = state / IMAGES
     try:
         images.mkdir(exist_ok=True)
         # In the state directory, because packing needs twice the disk's size for a short time.
@@ -97,7 +94,7 @@ def demo_guest_archive(state: Path) -> Path:
     for path in sorted(Path(guest.__file__).parent.rglob("*")):
         if path.is_file() and path.suffix != ".pyc":
             digest.update(path.read_bytes())
-    return state / _IMAGES / f"demo-guest-{digest.hexdigest()[:12]}.tar"
+    return state / IMAGES / f"demo-guest-{digest.hexdigest()[:12]}.tar"
 
 
 def build_demo_guest(folder: Path) -> Path:

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 
 DEFAULT_STATE = Path("/var/lib/virtplane")
+IMAGES = "images"
+"""Where images are kept, below the state directory."""
 _VARIABLE = "VIRTPLANE_STATE"
 
 

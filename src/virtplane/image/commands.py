@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 _LAST_CHARACTERS = 1500
 
@@ -16,10 +17,19 @@ class BuildError(Exception):
         self.what, self.why, self.do = what, why, do
 
 
-def run(command: Sequence[str], what: str, do: str = "") -> str:
-    """Run `command` and return what it prints. Raises BuildError with its last words."""
+class NotRoot(BuildError):
+    """Only root can build the image."""
+
+
+def run(
+    command: Sequence[str], what: str, do: str = "", *, folder: Path | None = None, given: str = ""
+) -> str:
+    """Run `command` in `folder`, with the text `given` on its standard input, and return what it prints.
+
+    Raises BuildError with its last words.
+    """
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, input=given)
     except FileNotFoundError as error:
         raise BuildError(what, f"There is no program {command[0]}.", "Install it, then try again.") from error
     if done.returncode != 0:
