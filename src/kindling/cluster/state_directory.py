@@ -31,6 +31,8 @@ _NAMES = (
 )
 _TOLERATED = ("lost+found",)
 """A file system of its own has this from the start."""
+_CACHE_TAG = "images/CACHEDIR.TAG"
+"""Images may be built before there is a cluster; the tag says that whatever is beside it can be removed."""
 
 
 def make_directory(state: Path) -> None:
@@ -44,7 +46,8 @@ def make_directory(state: Path) -> None:
         raise _unusable(state, error.strerror or str(error), error) from error
     if LAYOUT in names:
         return
-    foreign = [name for name in names if name not in _TOLERATED and not _is_of(name, (*_RESTORED, LAYOUT))]
+    tolerated = (*_TOLERATED, "images") if (state / _CACHE_TAG).is_file() else _TOLERATED
+    foreign = [name for name in names if name not in tolerated and not _is_of(name, (*_RESTORED, LAYOUT))]
     if foreign:
         raise SetupError(
             f"state directory {state}",

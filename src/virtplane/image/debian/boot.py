@@ -47,9 +47,7 @@ menuentry 'Debian GNU/Linux' {{
 
 def first_configuration(identities: Identities) -> str:
     """What GRUB reads before it has found the root file system."""
-    return (
-        f"search.fs_uuid {identities.root} root\nset prefix=($root)/boot/grub\nconfigfile $prefix/grub.cfg\n"
-    )
+    return f"search.fs_uuid {identities.root} root\nset prefix=($root)/boot/grub\n"
 
 
 def prepare_tree(tree: Path, identities: Identities) -> None:
@@ -75,7 +73,7 @@ def make_loader(tree: Path, work: Path, identities: Identities) -> Loader:
     boot_sector = (tree / modules.lstrip("/") / "boot.img").read_bytes()
     early.unlink()
     (tree / "tmp/core.img").unlink()
-    esp = _esp(tree, work / "esp", identities)
+    esp = make_esp(tree, work / "esp", identities)
     return Loader(boot_code(boot_sector, BIOS.start), placed_core(core, BIOS.start, BIOS.sectors), esp)
 
 
@@ -97,7 +95,7 @@ def placed_core(core: bytes, sector: int, sectors: int) -> bytes:
     return bytes(placed)
 
 
-def _esp(tree: Path, esp: Path, identities: Identities) -> Path:
+def make_esp(tree: Path, esp: Path, identities: Identities) -> Path:
     """The removable-media path, which firmware starts without an entry of its own."""
     copies = {
         "usr/lib/shim/shimx64.efi.signed": "EFI/BOOT/BOOTX64.EFI",
@@ -109,5 +107,6 @@ def _esp(tree: Path, esp: Path, identities: Identities) -> Path:
         shutil.copyfile(tree / source, esp / target)
     # Debian's signed GRUB looks here.
     (esp / "EFI/debian").mkdir()
-    (esp / "EFI/debian/grub.cfg").write_text(first_configuration(identities))
+    goes_on = "configfile $prefix/grub.cfg\n"
+    (esp / "EFI/debian/grub.cfg").write_text(first_configuration(identities) + goes_on)
     return esp

@@ -20,6 +20,7 @@ Step = Callable[[str], AbstractContextManager[None]]
 
 _OS_RELEASE = Path("/etc/os-release")
 _WORK_PREFIX = ".debian-"
+_CACHE_TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Built by virtplane; it can be built again.\n"
 _NEEDED_BYTES = 2_500_000_000
 """The work folder at its fullest: packages, the tree, the disk, and the image."""
 
@@ -49,7 +50,7 @@ def ensure(folder: Path, step: Step, *, force: bool = False) -> Path:
         what = "The Debian image is built by root: packages are installed with their owners."
         raise NotRoot(what, "", "Run this command as root, or through sudo.")
     packages.check_machine(distribution.architecture())
-    folder.mkdir(parents=True, exist_ok=True)
+    _make_folder(folder)
     before = _state(image)
     with _alone(folder, step):
         if image.exists() and (not force or _state(image) != before):
@@ -60,6 +61,15 @@ def ensure(folder: Path, step: Step, *, force: bool = False) -> Path:
             built = _build(Path(work), step)
             _keep(built, image)
     return image
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder. A new one has the tag of caches (CACHEDIR.TAG), in which nothing is anybody's
+    own: so a cluster takes a directory for its state in which there is only that.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if not any(folder.iterdir()):
+        (folder / "CACHEDIR.TAG").write_text(_CACHE_TAG)
 
 
 def _state(image: Path) -> tuple[int, int] | None:

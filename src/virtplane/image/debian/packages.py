@@ -66,10 +66,10 @@ def release(os_release: str) -> str:
     words = dict(line.split("=", 1) for line in os_release.splitlines() if "=" in line)
     name, version = (words.get(key, "").strip("\"'") for key in ("ID", "VERSION_ID"))
     if name != "debian" or not version.isdecimal():
+        found = " ".join(filter(None, (name, version))) or "another system"
         raise BuildError(
             "The Debian image is built of this machine's own packages.",
-            f"This machine runs {name or 'an unknown system'} {version}".rstrip()
-            + ", not a release of Debian.",
+            f"This machine runs {found}, no release of Debian.",
             "Build it on Debian 12 or 13.",
         )
     return version

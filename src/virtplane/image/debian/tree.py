@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ datasource_list: [NoCloud, ConfigDrive, None]
 apt:
   preserve_sources_list: false
 locale: C.UTF-8
+ssh_genkeytypes: [ed25519, ecdsa, rsa]
 # The disk's packages update GRUB by themselves.
 grub_dpkg:
   enabled: false
@@ -94,8 +96,11 @@ def make(debs: Path, work: Path, packages: Sequence[str], identities: Identities
 
 def clean(tree: Path) -> None:
     """Remove what is only of the build, or of the machine that builds."""
-    for pattern in _LEFT_BEHIND:
-        for path in tree.glob(pattern):
+    for name in _LEFT_BEHIND:
+        pattern = tree / name
+        # Not by glob(), which passes over links that lead nowhere.
+        among = pattern.parent.iterdir() if pattern.parent.is_dir() else ()
+        for path in [path for path in among if fnmatchcase(path.name, pattern.name)]:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:

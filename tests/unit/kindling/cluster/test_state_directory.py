@@ -42,6 +42,17 @@ def test_a_directory_with_other_things_is_not_taken(tmp_path: Path) -> None:
     assert caught.value.code is ExitCode.UNUSABLE
 
 
+def test_images_that_were_built_before_are_no_other_things(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    with pytest.raises(SetupError, match="images"):
+        state_directory.make_directory(tmp_path)
+    (tmp_path / "images/CACHEDIR.TAG").touch()
+    state_directory.make_directory(tmp_path)
+    (tmp_path / "alice").mkdir()
+    with pytest.raises(SetupError, match="alice, and no cluster"):
+        state_directory.make_directory(tmp_path)
+
+
 def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     for state in (Path("/proc/no-such-directory"), tmp_path / "file/below"):
         (tmp_path / "file").touch()
