@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import tarfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,13 +123,7 @@ async def unpack(source: Reader, folder: Path) -> None:
     assert process.stdin is not None and process.stderr is not None
     complaints = asyncio.create_task(_bounded(process.stderr))
     try:
-        try:
-            while piece := await source.read():
-                process.stdin.write(piece)
-                await process.stdin.drain()
-        except (BrokenPipeError, ConnectionResetError):
-            pass
-        process.stdin.close()
+        await _feed(source, process.stdin)
         code = await process.wait()
         complaint = await complaints
     finally:
@@ -141,6 +136,61 @@ async def unpack(source: Reader, folder: Path) -> None:
     sync = await asyncio.create_subprocess_exec("sync", "--file-system", str(folder))
     if await sync.wait() != 0:
         raise ImportFailed("Unable to process data: the files could not be written to the disk")
+
+
+@asynccontextmanager
+async def extracted(source: Reader, name: str) -> AsyncIterator[Reader]:
+    """The bytes of the first file called `name` in a tar; holes that the tar leaves out are zeros.
+
+    All of `source` is read. Raises ImportFailed, at the end too: what was read does not count then.
+    """
+    command = ["tar", "--extract", "--to-stdout", "--occurrence=1", "--no-anchored", name]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=pipe, stdout=pipe, stderr=pipe, limit=2 * PIECE
+    )
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    feeding = asyncio.create_task(_feed(source, process.stdin))
+    complaints = asyncio.create_task(_bounded(process.stderr))
+    try:
+        yield _Output(process.stdout)
+        await feeding
+        if await process.wait() != 0:
+            raise ImportFailed(f"Unable to process data: {name} is not in the archive: {await complaints}")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        for task in (feeding, complaints):
+            task.cancel()
+        await asyncio.gather(feeding, complaints, return_exceptions=True)
+
+
+class _Output:
+    """What a program writes, as a reader."""
+
+    def __init__(self, output: asyncio.StreamReader) -> None:
+        self._output = output
+
+    async def read(self) -> bytes:
+        return await self._output.read(PIECE)
+
+    async def close(self) -> None:
+        return None
+
+
+async def _feed(source: Reader, stdin: asyncio.StreamWriter) -> None:
+    """Pass all of `source` on; what comes after the program has had enough is read and dropped."""
+    is_open = True
+    while piece := await source.read():
+        if not is_open:
+            continue
+        try:
+            stdin.write(piece)
+            await stdin.drain()
+        except (BrokenPipeError, ConnectionResetError):
+            is_open = False
+    stdin.close()
 
 
 async def _bounded(stream: asyncio.StreamReader) -> str:

@@ -137,13 +137,8 @@ class UploadServer:
         return lambda: _settled(outcome)
 
     async def _disk_of_archive(self, source: Peeked) -> Outcome:
-        entries = archives.TarEntries(source)
-        if await archives.find(entries, lambda name: DISK_FILE in name) is None:
-            raise ImportFailed(f"the archive has no {DISK_FILE}")
-        outcome = await pipeline.raw(self._job, entries)
-        while await source.read():
-            pass
-        return outcome
+        async with archives.extracted(source, DISK_FILE) as disk:
+            return await pipeline.raw(self._job, disk)
 
     async def _unpacked(self, source: Peeked) -> Outcome:
         if self._job.target.is_device:

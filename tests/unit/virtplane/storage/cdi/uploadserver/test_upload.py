@@ -266,18 +266,40 @@ def device(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["losetup", "--detach", made.stdout.strip()], check=True)
 
 
+@pytest.fixture
+def to_device(settings: UploadSettings, device: Path) -> UploadSettings:
+    paths = replace(settings.volume.paths, device=device)
+    return replace(settings, volume=replace(settings.volume, paths=paths, overhead=0.0))
+
+
 @pytest.mark.host
+@pytest.mark.parametrize("hole_bytes", [0, 4 * MIB])
 async def test_clone_from_files_to_a_device_takes_the_disk_alone(
-    settings: UploadSettings, authority: trustme.CA, tmp_path: Path, device: Path
+    to_device: UploadSettings, authority: trustme.CA, tmp_path: Path, device: Path, hole_bytes: int
 ) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    (source / "disk.img").write_bytes(b"disk" * MIB)
-    paths = replace(settings.volume.paths, device=device)
-    block = replace(settings, volume=replace(settings.volume, paths=paths, overhead=0.0))
-    async with serving(block, authority) as pod:
+    (source / "another").write_bytes(b"file" * 1000)
+    with (source / "disk.img").open("wb") as disk:
+        disk.seek(hole_bytes)
+        disk.write(b"disk" * MIB)
+    async with serving(to_device, authority) as pod:
         await clone(pod.clone_settings(source, is_device=False), Progress("uid", "clone"))
         await pod.ended
     content = device.read_bytes()
-    assert content[: 4 * MIB] == b"disk" * MIB
-    assert not content[4 * MIB :].strip(b"\0")
+    assert content[hole_bytes : hole_bytes + 4 * MIB] == b"disk" * MIB
+    assert not content[:hole_bytes].strip(b"\0")
+    assert not content[hole_bytes + 4 * MIB :].strip(b"\0")
+
+
+@pytest.mark.host
+async def test_clone_of_files_without_a_disk_is_no_clone_to_a_device(
+    to_device: UploadSettings, authority: trustme.CA, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "another").write_bytes(b"file" * MIB)
+    async with serving(to_device, authority) as pod:
+        with pytest.raises(CloneFailed, match=r"disk\.img is not in the archive"):
+            await clone(pod.clone_settings(source, is_device=False), Progress("uid", "clone"))
+        assert not pod.ended.done()
