@@ -83,6 +83,8 @@ class ClonePopulator:
         """The claim itself, the one that it is made for, those that are clones of it."""
         if is_target(claim):
             yield claim.metadata.namespace, claim.metadata.name
+            if self._lookups.made_for(claim) is not None:
+                yield _NO_NAMESPACE, claim.metadata.uid  # what was retained goes with it
         yield from self._of_made(claim)
         yield from self._of_content(PERSISTENT_VOLUME_CLAIMS.kind, claim)
 

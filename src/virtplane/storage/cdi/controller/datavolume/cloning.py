@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kubecore.client import Client
 from kubecore.errors import StatusError, is_already_exists, is_namespace_terminating, is_not_found
@@ -68,8 +69,8 @@ class Cloning:
             informer.add_index(_BY_OWNER, clone_objects.owner_keys)
 
     @property
-    def _owned(self) -> tuple[Informer[HasMetadata], ...]:
-        return (self._lookups.sources, self._lookups.pods, self._lookups.claims)  # type: ignore[return-value]
+    def _owned(self) -> tuple[Informer[Any], ...]:
+        return (self._lookups.sources, self._lookups.pods, self._lookups.claims)
 
     @property
     def snapshots(self) -> Informer[VolumeSnapshot] | None:

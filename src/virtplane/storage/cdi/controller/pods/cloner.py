@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from kubecore.json import JsonObject, get_object
@@ -18,6 +19,8 @@ MOUNT_PATH = "/var/run/cdi/clone/source"
 _UPLOAD_PATH = "/v1beta1/upload"
 _HOST = "kubernetes.io/hostname"
 _AFFINITY_WEIGHT = 100
+_LONGEST_NAME = 64
+_DIGEST = 56
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +41,13 @@ def client_name(source_namespace: str, source: str, target: PersistentVolumeClai
     """The common name by which the target's upload server knows the source's pod.
 
     It is made of the names, not taken from an annotation: who asked for the name of the upload proxy would
-    get a certificate that every upload server trusts.
+    get a certificate that every upload server trusts. Certificates have no room for long names (RFC 5280):
+    a digest stands for those.
     """
-    return f"{source_namespace}/{source}-{target.metadata.namespace}/{target.metadata.name}"
+    name = f"{source_namespace}/{source}-{target.metadata.namespace}/{target.metadata.name}"
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"clone/{hashlib.sha256(name.encode()).hexdigest()[:_DIGEST]}"
 
 
 def requested_source(target: PersistentVolumeClaim) -> tuple[str, str] | None:

@@ -375,3 +375,21 @@ async def test_deleted_target_takes_everything_with_it() -> None:
         await cluster.client.delete(CLAIMS, "dv", NAMESPACE)
         for kind, name in ((CLAIMS, "dv"), (CLAIMS, temporary), (core.PODS, source_pod)):
             await gone(cluster, kind, name)
+
+
+async def test_what_was_retained_goes_with_the_target() -> None:
+    async with memory_cluster() as cluster:
+        labels = {"cdi.kubevirt.io/OwnedByUID": "1"}
+        old = {"namespace": NAMESPACE, "creationTimestamp": "2020-01-01T00:00:00Z"}
+        retained = {f"{STORAGE}pod.retainAfterCompletion": "true", CLONE_PHASE: "Succeeded"}
+        retained["cdi.kubevirt.io/cloneType"] = "copy"
+        reference = {"apiGroup": "cdi.kubevirt.io", "kind": "VolumeCloneSource", "name": "x"}
+        spec = {"storageClassName": "csi", "volumeName": "pv"}
+        target = {"name": "dv", "uid": "1", "annotations": retained, **old}
+        cluster.api.put(CLAIMS, {"metadata": target, "spec": {**spec, "dataSourceRef": reference}})
+        cluster.api.put(CLAIMS, {"metadata": {"name": "tmp-pvc-1", "labels": labels, **old}, "spec": spec})
+        await cluster.data_volume("other")
+        await found(cluster, CLAIMS, "other")
+        assert cluster.api.get(CLAIMS, "tmp-pvc-1", NAMESPACE) is not None
+        await cluster.client.delete(CLAIMS, "dv", NAMESPACE)
+        await gone(cluster, CLAIMS, "tmp-pvc-1")
