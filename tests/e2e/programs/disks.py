@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 import random
@@ -132,8 +133,8 @@ def server(authority: trustme.CA) -> list[Document]:
 
 
 def data_volume(name: str, source: Document, *, size: int = SIZE, **more: object) -> Document:
-    """A DataVolume of the default class."""
-    storage: Document = {"resources": {"requests": {"storage": str(size)}}}
+    """A DataVolume of the default class; without a `size`, that of its source."""
+    storage: Document = {"resources": {"requests": {"storage": str(size)}}} if size else {}
     if mode := more.pop("mode", ""):
         storage["volumeMode"] = mode
     return {
@@ -239,3 +240,17 @@ def secret(name: str, **data: str) -> Document:
     """A secret of texts."""
     encoded = {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}
     return document("Secret", name, data=encoded)
+
+
+def create(cluster: Cluster, *wanted: Document) -> None:
+    """Create DataVolumes."""
+    for each in wanted:
+        cluster.request("POST", DATA_VOLUMES, each)
+
+
+def arrived(cluster: Cluster, made: Disks, modes: dict[str, str]) -> None:
+    """Check that volumes have the disk."""
+    for name in modes:
+        wait_phase(cluster, name, "Succeeded", 120)
+    wanted = hashlib.sha256(made.content).hexdigest()
+    assert sums(cluster, modes) == dict.fromkeys(modes, wanted)

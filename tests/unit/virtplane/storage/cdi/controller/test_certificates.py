@@ -23,7 +23,7 @@ def _encoded(pair: KeyPair) -> dict[str, str]:
     return {name: base64.b64encode(value).decode() for name, value in found.items()}
 
 
-@pytest.mark.feature("STO-49")
+@pytest.mark.feature("STO-50")
 async def test_server_is_signed_by_the_operators_authority_for_its_service() -> None:
     signer, clients = (new_authority(name, timedelta(days=2), _NOW) for name in ("server", "client"))
     config = CDICertConfig(server=CertConfig(duration="2h"))

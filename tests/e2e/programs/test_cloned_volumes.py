@@ -1,0 +1,129 @@
+"""Copies of volumes: by the driver, of snapshots, by pods, into other namespaces, and by the hour."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterator
+
+import pytest
+from tests.e2e.claims import CLAIMS
+from tests.e2e.clusters import CORE, NAMESPACE, Cluster
+from tests.e2e.failures import Document
+from tests.e2e.programs import disks, registries
+from tests.e2e.programs.disks import (
+    DATA_VOLUMES,
+    SIZE,
+    Disks,
+    arrived,
+    create,
+    data_volume,
+    from_http,
+    wait_phase,
+)
+from tests.e2e.programs.manifests import apply, document, load_balancer_addresses, wait_rolled_out
+from tests.e2e.support import wait_for
+
+pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
+
+_SNAPSHOTS = f"/apis/snapshot.storage.k8s.io/v1/namespaces/{NAMESPACE}/volumesnapshots"
+_CDI_KINDS = f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{NAMESPACE}"
+_CDI = "/apis/cdi.kubevirt.io/v1beta1/cdis/cdi"
+_OTHER = "clones"
+
+
+@pytest.fixture
+def other_namespace(filled: Cluster) -> Iterator[str]:
+    filled.request("POST", f"{CORE}/namespaces", {"metadata": {"name": _OTHER}})
+    yield _OTHER
+    filled.request("DELETE", f"{CORE}/namespaces/{_OTHER}")
+    wait_for("the namespace is gone", lambda: filled.find(f"{CORE}/namespaces/{_OTHER}") is None, 60)
+
+
+def _clone(
+    name: str, kind: str = "pvc", source: str = "origin", *, size: int = SIZE, mode: str = ""
+) -> Document:
+    return data_volume(name, {kind: {"name": source, "namespace": NAMESPACE}}, size=size, mode=mode)
+
+
+def _annotations(cluster: Cluster, claim: str) -> dict[str, str]:
+    found: dict[str, str] = cluster.request("GET", f"{CLAIMS}/{claim}")["metadata"]["annotations"]
+    return found
+
+
+@pytest.mark.feature("STO-20", "STO-21", "STO-23", "STO-53", "VMC-47")
+def test_copies_have_the_disk_whichever_way_they_are_made(
+    filled: Cluster, images: Disks, other_namespace: str
+) -> None:
+    create(filled, data_volume("origin", from_http("disk.qcow2")))
+    wait_phase(filled, "origin", "Succeeded")
+    snapshot = {"metadata": {"name": "kept"}, "spec": {"source": {"persistentVolumeClaimName": "origin"}}}
+    group = {"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot"}
+    filled.request("POST", _SNAPSHOTS, {**group, **snapshot})
+    create(
+        filled,
+        _clone("same"),
+        _clone("device", mode="Block"),
+        _clone("restored", "snapshot", "kept", size=0),
+        _clone("larger", size=3 * SIZE),
+    )
+    elsewhere = f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{other_namespace}/datavolumes"
+    filled.request("POST", elsewhere, _clone("far"))
+    modes = dict.fromkeys(("same", "restored", "larger"), "Filesystem") | {"device": "Block"}
+    arrived(filled, images, modes)
+    wait_for(
+        "the copy in the other namespace is there",
+        lambda: filled.request("GET", f"{elsewhere}/far")["status"]["phase"] == "Succeeded",
+        60,
+    )
+    assert _annotations(filled, "same")["cdi.kubevirt.io/cloneType"] == "csi-clone"
+    assert _annotations(filled, "device")["cdi.kubevirt.io/cloneType"] == "copy"
+    filled.request("DELETE", f"{_SNAPSHOTS}/kept")
+    names = {each["metadata"]["name"] for each in filled.items(CLAIMS)}
+    assert names == {disks.NAME, "origin", *modes}, "nothing temporary is left"
+
+
+@pytest.mark.feature("STO-35", "VMC-02", "VMC-07")
+def test_cron_keeps_a_data_source_at_what_the_registry_has(filled: Cluster, images: Disks) -> None:
+    folder = images.folder.parent
+    apply(filled, folder, *registries.manifests())
+    url = f"{registries.NAME}.{NAMESPACE}.svc.cluster.local:{registries.PORT}"
+    filled.request("PATCH", _CDI, {"spec": {"config": {"insecureRegistries": [url]}}})
+    source = {"registry": {"url": f"docker://{url}/kept:latest"}}
+    spec = {
+        "schedule": "0 0 1 1 *",
+        "managedDataSource": "kept",
+        "retentionPolicy": "None",
+        "template": {"spec": data_volume("unused", source)["spec"]},
+    }
+    cron = document("DataImportCron", "kept", "cdi.kubevirt.io/v1beta1", spec=spec)
+    try:
+        wait_rolled_out(filled, "deployment/registry")
+        client = registries.Client(load_balancer_addresses(filled, registries.NAME)[0])
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            tar.add(images.folder / "disk.qcow2", "disk/disk.qcow2")
+
+        def pushed() -> bool:
+            client.push("kept", packed.getvalue())
+            return True
+
+        wait_for("the registry answers", pushed, 30)
+        filled.request("POST", f"{_CDI_KINDS}/dataimportcrons", cron)
+
+        def is_ready() -> bool:
+            found = filled.request("GET", f"{_CDI_KINDS}/datasources/kept")["status"]
+            return any(each["type"] == "Ready" and each["status"] == "True" for each in found["conditions"])
+
+        wait_for("the DataSource is ready", is_ready, 90)
+        reference: Document = {"sourceRef": {"kind": "DataSource", "name": "kept"}}
+        wanted = data_volume("of-cron", {})
+        del wanted["spec"]["source"]
+        wanted["spec"] |= reference
+        create(filled, wanted)
+        arrived(filled, images, {"of-cron": "Filesystem"})
+    finally:
+        if filled.find(f"{_CDI_KINDS}/dataimportcrons/kept"):
+            filled.request("DELETE", f"{_CDI_KINDS}/dataimportcrons/kept")
+        filled.kubectl("delete", "-f", str(folder / "manifest.json"), seconds=60)
+    wait_for("the import goes with its cron", lambda: len(filled.items(DATA_VOLUMES)) <= 2, 60)
