@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ Step = Callable[[str], AbstractContextManager[None]]
 
 _OS_RELEASE = Path("/etc/os-release")
 _WORK_PREFIX = ".debian-"
+_REMOVALS = 20
+"""How often it is tried to remove a work folder; what is left then, the next build removes."""
 _CACHE_TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Built by virtplane; it can be built again.\n"
 _NEEDED_BYTES = 2_500_000_000
 """The work folder at its fullest: packages, the tree, the disk, and the image."""
@@ -56,10 +59,12 @@ def ensure(folder: Path, step: Step, *, force: bool = False) -> Path:
         if image.exists() and (not force or _state(image) != before):
             return image
         for left in folder.glob(f"{_WORK_PREFIX}*"):
-            shutil.rmtree(left, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=_WORK_PREFIX, dir=folder) as work:
-            built = _build(Path(work), step)
-            _keep(built, image)
+            _remove(left)
+        work = Path(tempfile.mkdtemp(prefix=_WORK_PREFIX, dir=folder))
+        try:
+            _keep(_build(work, step), image)
+        finally:
+            _remove(work)
     return image
 
 
@@ -90,6 +95,15 @@ def _alone(folder: Path, step: Step) -> Iterator[None]:
             with step("Waiting for another build"):
                 fcntl.flock(stream, fcntl.LOCK_EX)
         yield
+
+
+def _remove(work: Path) -> None:
+    """Remove a work folder. Programs of an interrupted build may write into it until they are killed."""
+    for _ in range(_REMOVALS):
+        shutil.rmtree(work, ignore_errors=True)
+        if not work.exists():
+            return
+        time.sleep(0.1)
 
 
 def _build(work: Path, step: Step) -> Path:

@@ -66,7 +66,7 @@ def files(identities: Identities) -> dict[str, str]:
 def command(debs: Path, overlay: Path, tree: Path, packages: Sequence[str]) -> list[str]:
     """mmdebstrap, which installs `packages` of the folder `debs` and the files of `overlay` into `tree`.
 
-    It runs with mounts and processes of its own, which end with this process, however that ends.
+    It runs with mounts and processes of its own, which end with the thread that starts it, however that ends.
     """
     alone = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child"]
     options = ["--mode=root", "--format=directory", "--variant=minbase", "--architectures=amd64"]
