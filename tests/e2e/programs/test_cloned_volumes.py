@@ -51,15 +51,25 @@ def _annotations(cluster: Cluster, claim: str) -> dict[str, str]:
     return found
 
 
+@pytest.fixture
+def without_snapshots(filled: Cluster) -> Iterator[None]:
+    """Deletes snapshots after the test, before the claims that they were made of."""
+    yield
+    for each in filled.items(_SNAPSHOTS):
+        filled.request("DELETE", f"{_SNAPSHOTS}/{each['metadata']['name']}")
+
+
+@pytest.mark.usefixtures("without_snapshots")
 @pytest.mark.feature("STO-20", "STO-21", "STO-23", "STO-53", "VMC-47")
 def test_copies_have_the_disk_whichever_way_they_are_made(
     filled: Cluster, images: Disks, other_namespace: str
 ) -> None:
     create(filled, data_volume("origin", from_http("disk.qcow2")))
     wait_phase(filled, "origin", "Succeeded")
-    snapshot = {"metadata": {"name": "kept"}, "spec": {"source": {"persistentVolumeClaimName": "origin"}}}
-    group = {"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot"}
-    filled.request("POST", _SNAPSHOTS, {**group, **snapshot})
+    spec = {"source": {"persistentVolumeClaimName": "origin"}}
+    filled.request(
+        "POST", _SNAPSHOTS, document("VolumeSnapshot", "kept", "snapshot.storage.k8s.io/v1", spec=spec)
+    )
     create(
         filled,
         _clone("same"),
@@ -78,7 +88,6 @@ def test_copies_have_the_disk_whichever_way_they_are_made(
     )
     assert _annotations(filled, "same")["cdi.kubevirt.io/cloneType"] == "csi-clone"
     assert _annotations(filled, "device")["cdi.kubevirt.io/cloneType"] == "copy"
-    filled.request("DELETE", f"{_SNAPSHOTS}/kept")
     names = {each["metadata"]["name"] for each in filled.items(CLAIMS)}
     assert names == {disks.NAME, "origin", *modes}, "nothing temporary is left"
 
