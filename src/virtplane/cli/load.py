@@ -1,4 +1,7 @@
-"""``virtplane load FILE...``: imports images into every node of the embedded cluster, without a registry."""
+"""``virtplane load FILE...``: imports images into every node of the embedded cluster, without a registry.
+
+``--debian`` offers a disk to its users instead (`goldenimage`).
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,11 @@ def parser() -> argparse.ArgumentParser:
     add_state_option(made)
     made.add_argument("--name", help="image name for a disk, for example virtplane.local/debian:12")
     made.add_argument("--demo-guest", action="store_true", help=f"also {guest.REFERENCE}, built here")
+    made.add_argument(
+        "--debian",
+        action="store_true",
+        help="also a Debian disk, built here, as DataSource kubevirt-os-images/debian: machines clone it",
+    )
     made.add_argument("files", nargs="*", type=Path, metavar="FILE", help="an image archive or a disk")
     return made
 
@@ -35,10 +43,9 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Command line. Raises CommandError."""
     options = parser().parse_args(arguments)
-    if not options.files and not options.demo_guest:
-        raise CommandError(
-            "There is nothing to load.", do="Name a file, or --demo-guest.", code=EXIT_UNUSABLE
-        )
+    if not options.files and not options.demo_guest and not options.debian:
+        do = "Name a file, or --demo-guest, or --debian."
+        raise CommandError("There is nothing to load.", do=do, code=EXIT_UNUSABLE)
     require_root("load")
     if not (options.state / "instance.json").is_file():
         do = f"Start one: {cluster.PROGRAM} up --state {options.state}"
@@ -52,6 +59,10 @@ def main(arguments: list[str]) -> int:
         load_disk(options.state, disk, options.name or disk_reference(disk))
     if options.demo_guest:
         load_demo_guest(options.state)
+    if options.debian:
+        from virtplane.cli import goldenimage
+
+        goldenimage.load_debian(options.state)
     return 0
 
 

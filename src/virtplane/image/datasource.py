@@ -6,16 +6,32 @@ Machines name the DataSource (``sourceRef``), and infer the instance type and th
 from __future__ import annotations
 
 from kubecore.json import JsonObject
-from virtplane.api import cdi_labels, labels
+from kubecore.objects import meta
+from kubecore.resources import ROLE_BINDINGS, ROLES
+from virtplane.api import cdi_labels, labels, resources
 
 NAME = "debian"
+NAMESPACE = "kubevirt-os-images"
+"""Where KubeVirt's SSP operator has such disks, unless an administrator names another namespace."""
 INSTANCETYPE, PREFERENCE = "u1.small", "debian"
 """Of the common instance types, for machines that name none."""
 
 UPLOAD: JsonObject = {"upload": {}}
 """The source of a DataVolume to which a client uploads the disk."""
 
-_LABELS = {labels.DEFAULT_INSTANCETYPE: INSTANCETYPE, labels.DEFAULT_PREFERENCE: PREFERENCE}
+_MANAGED_BY, _MANAGER = "app.kubernetes.io/managed-by", "virtplane-image"
+SELECTOR = f"{_MANAGED_BY}={_MANAGER}"
+"""Selects DataVolumes and DataSources that were made here."""
+
+_VIEW = "os-images.kubevirt.io:view"
+"""What SSP calls the Role, and its RoleBinding."""
+_EVERYBODY = ("system:authenticated", "system:serviceaccounts")
+
+_LABELS = {
+    _MANAGED_BY: _MANAGER,
+    labels.DEFAULT_INSTANCETYPE: INSTANCETYPE,
+    labels.DEFAULT_PREFERENCE: PREFERENCE,
+}
 
 
 def http_source(url: str, *, checksum: str = "", cert_config_map: str = "") -> JsonObject:
@@ -65,4 +81,39 @@ def data_source(namespace: str, *, claim: str = NAME) -> JsonObject:
         "kind": "DataSource",
         "metadata": {"name": NAME, "namespace": namespace, "labels": dict(_LABELS)},
         "spec": {"source": {"pvc": {"name": claim, "namespace": namespace}}},
+    }
+
+
+def is_made_here(document: JsonObject) -> bool:
+    """Whether a DataSource is one of these, and follows no DataImportCron."""
+    found = meta.labels(document)
+    return found.get(_MANAGED_BY) == _MANAGER and cdi_labels.CRON not in found
+
+
+def view_role(namespace: str) -> JsonObject:
+    """The Role to see the disks in `namespace` and to clone them. Its name and rules are those of SSP, with
+    snapshots, which DataSources may lead to as well.
+    """
+    read = ["get", "list", "watch"]
+    kinds = [resources.DATA_VOLUMES, resources.DATA_SOURCES, resources.DATA_IMPORT_CRONS]
+    snapshots = resources.VOLUME_SNAPSHOTS
+    rules: list[JsonObject] = [
+        {"apiGroups": [""], "resources": ["namespaces", "persistentvolumeclaims"], "verbs": read},
+        {"apiGroups": [kinds[0].group], "resources": [kind.plural for kind in kinds], "verbs": read},
+        {"apiGroups": [snapshots.group], "resources": [snapshots.plural], "verbs": read},
+        {"apiGroups": [kinds[0].group], "resources": [f"{kinds[0].plural}/source"], "verbs": ["create"]},
+    ]
+    head = {"apiVersion": ROLES.api_version, "kind": ROLES.kind}
+    return {**head, "metadata": {"name": _VIEW, "namespace": namespace}, "rules": rules}
+
+
+def view_binding(namespace: str) -> JsonObject:
+    """The RoleBinding that gives `view_role` to every user who is logged in, and to every service account."""
+    subjects = [{"apiGroup": ROLES.group, "kind": "Group", "name": name} for name in _EVERYBODY]
+    return {
+        "apiVersion": ROLE_BINDINGS.api_version,
+        "kind": ROLE_BINDINGS.kind,
+        "metadata": {"name": _VIEW, "namespace": namespace},
+        "subjects": subjects,
+        "roleRef": {"apiGroup": ROLES.group, "kind": ROLES.kind, "name": _VIEW},
     }

@@ -22,6 +22,8 @@ PROCESSING_SECONDS = 24 * 3600.0
 _DELETE_AFTER_COMPLETION = f"{cdi_labels.PREFIX}storage.deleteAfterCompletion"
 _READ_ONLY = "cannot upload to a readonly volume, use either ReadWriteOnce or ReadWriteMany if supported"
 _VOLUME_MODES = {"block": "Block", "filesystem": "Filesystem"}
+Check = Callable[[], Awaitable[bool]]
+"""Looks whether something has happened. May raise StatusError, ConnectionFailed."""
 _UNBOUND_PHASES = ("WaitForFirstConsumer", "PendingPopulation")
 
 
@@ -193,7 +195,7 @@ async def wait_until_ready(client: Client, target: Target, seconds: float, *, fo
             click.echo("Pod now ready")
         return True
 
-    if not await _poll(is_ready, seconds):
+    if not await poll(is_ready, seconds):
         what = f"timed out after {seconds:.0f} s waiting for the upload pod of PVC {target.name}"
         raise click.ClickException(f"{what}{state}: context deadline exceeded")
 
@@ -221,6 +223,9 @@ async def _is_volume_ready(client: Client, data_volume: JsonObject, *, force_bin
         raise click.ClickException(f"{text}, make sure the PVC is Bound, or use force-bind flag")
     if phase == "UploadReady":
         return True
+    if phase == "Succeeded":
+        # Another client has filled it in the meantime; waiting longer brings no upload server.
+        raise click.ClickException(f"PVC {meta.name(data_volume)} already successfully populated")
     if phase == "Failed":
         raise click.ClickException(f"DataVolume {meta.name(data_volume)} failed: {_why(data_volume)}")
     await _refuse_if_invalid(client, data_volume)
@@ -299,7 +304,7 @@ async def wait_until_processed(client: Client, target: Target, restarts_before: 
             raise click.ClickException(f"Processing of the upload into PVC {target.name} failed: {reason}")
         return False
 
-    if not await _poll(is_processed, PROCESSING_SECONDS):
+    if not await poll(is_processed, PROCESSING_SECONDS):
         text = "Timed out waiting for post upload processing to complete"
         raise click.ClickException(f"{text}, please check upload pod status for progress")
 
@@ -327,7 +332,7 @@ async def wait_until_imported(client: Client, target: Target) -> None:
             click.echo(text)
         return False
 
-    if not await _poll(is_imported, PROCESSING_SECONDS):
+    if not await poll(is_imported, PROCESSING_SECONDS):
         raise click.ClickException(f"Timed out waiting for the import of disk {target.name}")
 
 
@@ -343,7 +348,7 @@ def _why(data_volume: JsonObject) -> str:
     return printable(get_str(running, "message")) or "CDI gives no reason"
 
 
-async def _poll(check: Callable[[], Awaitable[bool]], seconds: float) -> bool:
+async def poll(check: Check, seconds: float) -> bool:
     """Whether `check` was true within `seconds`. A server that is away for a while is asked again."""
     told = ""
     try:

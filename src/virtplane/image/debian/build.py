@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from virtplane.image import distribution
 from virtplane.image.commands import BuildError, NotRoot
 from virtplane.image.debian import boot, disk, packages, tree
-
-Step = Callable[[str], AbstractContextManager[None]]
-"""Shows the name of a step, and that it has ended."""
+from virtplane.image.locking import Step, alone
 
 _OS_RELEASE = Path("/etc/os-release")
 _WORK_PREFIX = ".debian-"
@@ -55,7 +50,7 @@ def ensure(folder: Path, step: Step, *, force: bool = False) -> Path:
     packages.check_machine(distribution.architecture())
     _make_folder(folder)
     before = _state(image)
-    with _alone(folder, step):
+    with alone(folder / "debian.lock", step, "Waiting for another build"):
         if image.exists() and (not force or _state(image) != before):
             return image
         for left in folder.glob(f"{_WORK_PREFIX}*"):
@@ -83,18 +78,6 @@ def _state(image: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_ino, found.st_mtime_ns
-
-
-@contextmanager
-def _alone(folder: Path, step: Step) -> Iterator[None]:
-    """Hold the folder's lock, which ends with the process."""
-    with (folder / "debian.lock").open("a") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with step("Waiting for another build"):
-                fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
 
 
 def _remove(work: Path) -> None:
