@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+import gzip
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
+import pytest
+from aiohttp import web
+
+from kubecore.self_signed import self_signed_tls
 from virtplane.storage.cdi.controller.progress import ScrapedProgress, parsed
 from virtplane.storage.cdi.importer.progress import Progress, served
 
@@ -14,13 +22,69 @@ async def test_progress_of_the_owner_is_read() -> None:
     running = Progress("uid-1")
     running.tell(12.345)
     async with served(running, port=0) as port:
-        scraper = ScrapedProgress(port=port, timeout_seconds=30.0)
+        scraper = ScrapedProgress(port=port, timeout_seconds=30.0, patience_seconds=30.0)
         assert await scraper.percent("127.0.0.1", "uid-1") in ("12.34%", "12.35%")
         assert await scraper.percent("127.0.0.1", "uid-2") is None
 
 
+@asynccontextmanager
+async def answering(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[int]:
+    """Something in the place of a worker; its port."""
+    application = web.Application()
+    application.router.add_get("/metrics", answer)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self_signed_tls("worker")).start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+async def test_worker_that_is_slow_holds_nobody_up_and_is_heard_later() -> None:
+    go_on, asked = asyncio.Event(), 0
+
+    async def slow(_: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        await go_on.wait()
+        return web.Response(text=f'{METRIC}{{ownerUID="u"}} 5\n')
+
+    async with answering(slow) as port:
+        scraper = ScrapedProgress(port=port, timeout_seconds=30.0, patience_seconds=0.01)
+        assert await scraper.percent("127.0.0.1", "u") is None
+        assert await scraper.percent("127.0.0.1", "u") is None
+        go_on.set()
+        async with asyncio.timeout(30.0):
+            while (found := await scraper.percent("127.0.0.1", "u")) is None:
+                pass
+        assert (found, asked) == ("5.00%", 1)
+
+
+async def test_what_a_worker_sends_is_bounded() -> None:
+    async def bomb(_: web.Request) -> web.Response:
+        body = gzip.compress(f'{METRIC}{{ownerUID="u"}} 5\n'.encode() * 100_000)
+        return web.Response(body=body, headers={"Content-Encoding": "gzip"})
+
+    async def behind_much(_: web.Request) -> web.Response:
+        return web.Response(text="#" * (1 << 20) + f'\n{METRIC}{{ownerUID="u"}} 5\n')
+
+    for answer in (bomb, behind_much):
+        async with answering(answer) as port:
+            scraper = ScrapedProgress(port=port, timeout_seconds=30.0, patience_seconds=30.0)
+            assert await scraper.percent("127.0.0.1", "u") is None
+
+
+def test_time_to_read_metrics_grows_with_their_length_only() -> None:
+    uid = "0f2a1c9e-1111-2222-3333-444455556666"
+    began = time.process_time()
+    assert parsed(METRIC + "{" + f'ownerUID="{uid}"' * 20_000 + "\n", METRIC, uid) is None
+    assert time.process_time() - began < 1.0  # it takes milliseconds; growing as a square, a minute
+
+
 async def test_worker_that_does_not_answer_has_no_progress() -> None:
-    assert await ScrapedProgress(port=1).percent("127.0.0.1", "uid-1") is None
+    scraper = ScrapedProgress(port=1, patience_seconds=30.0)
+    assert await scraper.percent("127.0.0.1", "uid-1") is None
 
 
 @pytest.mark.parametrize(
@@ -30,6 +94,7 @@ async def test_worker_that_does_not_answer_has_no_progress() -> None:
         (f'{METRIC}{{ownerUID="u"}} 1e3\n', "100.00%"),
         (f'{METRIC}{{ownerUID="u"}} NaN\n', None),
         (f'{METRIC}{{ownerUID="uu"}} 5\n', None),
+        (f'other{{ownerUID="u"}} 5\n# a comment\n{METRIC}{{a="b",ownerUID="u"}} 6\n', "6.00%"),
         (f'{METRIC}{{ownerUID="u"}} {"9" * 400}\n', None),
         ("", None),
     ],
