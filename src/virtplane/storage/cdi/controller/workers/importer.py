@@ -43,8 +43,8 @@ _AWAITING_VDDK_MESSAGE = (
     f"waiting for {cdi_names.VDDK_CONFIG_MAP} configmap or {names.POD_VDDK_IMAGE} annotation for VDDK image"
 )
 _VDDK_NODE_SELECTOR = "vddk-node-selector"
-COPIED_LABEL = re.compile(r"([\w.]+\.kubevirt\.io|kubevirt\.io)/[\w.-]+")
-"""Labels that an image may give to the claim that it fills."""
+COPIED_LABEL = re.compile(r"(?!cdi\.)([\w.]+\.kubevirt\.io|kubevirt\.io)/[\w.-]+")
+"""Labels that an image may give to the claim that it fills. CDI's own ones say what CDI is to remove."""
 
 
 class ImportController:

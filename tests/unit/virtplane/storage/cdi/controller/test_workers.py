@@ -58,6 +58,16 @@ async def test_importer_that_needs_scratch_space_starts_anew_with_it() -> None:
         await cluster.claim(condition_bound=None, condition_bound_reason=None)
 
 
+async def test_image_cannot_make_its_claim_something_that_cdi_removes() -> None:
+    async with memory_cluster() as cluster:
+        put(cluster, HTTP)
+        wanted = {"instancetype.kubevirt.io/default-preference": "fedora"}
+        evil = {"cdi.kubevirt.io/OwnedByUID": "nobody", "cdi.kubevirt.io/dataImportCron.cleanup": "true"}
+        await cluster.run_pod("importer-dv", **pod_status("Succeeded", ended({"labels": wanted | evil})))
+        claim = await cluster.claim(pod_phase="Succeeded")
+        assert claim["metadata"]["labels"] == wanted
+
+
 async def test_wrong_checksum_ends_the_import() -> None:
     async with memory_cluster() as cluster:
         put(cluster, HTTP)
