@@ -81,13 +81,13 @@ class Lookups:
         """The claim with this uid."""
         return next(iter(self.claims.by_index(BY_UID, uid)), None)
 
-    def made_for(self, target: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
-        """The claim whose volume the target will get."""
+    def made_for(self, target: PersistentVolumeClaim, namespace: str) -> PersistentVolumeClaim | None:
+        """The claim whose volume the target will get. It is in the namespace of the source: others may call
+        a claim of theirs the same.
+        """
         uid = target.metadata.uid
-        name = cdi_names.temporary_claim(uid)
-        return next(
-            (each for each in self.claims.by_index(BY_TARGET, uid) if each.metadata.name == name), None
-        )
+        found = self.claim(namespace, cdi_names.temporary_claim(uid))
+        return found if found is not None and uid in target_uids(found) else None
 
     def users(self, claim: PersistentVolumeClaim) -> Users:
         """The pods that use a claim."""

@@ -146,7 +146,7 @@ class ClonePopulator:
 
     async def _go_on(self, target: PersistentVolumeClaim) -> Result:
         """Raises CloneError."""
-        made = self._lookups.made_for(target)
+        made = self._lookups.made_for(target, source_namespace(target))
         if claims.is_bound(target) and names.CLONE_POPULATOR_FINALIZER in target.metadata.finalizers:
             done = status.in_phase(target, plans.SUCCEEDED, made) | status.bound(target, "")
             await self._annotate(target, done)

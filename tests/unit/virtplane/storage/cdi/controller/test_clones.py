@@ -313,6 +313,23 @@ async def test_claims_of_others_are_not_used_as_temporary_ones() -> None:
         assert failed["metadata"]["annotations"][running] == "Error"
 
 
+async def test_claim_of_another_namespace_with_the_name_of_a_temporary_one_stops_nothing() -> None:
+    async with memory_cluster() as cluster:
+        profile(cluster, "csi-clone")
+        put_source(cluster)
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "src"}}]
+        spec = {"volumes": volumes, "containers": [{"name": "c", "volumeMounts": [{"name": "v"}]}]}
+        cluster.api.put(core.PODS, {"metadata": {"name": "user", "namespace": NAMESPACE}, "spec": spec})
+        await cluster.data_volume(source=OF_SRC)
+        uid = await target_uid(cluster)
+        await cluster.event("CloneSourceInUse")
+        labels = {"cdi.kubevirt.io/OwnedByUID": uid}
+        metadata = {"name": f"tmp-pvc-{uid}", "namespace": "theirs", "labels": labels}
+        cluster.api.put(CLAIMS, {"metadata": metadata, "spec": {}, "status": {"phase": "Lost"}})
+        await cluster.client.delete(core.PODS, "user", NAMESPACE)
+        await found(cluster, CLAIMS, f"tmp-pvc-{uid}")
+
+
 @pytest.mark.feature("STO-44")
 async def test_size_of_an_image_is_looked_for_where_none_is_given() -> None:
     async with memory_cluster() as cluster:
