@@ -33,6 +33,7 @@ from virtplane.cli.virtctl.uploadclaims import Target
 from virtplane.image import datasource
 from virtplane.image.commands import BuildError, NotRoot
 from virtplane.image.debian import build as debian
+from virtplane.image.debian import packages
 from virtplane.image.debian.disk import DISK_BYTES
 from virtplane.image.locking import alone
 
@@ -42,6 +43,7 @@ _SECONDS = 300.0
 """For each thing that the cluster does: an upload server that starts, a disk that becomes a volume."""
 _RETRIES = 10
 """Half a minute: so long may an upload server be busy with what a killed command has sent."""
+_FIRMWARE, _FIRMWARE_PACKAGE = Path("/usr/share/OVMF/OVMF_CODE_4M.fd"), "ovmf"
 _NAMESPACE, _SOURCE = datasource.NAMESPACE, f"{datasource.NAMESPACE}/{datasource.NAME}"
 _USE = (
     f"virtctl create vm --volume-import type:ds,src:{_SOURCE} --infer-instancetype --infer-preference"
@@ -57,6 +59,7 @@ def load_debian(state: Path) -> None:
     try:
         images.mkdir(exist_ok=True)
         image = debian.ensure(images, step)
+        _install_firmware()
         # Alone, because each would remove the DataVolume of the other's build as an old one.
         with alone(images / "load-debian.lock", step, "Waiting for another load"), _opened(image) as disk:
             name = volume_name(disk)
@@ -99,6 +102,13 @@ def _check_ready(state: Path, kubeconfig: Path) -> None:
     if missing:
         do = f"Start what is missing: {cluster.PROGRAM} up --state {state}"
         raise CommandError("The cluster is not ready.", missing, do)
+
+
+def _install_firmware() -> None:
+    """The disk's preference is UEFI, and nodes have what this machine has of it. Raises BuildError."""
+    if not _FIRMWARE.exists():
+        with step(f"Installing {_FIRMWARE_PACKAGE}"):
+            packages.install_tools([_FIRMWARE_PACKAGE])
 
 
 def _incomplete(why: str) -> CommandError:

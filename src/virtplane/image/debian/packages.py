@@ -88,7 +88,7 @@ def missing_tools(which: Callable[[str], str | None]) -> list[str]:
 
 def install_tools(packages: list[str]) -> None:
     """Install `packages` on this machine. Raises BuildError."""
-    what = f"These packages, which build the image, could not be installed: {' '.join(packages)}."
+    what = f"These packages could not be installed: {' '.join(packages)}."
     try:
         run([*_INSTALL, *packages], what)
     except BuildError:

@@ -37,6 +37,7 @@ from virtplane.cli.terminal import CommandError
 from virtplane.cli.virtctl import uploadclaims, uploadproxy
 from virtplane.cli.virtctl.contents import Content, whole
 from virtplane.image import datasource
+from virtplane.image.debian import build, packages
 
 _NAMESPACE = "kubevirt-os-images"
 _KINDS = (CDI_CONFIGS, DATA_SOURCES, DATA_VOLUMES, UPLOAD_TOKEN_REQUESTS, VOLUME_CLONE_SOURCES)
@@ -331,6 +332,30 @@ def test_nothing_is_built_for_a_cluster_that_is_not_ready(
     assert "The cluster is not ready.\nthe API does not answer: refused\n" in told
     assert f"./virtplane up --state {state}" in told
     assert not (state / "images").exists()
+
+
+def test_the_firmware_that_the_preference_asks_for_is_installed_once(
+    state: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def nothing(*_: object) -> str:
+        return ""
+
+    installed: list[str] = []
+    image, firmware = tmp_path / "debian.qcow2", tmp_path / "firmware.fd"
+    image.write_bytes(b"disk")
+
+    def install(names: list[str]) -> None:
+        installed.extend(names)
+        firmware.touch()
+
+    monkeypatch.setattr(status, "missing", nothing)
+    monkeypatch.setattr(goldenimage, "_connect_and_publish", nothing)
+    monkeypatch.setattr(goldenimage, "_FIRMWARE", firmware)
+    monkeypatch.setattr(build, "ensure", lambda *_: image)
+    monkeypatch.setattr(packages, "install_tools", install)
+    for _ in range(2):
+        assert main.main(["load", "--debian", "--state", str(state)]) == 0
+    assert installed == ["ovmf"]
 
 
 def test_a_cluster_without_kubeconfig_is_not_ready(state: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -293,6 +293,17 @@ def test_what_the_cluster_says_of_the_claim_ends_the_wait(
     assert (result.code, result.err) == (1, f"{said}\n")
 
 
+def test_a_volume_that_another_client_has_filled_is_not_waited_for(
+    api: CdiServer, virtctl: Virtctl, image: Path
+) -> None:
+    api.claim(pod_phase="Running", upload_target="")
+    api.phase = "Succeeded"
+    api.volume()
+    result = upload(virtctl, image, "dv disk --no-create")
+    assert (result.code, result.err) == (1, "PVC disk already successfully populated\n")
+    assert api.uploads == []
+
+
 async def test_waiting_has_an_end_and_a_reason(api: CdiServer) -> None:
     conditions = [{"type": "Bound", "status": "False", "message": "no volume yet"}]
     api.volume()["status"] = {"phase": "Pending", "claimName": "disk", "conditions": conditions}
