@@ -73,8 +73,7 @@ class ClonePopulator:
         controller.watch(lookups.sources, self._of_source)
         controller.watch(lookups.settings.classes, self._of_class)
         controller.watch(self._events.informer, self._of_event)
-        if lookups.snapshots is not None:
-            controller.watch(lookups.snapshots, self._of_snapshot)
+        controller.watch(lookups.snapshots, self._of_snapshot)
         for informer in lookups.informers:
             controller.depend(informer)
         manager.add(controller)
@@ -83,7 +82,7 @@ class ClonePopulator:
         """The claim itself, the one that it is made for, those that are clones of it."""
         if is_target(claim):
             yield claim.metadata.namespace, claim.metadata.name
-            if self._lookups.made_for(claim) is not None:
+            if self._lookups.made_for(claim, source_namespace(claim)) is not None:
                 yield _NO_NAMESPACE, claim.metadata.uid  # what was retained goes with it
         yield from self._of_made(claim)
         yield from self._of_content(PERSISTENT_VOLUME_CLAIMS.kind, claim)
