@@ -52,9 +52,8 @@ class Cleaning:
             yield PERSISTENT_VOLUME_CLAIMS, claim
         for pod in lookups.pods.by_index(BY_TARGET, uid):
             yield PODS, pod
-        if lookups.snapshots is not None:
-            for snapshot in lookups.snapshots.by_index(BY_TARGET, uid):
-                yield resources.VOLUME_SNAPSHOTS, snapshot
+        for snapshot in lookups.snapshots.by_index(BY_TARGET, uid):
+            yield resources.VOLUME_SNAPSHOTS, snapshot
 
 
 def _age(metadata: ObjectMeta) -> float:

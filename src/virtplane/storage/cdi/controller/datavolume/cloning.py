@@ -73,8 +73,8 @@ class Cloning:
         return (self._lookups.sources, self._lookups.pods, self._lookups.claims)
 
     @property
-    def snapshots(self) -> Informer[VolumeSnapshot] | None:
-        """The snapshots; None where the cluster has none."""
+    def snapshots(self) -> Informer[VolumeSnapshot]:
+        """The snapshots; none where the cluster does not serve them."""
         return self._lookups.snapshots
 
     def watch(self, controller: Controller) -> None:

@@ -94,8 +94,7 @@ class DataVolumeController:
             cloning.watch(controller)
             controller.watch(cloning.references.informer, self._referring)
             controller.watch(self._claims, self._cloning_it)
-            if cloning.snapshots is not None:
-                controller.watch(cloning.snapshots, self._cloning_it)
+            controller.watch(cloning.snapshots, self._cloning_it)
         manager.add(controller)
 
     def _referring(self, source: HasMetadata) -> list[Key]:
