@@ -11,14 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import trustme
-from tests.e2e.claims import CLAIMS
 from tests.e2e.clusters import Cluster
 from tests.e2e.commands import ROOT, run
-from tests.e2e.programs import disks, image
-from tests.e2e.programs.disks import Disks
-from tests.e2e.programs.manifests import apply, wait_rolled_out
-from tests.e2e.support import wait_for
+from tests.e2e.programs import image
 
 NODES = 3
 EXTERNAL_RANGES = ("203.0.113.0/28", "2001:db8:113::/124")
@@ -57,44 +52,3 @@ def three_nodes(programs_archive: Path) -> Iterator[Cluster]:
     finally:
         if not borrowed:
             made.reset()
-
-
-@pytest.fixture(scope="package")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture(scope="package")
-def images(
-    three_nodes: Cluster, guest_archive: Path, authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Disks]:
-    """nginx with disks that were uploaded as an archive; among them that of the demo guest."""
-    cluster, folder = three_nodes, tmp_path_factory.mktemp("images")
-    made = disks.make_disks(folder)
-    (folder / "guest.img").write_bytes(disks.disk_of_container_image(guest_archive))
-    cluster.load(guest_archive)
-    wanted = disks.data_volume(disks.NAME, {"upload": {}}, size=400 * disks.MIB, contentType="archive")
-    cluster.request("POST", disks.DATA_VOLUMES, wanted)
-    configuration = tmp_path_factory.mktemp("server")
-    try:
-        disks.wait_phase(cluster, disks.NAME, "UploadReady")
-        assert disks.upload(cluster, disks.NAME, made.archive()) == 200
-        disks.wait_phase(cluster, disks.NAME, "Succeeded")
-        apply(cluster, configuration, *disks.server(authority))
-        wait_rolled_out(cluster, f"deployment/{disks.NAME}")
-        yield made
-    finally:
-        if (configuration / "manifest.json").exists():
-            cluster.kubectl("delete", "-f", str(configuration / "manifest.json"), seconds=60)
-        cluster.request("DELETE", f"{disks.DATA_VOLUMES}/{disks.NAME}")
-
-
-@pytest.fixture
-def filled(three_nodes: Cluster, images: Disks) -> Iterator[Cluster]:
-    """The cluster with the server of disks; data volumes of a test are deleted after it."""
-    yield three_nodes
-    names = [each["metadata"]["name"] for each in three_nodes.items(disks.DATA_VOLUMES)]
-    for name in names:
-        if name != disks.NAME:
-            three_nodes.request("DELETE", f"{disks.DATA_VOLUMES}/{name}")
-    wait_for("the claims are gone", lambda: len(three_nodes.items(CLAIMS)) <= 1, 60)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import tarfile
 
 import pytest
 import trustme
 from tests.e2e.claims import CLAIMS
 from tests.e2e.clusters import CORE, NAMESPACE, Cluster, manifest
 from tests.e2e.failures import Document
-from tests.e2e.programs import disks, registries
-from tests.e2e.programs.disks import (
+from tests.e2e.programs.manifests import apply, document
+from tests.e2e.programs.volumes import disks
+from tests.e2e.programs.volumes.disks import (
     DATA_VOLUMES,
     SIZE,
     Disks,
@@ -25,15 +24,12 @@ from tests.e2e.programs.disks import (
     upload,
     wait_phase,
 )
-from tests.e2e.programs.manifests import apply, document, load_balancer_addresses, wait_rolled_out
 from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(400)]
 
 _EVENTS = f"{CORE}/namespaces/{NAMESPACE}/events"
-_CDI = "/apis/cdi.kubevirt.io/v1beta1/cdis/cdi"
-_REGISTRY = f"{registries.NAME}.{NAMESPACE}.svc.filled.local:{registries.PORT}"
 
 
 @pytest.mark.feature("STO-44", "STO-46", "STO-51", "STO-52", "VMC-45", "VMC-50")
@@ -106,31 +102,14 @@ def test_disk_that_does_not_fit_is_refused(filled: Cluster) -> None:
 
 
 @pytest.mark.feature("STO-37", "VMC-48", "VMC-78")
-def test_registry_and_node_bring_disks_of_container_images(filled: Cluster, images: Disks) -> None:
-    folder = images.folder.parent
-    apply(filled, folder, *registries.manifests())
-    path = {"spec": {"config": {"insecureRegistries": [_REGISTRY]}}}
-    filled.request("PATCH", _CDI, path)
-    try:
-        wait_rolled_out(filled, "deployment/registry")
-        client = registries.Client(load_balancer_addresses(filled, registries.NAME)[0])
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w") as tar:
-            tar.add(images.folder / "disk.qcow2", "disk/disk.qcow2")
-
-        def pushed() -> bool:
-            client.push("disk", packed.getvalue())
-            return True
-
-        wait_for("the registry answers", pushed, 30)
-        pull = {"registry": {"url": f"docker://{_REGISTRY}/disk:latest"}}
-        create(filled, data_volume("pulled", pull))
-        node = {"registry": {"url": "docker://virtplane.local/demo-guest:latest", "pullMethod": "node"}}
-        create(filled, data_volume("by-node", node, size=256 * disks.MIB))
-        arrived(filled, images, {"pulled": "Filesystem"})
-        wait_phase(filled, "by-node", "Succeeded")
-    finally:
-        filled.kubectl("delete", "-f", str(folder / "manifest.json"), seconds=60)
+def test_registry_and_node_bring_disks_of_container_images(
+    filled: Cluster, images: Disks, container_image: str
+) -> None:
+    create(filled, data_volume("pulled", {"registry": {"url": container_image}}))
+    node = {"registry": {"url": "docker://virtplane.local/demo-guest:latest", "pullMethod": "node"}}
+    create(filled, data_volume("by-node", node, size=256 * disks.MIB))
+    arrived(filled, images, {"pulled": "Filesystem"})
+    wait_phase(filled, "by-node", "Succeeded")
 
 
 @pytest.mark.feature("STO-50", "VMC-83")
