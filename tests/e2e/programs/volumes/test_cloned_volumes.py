@@ -27,7 +27,6 @@ pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
 
 _SNAPSHOTS = f"/apis/snapshot.storage.k8s.io/v1/namespaces/{NAMESPACE}/volumesnapshots"
 _CDI_KINDS = f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{NAMESPACE}"
-_CDI = "/apis/cdi.kubevirt.io/v1beta1/cdis/cdi"
 _OTHER = "clones"
 
 
