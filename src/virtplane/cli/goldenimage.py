@@ -23,7 +23,7 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api import storage_labels
 from virtplane.api.resources import DATA_SOURCES, DATA_VOLUMES, VOLUME_CLONE_SOURCES
-from virtplane.cli import cluster, status
+from virtplane.cli import cluster, status, uploads
 from virtplane.cli.state import IMAGES
 from virtplane.cli.terminal import EXIT_FAILED, EXIT_NOT_PERMITTED, CommandError, say, step
 from virtplane.cli.virtctl import uploadclaims
@@ -178,9 +178,10 @@ async def _fill(client: Client, target: Target, disk: Content) -> None:
     if get_str(volume, "status", "phase") == "Succeeded":
         say(f"DataVolume {target.namespace}/{target.name} has this disk already")
         return
+    proxy = await uploads.proxy(client, cluster.NAMESPACE)
     transfer = Transfer("", insecure=False, wait_seconds=int(_SECONDS), retries=_RETRIES, force_bind=True)
     try:
-        restarts = await deliver(client, target, disk, transfer)
+        restarts = await deliver(client, target, disk, transfer, proxy)
         await uploadclaims.wait_until_processed(client, target, restarts)
     except click.ClickException:
         # What a killed command has sent may have been processed meanwhile; then no more is taken.

@@ -7,9 +7,11 @@ import ipaddress
 from kubecore import errors
 from kubecore.client import Client
 from kubecore.json import get_str
-from kubecore.resources import SERVICES
+from kubecore.resources import CONFIG_MAPS, SERVICES
 from virtplane.api import cdi_names
 from virtplane.api.resources import CDIS
+from virtplane.cli.virtctl.uploadproxy import Proxy
+from virtplane.operators.cdi.certificates import BUNDLE_KEY
 from virtplane.operators.kubevirt.manifests import CDI_NAME
 
 _FIELD_MANAGER = "virtplane-up"
@@ -33,6 +35,19 @@ async def offer(client: Client, namespace: str) -> None:
         }
         # Not by force: a conflict means that an administrator has set it.
         await client.patch(CDIS, CDI_NAME, document, type="apply", field_manager=_FIELD_MANAGER)
+
+
+async def proxy(client: Client, namespace: str) -> Proxy:
+    """The upload proxy at the address of its service, with the authority that CDI's operator has published
+    and the name that its certificates have. Raises StatusError, ConnectionFailed.
+    """
+    service = await client.get(SERVICES, cdi_names.UPLOAD_PROXY, namespace)
+    bundle = await client.get(CONFIG_MAPS, cdi_names.UPLOAD_PROXY_BUNDLE, namespace)
+    return Proxy(
+        _url(get_str(service, "spec", "clusterIP")),
+        authority=get_str(bundle, "data", BUNDLE_KEY),
+        server_name=f"{cdi_names.UPLOAD_PROXY}.{namespace}.svc",
+    )
 
 
 def _url(address: str) -> str:

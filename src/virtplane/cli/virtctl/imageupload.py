@@ -183,14 +183,17 @@ def _default_labels(given: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-async def deliver(client: Client, target: Target, content: Content, transfer: Transfer) -> str:
-    """Wait for the upload server of `target` and send it `content`.
+async def deliver(
+    client: Client, target: Target, content: Content, transfer: Transfer, proxy: Proxy | None = None
+) -> str:
+    """Wait for the upload server of `target` and send it `content`, by `proxy` instead of `transfer`'s.
 
     Returns how often the upload server had started anew before (`uploadclaims.wait_until_processed`).
     Raises click.ClickException, StatusError.
     """
     await uploadclaims.wait_until_ready(client, target, transfer.wait_seconds, force_bind=transfer.force_bind)
-    proxy = await uploadproxy.find_proxy(client, transfer.proxy_url, insecure=transfer.insecure)
+    if proxy is None:
+        proxy = await uploadproxy.find_proxy(client, transfer.proxy_url, insecure=transfer.insecure)
     click.echo(f"Uploading data to {printable(proxy.url)}")
     return await _send(client, target, proxy, content, transfer.retries)
 

@@ -41,6 +41,8 @@ class Proxy:
     insecure: bool = False
     authority: str = ""
     """Authorities that are trusted beside the system's (PEM)."""
+    server_name: str = ""
+    """The name that the certificate must have, where it is not the host in `url`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +175,17 @@ async def _attempt(
     Raises _Refused, click.ClickException.
     """
     headers = {"Authorization": f"Bearer {token}"}
-    url = await _endpoint_of(session, proxy.url, headers)
+    url = await _endpoint_of(session, proxy, headers)
     headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(content.size)}
     body = _pieces(content, progress.add) if content.size else b""
     try:
-        async with session.post(url, data=body, headers=headers, allow_redirects=False) as answer:
+        async with session.post(
+            url,
+            data=body,
+            headers=headers,
+            allow_redirects=False,
+            server_hostname=proxy.server_name or None,
+        ) as answer:
             if answer.status == 200:
                 return
             text = printable((await answer.content.read(_ANSWER_BYTES)).decode(errors="replace"))
@@ -193,16 +201,22 @@ async def _attempt(
         raise _Refused(0, f'Post "{url}": {error or type(error).__name__}') from error
 
 
-async def _endpoint_of(session: aiohttp.ClientSession, base: str, headers: dict[str, str]) -> str:
-    url = endpoint(base, ASYNC_PATH)
+async def _endpoint_of(session: aiohttp.ClientSession, proxy: Proxy, headers: dict[str, str]) -> str:
+    url = endpoint(proxy.url, ASYNC_PATH)
     timeout = aiohttp.ClientTimeout(total=_QUESTION_SECONDS)
     try:
-        async with session.head(url, headers=headers, timeout=timeout, allow_redirects=False) as answer:
+        async with session.head(
+            url,
+            headers=headers,
+            timeout=timeout,
+            allow_redirects=False,
+            server_hostname=proxy.server_name or None,
+        ) as answer:
             is_known = answer.status == 200
     except (aiohttp.ClientError, TimeoutError, OSError):
         # An unreachable proxy is the error of the upload itself.
         is_known = False
-    return url if is_known else endpoint(base, UPLOAD_PATH)
+    return url if is_known else endpoint(proxy.url, UPLOAD_PATH)
 
 
 async def _pieces(content: Content, sent: Callable[[int], None]) -> AsyncIterator[bytes]:

@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import click
 import orjson
 import pytest
 from aiohttp import web
 
+from kubecore import errors
 from kubecore.client import Client, ClientConfig, Request, Response
+from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects import meta
 from kubecore.resources import (
@@ -20,27 +21,28 @@ from kubecore.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     ROLE_BINDINGS,
     ROLES,
+    SERVICES,
     STORAGE_CLASSES,
 )
 from kubecore.testing import MemoryApi
 from kubecore.testing.transport import MemoryTransport
 from virtplane.api import cdi_labels
 from virtplane.api.resources import (
-    CDI_CONFIGS,
     DATA_SOURCES,
     DATA_VOLUMES,
     UPLOAD_TOKEN_REQUESTS,
     VOLUME_CLONE_SOURCES,
 )
-from virtplane.cli import goldenimage, load, main, status
+from virtplane.cli import goldenimage, load, main, status, uploads
 from virtplane.cli.terminal import CommandError
 from virtplane.cli.virtctl import uploadclaims, uploadproxy
 from virtplane.cli.virtctl.contents import Content, whole
+from virtplane.cli.virtctl.uploadproxy import Proxy
 from virtplane.image import datasource
 from virtplane.image.debian import build, packages
 
 _NAMESPACE = "kubevirt-os-images"
-_KINDS = (CDI_CONFIGS, DATA_SOURCES, DATA_VOLUMES, UPLOAD_TOKEN_REQUESTS, VOLUME_CLONE_SOURCES)
+_KINDS = (DATA_SOURCES, DATA_VOLUMES, UPLOAD_TOKEN_REQUESTS, VOLUME_CLONE_SOURCES)
 
 
 class _Killed(BaseException):
@@ -53,6 +55,7 @@ class Cloud:
 
     api: MemoryApi = field(default_factory=lambda: MemoryApi(_KINDS))
     uploads: list[bytes] = field(default_factory=list)
+    is_without_proxy: bool = False
 
     def client(self, *, killed_at: int = -1, answered: bool = False) -> Client:
         """A client whose command is killed at a request: before it takes effect, or `answered`, after."""
@@ -136,7 +139,14 @@ async def cloud(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cloud]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    made.api.put(CDI_CONFIGS, {"metadata": {"name": "config"}, "status": {"uploadProxyURL": url}})
+
+    async def proxy(_: Client, namespace: str) -> Proxy:
+        assert namespace == "kubevirt"
+        if made.is_without_proxy:
+            raise errors.not_found(SERVICES, "cdi-uploadproxy")
+        return Proxy(url)
+
+    monkeypatch.setattr(uploads, "proxy", proxy)
     notes = {"storageclass.kubernetes.io/is-default-class": "true"}
     made.api.put(STORAGE_CLASSES, {"metadata": {"name": "hostpath", "annotations": notes}})
     yield made
@@ -305,11 +315,14 @@ async def test_without_a_default_storage_class_it_is_told_at_once(cloud: Cloud, 
     assert cloud.api.get(NAMESPACES, _NAMESPACE) is None
 
 
-async def test_an_upload_that_is_refused_ends_with_the_reason(cloud: Cloud, disk: Disk) -> None:
-    cloud.api.put(CDI_CONFIGS, {"metadata": {"name": "config"}})
-    with pytest.raises(click.ClickException, match="uploadproxy URL not found"):
+async def test_without_an_upload_proxy_nothing_is_offered(cloud: Cloud, disk: Disk) -> None:
+    cloud.is_without_proxy = True
+    with pytest.raises(StatusError, match="cdi-uploadproxy"):
         await publish(cloud.client(), disk(b"one"))
-    assert cloud.leads_to() == ""
+    assert cloud.source() == {}
+    cloud.is_without_proxy = False
+    name = await publish(cloud.client(), disk(b"one"))
+    assert cloud.leads_to() == name
 
 
 @pytest.fixture

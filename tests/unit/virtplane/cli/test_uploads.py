@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kubecore.errors import StatusError
-from kubecore.resources import SERVICES
+from kubecore.resources import CONFIG_MAPS, SERVICES
 from kubecore.testing import MemoryApi
 from virtplane.api.resources import CDIS
 from virtplane.cli import uploads
+from virtplane.operators.cdi.certificates import CERTIFICATES
 
 
 def _api(address: str) -> MemoryApi:
@@ -53,3 +54,14 @@ async def test_without_data_volumes_nothing_is_told() -> None:
     async with api.client() as client:
         await uploads.offer(client, "kubevirt")
     assert {each.method for each in api.requests} == {"GET"}
+
+
+async def test_the_proxy_is_known_by_the_authority_that_the_operator_publishes() -> None:
+    api = _api("10.96.0.9")
+    metadata = {"name": "cdi-uploadproxy-signer-bundle", "namespace": "kubevirt"}
+    api.put(CONFIG_MAPS, {"metadata": metadata, "data": {"ca-bundle.crt": "PEM"}})
+    async with api.client() as client:
+        found = await uploads.proxy(client, "kubevirt")
+    assert (found.url, found.authority, found.insecure) == ("https://10.96.0.9", "PEM", False)
+    (spec,) = (each for each in CERTIFICATES.certificates if each.service == "cdi-uploadproxy")
+    assert found.server_name in spec.leaf("kubevirt").dns_names

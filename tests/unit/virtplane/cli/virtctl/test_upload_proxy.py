@@ -223,6 +223,20 @@ async def test_the_proxys_certificate_is_verified_unless_it_need_not_be(
         await send(trusted, whole(image), counted, Progress(4, io.StringIO()))
 
 
+async def test_a_proxy_at_an_address_is_verified_by_the_name_of_its_service(
+    tmp_path: Path, authority: trustme.CA
+) -> None:
+    image = tmp_path / "image"
+    image.write_bytes(b"disk")
+    async with taking(accept, served_as(authority, "cdi-uploadproxy.cdi.svc")) as url:
+        named = Proxy(url, authority=pem(authority), server_name="cdi-uploadproxy.cdi.svc")
+        await send(named, whole(image), attempts(), Progress(4, io.StringIO()))
+        for other in ("", "other.cdi.svc"):
+            wrong = Proxy(url, authority=pem(authority), server_name=other)
+            with pytest.raises(click.ClickException, match="failed to verify certificate"):
+                await send(wrong, whole(image), attempts(), Progress(4, io.StringIO()))
+
+
 async def test_cdis_configuration_may_name_the_certificate_itself(tmp_path: Path) -> None:
     image = tmp_path / "image"
     image.write_bytes(b"disk")
