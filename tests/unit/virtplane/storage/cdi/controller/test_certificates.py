@@ -7,15 +7,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography.x509 import DNSName, SubjectAlternativeName
+from cryptography.x509.oid import NameOID
+from tests.support.cdi_claims import claim
 from tests.support.cdi_memory import memory_cluster
 
 from kubecore import resources as core
-from kubecore.certificates import KeyPair, is_issued_by, new_authority
+from kubecore.certificates import KeyPair, Leaf, is_issued_by, issue, new_authority
+from virtplane.api.cdi_names import UPLOAD_CLIENT_NAME
 from virtplane.api.cdi_v1beta1.cdi import CDICertConfig
 from virtplane.api.kubevirt_v1.kubevirt import CertConfig
+from virtplane.storage.cdi.controller.pods.cloner import client_name
 from virtplane.storage.cdi.controller.workers.certificates import NoAuthority, SecretIssuer
 
 _NOW = datetime.now(UTC)
+_HOUR = timedelta(hours=1)
 
 
 def _encoded(pair: KeyPair) -> dict[str, str]:
@@ -52,3 +57,14 @@ async def test_server_is_replaced_when_the_first_certificate_is_renewed() -> Non
     async with memory_cluster() as cluster:
         text = SecretIssuer(cluster.client, "cdi", lambda: config).deadline()
     assert timedelta(hours=2.9) < datetime.fromisoformat(text) - datetime.now(UTC) <= timedelta(hours=3)
+
+
+@pytest.mark.feature("STO-23")
+@pytest.mark.parametrize("length", [1, 40, 253])
+def test_sender_of_a_clone_has_a_name_that_fits_a_certificate(length: int) -> None:
+    target = claim("tmp-pvc-6b7a2b52-9a0f-4a4b-8f7e-1c3f5a5d7e90")
+    name = client_name("images", "s" * length, target)
+    pair = issue(Leaf(name, is_client=True), new_authority("clients", timedelta(days=2), _NOW), _HOUR, _NOW)
+    assert [each.value for each in pair.parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME)] == [name]
+    assert name != client_name("images", "t" * length, target)
+    assert name != UPLOAD_CLIENT_NAME
