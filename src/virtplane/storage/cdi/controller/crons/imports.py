@@ -18,8 +18,7 @@ from virtplane.api.cdi_v1beta1.data_volume import DataVolume
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.api.volumesnapshot_v1 import VolumeSnapshot
 from virtplane.serving.rights import Authorizer
-from virtplane.storage.cdi.clone_rights import SourceKind, clone_refusal, service_account
-from virtplane.storage.cdi.controller.crons import decisions, documents, retention, sources
+from virtplane.storage.cdi.controller.crons import decisions, documents, retention, rights, sources
 from virtplane.storage.cdi.controller.crons.caches import BY_CRON, Caches
 from virtplane.storage.cdi.controller.crons.decisions import Import, Target
 from virtplane.storage.cdi.controller.crons.documents import Maker
@@ -65,7 +64,9 @@ class Imports:
             # Whoever has decided to remove it has not seen this.
             await self.mark_used(maker, kinds.DATA_VOLUMES, there.data_volume, now_used=True)
             return name
-        await self._check_rights(cron)
+        refusal = await rights.refusal(self._authorizer, cron)
+        if refusal:
+            raise NotStarted(refusal, unauthorized=True)
         document = await self._as_written(cron)
         made = documents.data_volume(maker, document, target, digest, times.now_micro())
         try:
@@ -76,21 +77,6 @@ class Imports:
             if not is_already_exists(error):
                 raise
         return name
-
-    async def _check_rights(self, cron: DataImportCron) -> None:
-        """Raise NotStarted where the cron's service account may not clone the claim of another namespace.
-
-        The DataVolume is created by CDI, which may clone everything.
-        """
-        source = cron.spec.template.spec.source
-        claim = source.pvc if source is not None else None
-        own = cron.metadata.namespace
-        if claim is None or claim.namespace in ("", own):
-            return
-        user = service_account(own, cron.spec.service_account_name or "default")
-        refusal = await clone_refusal(self._authorizer, user, SourceKind.CLAIM, claim.namespace, claim.name)
-        if refusal:
-            raise NotStarted(refusal, unauthorized=True)
 
     async def _as_written(self, cron: DataImportCron) -> JsonObject:
         """The cron's document: what its user wrote is copied from it."""

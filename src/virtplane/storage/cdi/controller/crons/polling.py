@@ -23,7 +23,8 @@ from virtplane.api.cdi_v1beta1.data_import_cron import DataImportCron
 from virtplane.api.markers import ApiStruct
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.cluster.objects import AnyObject
-from virtplane.storage.cdi.controller.crons import pollers, sources
+from virtplane.serving.rights import Authorizer
+from virtplane.storage.cdi.controller.crons import pollers, rights, sources
 from virtplane.storage.cdi.controller.crons.pollers import Pollers
 from virtplane.storage.cdi.controller.crons.sources import Polling
 from virtplane.storage.csi.parts import delete
@@ -88,7 +89,11 @@ class PullingPod(ApiStruct, kw_only=True):
 
 
 class NotPolled(Exception):
-    """The source cannot tell its digest now; the text says why."""
+    """The source cannot tell its digest now; the text says why. `unauthorized`: it may not, to this cron."""
+
+    def __init__(self, message: str, *, unauthorized: bool = False) -> None:
+        super().__init__(message)
+        self.unauthorized = unauthorized
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,8 @@ class Polled:
 
     annotations: Mapping[str, str] = field(default_factory=dict)
     after_seconds: float | None = None
+    is_unauthorized: bool = False
+    """The cron's service account may not clone the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,7 @@ class SourcePoller:
     """Polls at the times of schedules. `has_image_streams`: the cluster serves them."""
 
     def __init__(self, client: Client, *, has_image_streams: bool = False) -> None:
-        self._client = client
+        self._client, self._authorizer = client, Authorizer(client)
         self._has_image_streams = has_image_streams
 
     async def poll(self, cron: DataImportCron, settings: Pollers) -> Polled:
@@ -129,7 +136,7 @@ class SourcePoller:
                 cron.metadata.name,
                 error,
             )
-            return Polled(after_seconds=_RETRY_SECONDS)
+            return Polled(after_seconds=_RETRY_SECONDS, is_unauthorized=error.unauthorized)
         if answer is None:
             return Polled(after_seconds=_PULL_SECONDS)
         found = {names.LAST_CRON_TIME: times.format_time(now), names.SOURCE_DESIRED_DIGEST: answer.digest}
@@ -153,6 +160,10 @@ class SourcePoller:
         return await self._node(cron, settings)
 
     async def _claim(self, cron: DataImportCron) -> _Answer:
+        """The uid of the claim. Who may not clone it learns neither that, nor whether there is one."""
+        refusal = await rights.refusal(self._authorizer, cron)
+        if refusal:
+            raise NotPolled(refusal, unauthorized=True)
         source = cron.spec.template.spec.source
         assert source is not None and source.pvc is not None
         namespace = source.pvc.namespace or cron.metadata.namespace

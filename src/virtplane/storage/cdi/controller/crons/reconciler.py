@@ -161,6 +161,8 @@ class CronController:
         now = times.now_rfc3339()
         last_poll = annotations.get(names.LAST_CRON_TIME, "")
         report = decisions.report(cron, found, target, last_poll, now)
+        if polled.is_unauthorized:
+            report = report.refused().outdated()
         await self._manage_source(maker, found, target, report.status)
         if found.stage is Stage.POPULATED and target.keeps_snapshots:
             await self._imports.keep_as_snapshot(maker, target, found)

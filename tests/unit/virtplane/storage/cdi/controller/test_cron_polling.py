@@ -130,6 +130,8 @@ async def test_a_claim_of_others_needs_their_permission() -> None:
         await here.until(lambda: here.reasons() == {"Progressing": "NotAuthorized", "UpToDate": "Outdated"})
         assert here.api.list(kinds.DATA_VOLUMES) == []
         assert asked[0]["spec"]["user"] == f"system:serviceaccount:{NAMESPACE}:robot"
+        told = annotations_of(here.get(kinds.DATA_IMPORT_CRONS, "cron"))
+        assert names.SOURCE_DESIRED_DIGEST not in told, "its uid is told to somebody who may not clone it"
 
 
 @pytest.mark.parametrize(
