@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 
 from kubecore.resources import EVENTS
@@ -14,6 +15,8 @@ from virtplane.cluster.objects import described
 _OF_CLAIMS = "involvedObject.kind=PersistentVolumeClaim"
 _NOT_PASSED_ON = frozenset({"ClaimMisbound"})
 """Expected when a volume is given to another claim."""
+_MOST = 20
+"""How many events of a claim are looked at, the newest: anybody in its namespace can write more."""
 
 
 class Event(ApiStruct, kw_only=True):
@@ -39,12 +42,10 @@ class ClaimEvents:
         self._recorder = recorder
 
     def pass_on(self, prime: PersistentVolumeClaim, target: PersistentVolumeClaim) -> str:
-        """Record the events of `prime` on `target`, once each; the text of the newest one."""
+        """Record the newest events of `prime` on `target`, once each; the text of the newest one."""
         known = {(each.reason, each.message) for each in self._events(target)}
         newest = ""
-        for event in sorted(self._events(prime), key=_moment):
-            if event.reason in _NOT_PASSED_ON:
-                continue
+        for event in to_pass_on(self._events(prime)):
             newest = f"[{prime.metadata.name}] : {event.message}"
             if (event.reason, newest) not in known:
                 kind: EventKind = "Warning" if event.type == "Warning" else "Normal"
@@ -54,6 +55,12 @@ class ClaimEvents:
 
     def _events(self, claim: PersistentVolumeClaim) -> list[Event]:
         return self.informer.by_index("claim", f"{claim.metadata.namespace}/{claim.metadata.uid}")
+
+
+def to_pass_on(events: Iterable[Event]) -> list[Event]:
+    """The newest of the events that users are to see, the oldest first."""
+    told = (event for event in events if event.reason not in _NOT_PASSED_ON)
+    return heapq.nlargest(_MOST, told, key=_moment)[::-1]
 
 
 def _of_claim(event: Event) -> Iterable[str]:

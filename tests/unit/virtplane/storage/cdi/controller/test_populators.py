@@ -12,6 +12,7 @@ from tests.support.cdi_memory import GIB, NAMESPACE, MemoryCluster, memory_clust
 from kubecore import resources as core
 from kubecore.json import JsonObject, get_str
 from virtplane.api import resources as kinds
+from virtplane.storage.cdi.controller.populators.claim_events import Event, to_pass_on
 
 CLAIMS = core.PERSISTENT_VOLUME_CLAIMS
 BLANK: JsonObject = {"source": {"blank": {}}}
@@ -185,6 +186,13 @@ async def test_events_of_the_prime_claim_are_seen_at_the_claim_that_was_asked_fo
             if each["involvedObject"]["name"] == "dv"
         ]
         assert "ClaimMisbound" not in reasons
+
+
+def test_only_the_newest_of_many_events_are_passed_on() -> None:
+    moments = [f"2026-01-01T00:00:{number:02}Z" for number in range(60)]
+    events = [Event(message=moment, last_timestamp=moment) for moment in reversed(moments)]
+    misbound = Event(reason="ClaimMisbound", last_timestamp="2026-02-01T00:00:00Z")
+    assert [each.message for each in to_pass_on([misbound, *events])] == moments[-20:]
 
 
 async def test_warm_import_goes_from_checkpoint_to_checkpoint() -> None:
