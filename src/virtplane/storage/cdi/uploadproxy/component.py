@@ -124,9 +124,14 @@ class ClusterAccess:
         return context
 
 
+def runner_of(proxy: UploadProxy) -> web.AppRunner:
+    """Serves the paths. Bodies go on as they came: unpacked ones would have another length than they say."""
+    return web.AppRunner(proxy.application(), access_log=None, shutdown_timeout=2.0, auto_decompress=False)
+
+
 async def serve(proxy: UploadProxy, certificates: Path, port: int, serving: asyncio.Event) -> None:
     """Serve until cancelled; the certificate is read again when it changes. Sets `serving` at the first."""
-    runner = web.AppRunner(proxy.application(), access_log=None, shutdown_timeout=2.0)
+    runner = runner_of(proxy)
     await runner.setup()
     try:
         while True:

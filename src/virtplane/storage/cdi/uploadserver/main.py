@@ -45,7 +45,8 @@ async def serve(settings: UploadSettings) -> str:
     volume = settings.volume
     target = find_target(volume.paths.data, volume.paths.device, volume.size_bytes, volume.overhead)
     server = UploadServer(Job(volume, target, Progress(volume.owner_uid)), settings.client_name)
-    runner = web.AppRunner(server.application(), access_log=None)
+    # What is compressed is recognised by itself, whatever a header says.
+    runner = web.AppRunner(server.application(), access_log=None, auto_decompress=False)
     await runner.setup()
     try:
         await web.TCPSite(runner, settings.address, settings.port, ssl_context=server_tls(settings)).start()

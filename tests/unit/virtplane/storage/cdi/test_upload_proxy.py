@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.storage.cdi.tokens import InvalidToken, VerifiedToken
 from virtplane.storage.cdi.uploadproxy import targets
+from virtplane.storage.cdi.uploadproxy.component import runner_of
 from virtplane.storage.cdi.uploadproxy.proxy import UploadProxy
 
 READY = {
@@ -171,6 +173,36 @@ async def test_upload_goes_to_the_server_of_the_claim_that_is_filled(populated: 
         finally:
             await cluster.close()
     assert taken == [(f"{host}:8443", "/v1beta1/upload", b"disk")]
+
+
+async def test_compressed_upload_goes_on_whole_whatever_its_header_says() -> None:
+    authority, host = trustme.CA(), "cdi-upload-disk.ns.svc"
+    served, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert(host).configure_cert(served)
+    authority.configure_trust(client)
+    taken: list[bytes] = []
+
+    async def take(request: web.Request) -> web.Response:
+        taken.append(await request.read())
+        return web.Response()
+
+    application = web.Application()
+    application.router.add_post("/{path:.*}", take)
+    disk = gzip.compress(bytes(1 << 20))
+    async with running(application, served) as port:
+        cluster = FakeCluster({"disk": claim("disk", READY)}, port, client)
+        runner = runner_of(UploadProxy(cluster))
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1beta1/upload"
+            headers = {"Authorization": "Bearer good", "Content-Encoding": "gzip"}
+            async with web_session() as session, session.post(url, data=disk, headers=headers) as answer:
+                assert answer.status == 200
+        finally:
+            await runner.cleanup()
+            await cluster.close()
+    assert taken == [disk]
 
 
 def test_archives_go_to_the_path_for_archives() -> None:
