@@ -115,6 +115,13 @@ def test_a_config_map_and_a_secret_are_disks_in_the_guest(create: Callable[[Docu
 
 
 @pytest.mark.guest
+def test_a_machine_boots_the_disk_that_is_filled_for_it(create: Callable[[Document], Machine]) -> None:
+    machine = create(documents("vm-data-volume.yaml")[0])
+    wait_for("the machine runs", machine.is_running, 90)
+    with machine.console() as console:
+        assert console.run("hostname") == "with-data-volume"
+
+
 def test_an_instance_runs_without_a_machine(create: Callable[[Document], Machine]) -> None:
     instance = create(documents("vmi.yaml")[0])
     wait_for("it runs", lambda: instance.phase() == "Running" and instance.condition("Ready") == "True", 60)

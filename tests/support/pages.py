@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", ROOT / "docs/backup.md", ROOT / "docs/images.md")
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("backup", "data-volumes", "images")))
 """For users. docs/conformance.md is for developers: its commands need recordings that are not in a clone."""
 PROGRAMS = ("./virtplane", "kubectl", "export", ".venv/bin/virtctl")
 
