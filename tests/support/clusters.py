@@ -44,6 +44,14 @@ def guest_archive(whole_machine: None) -> Path:
 
 
 @pytest.fixture(scope="session")
+def debian_image(whole_machine: None) -> Path:
+    """The Debian disk. Building takes a minute, so it is kept until its sources change."""
+    command = (sys.executable, "-m", "virtplane.cli.main", "image", "build", "debian")
+    state = Path(tempfile.gettempdir()) / "virtplane-e2e-debian"
+    return Path(run(*command, "--state", state, seconds=600, cwd=ROOT).stdout.strip())
+
+
+@pytest.fixture(scope="session")
 def cluster(guest_archive: Path) -> Iterator[Cluster]:
     """A cluster with virtplane on it and the demo guest's image in it.
 
