@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -14,8 +15,10 @@ from aiohttp import web
 from kubecore import resources
 from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError
+from kubecore.objects.structs import UnfitDocument
 from virtplane.serving.frontproxy import PROXY_CONFIG, ProxySettings
 from virtplane.serving.gate import Gate
+from virtplane.serving.tls import TLSSettings
 
 logger = logging.getLogger(__name__)
 
@@ -43,14 +46,17 @@ class Endpoint:
     component: str
     certificates: Path
     port: int
+    tls: Callable[[], Awaitable[TLSSettings]] | None = None
+    """What restricts TLS; asked again and again. Raises StatusError, ConnectionFailed, UnfitDocument."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The server's certificate and the front proxy's authority at one time."""
+    """The server's certificate, the front proxy's authority and the restrictions at one time."""
 
     stamp: int
     proxy: ProxySettings
+    tls: TLSSettings
 
 
 async def serve(client: Client, served: Served, endpoint: Endpoint, serving: asyncio.Event) -> None:
@@ -62,6 +68,7 @@ async def serve(client: Client, served: Served, endpoint: Endpoint, serving: asy
             files = await _wait_for_files(client, endpoint)
             served.gate.proxy = files.proxy
             tls = await asyncio.to_thread(server_tls, endpoint.certificates, files.proxy.authorities)
+            restrict(tls, files.tls, endpoint.component)
             site = web.TCPSite(runner, None, endpoint.port, ssl_context=tls, reuse_port=True)
             await site.start()
             serving.set()
@@ -82,16 +89,25 @@ def server_tls(certificates: Path, authorities: str) -> ssl.SSLContext:
     return context
 
 
+def restrict(context: ssl.SSLContext, settings: TLSSettings, component: str) -> None:
+    """Apply restrictions. Those that mean nothing are told, and the server works without them."""
+    try:
+        settings.apply(context)
+    except ValueError as error:
+        logger.error("%s serves with the usual TLS, correct its TLS profile: %s", component, error)
+
+
 async def _files(client: Client, endpoint: Endpoint) -> _Files | None:
     """The files as they are; None while some are missing."""
     try:
         config = await client.get(resources.CONFIG_MAPS, PROXY_CONFIG, "kube-system")
         stat = await asyncio.to_thread((endpoint.certificates / "tls.crt").stat)
         await asyncio.to_thread((endpoint.certificates / "tls.key").stat)
-    except (StatusError, ConnectionFailed, OSError) as error:
+        tls = await endpoint.tls() if endpoint.tls is not None else TLSSettings()
+    except (StatusError, ConnectionFailed, UnfitDocument, OSError) as error:
         logger.info("%s does not serve yet, trying again: %s", endpoint.component, error)
         return None
-    return _Files(stat.st_mtime_ns, ProxySettings.of(config))
+    return _Files(stat.st_mtime_ns, ProxySettings.of(config), tls)
 
 
 async def _wait_for_files(client: Client, endpoint: Endpoint) -> _Files:

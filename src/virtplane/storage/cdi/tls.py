@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import ssl
-import warnings
-from dataclasses import dataclass
+from kubecore import errors
+from kubecore.client import Client
+from kubecore.objects.structs import decode
+from virtplane.api.cdi_names import CONFIG
+from virtplane.api.cdi_v1beta1.cdi_config import CDIConfig, TLSSecurityProfile
+from virtplane.api.resources import CDI_CONFIGS
+from virtplane.serving.tls import TLSSettings
 
-from virtplane.api.cdi_v1beta1.cdi_config import TLSSecurityProfile
-
-_VERSIONS = {
-    "VersionTLS10": ssl.TLSVersion.TLSv1,
-    "VersionTLS11": ssl.TLSVersion.TLSv1_1,
-    "VersionTLS12": ssl.TLSVersion.TLSv1_2,
-    "VersionTLS13": ssl.TLSVersion.TLSv1_3,
-}
 _TLS_13 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
-"""The ciphers of TLS 1.3: OpenSSL always offers all of them."""
 _INTERMEDIATE = (
     *_TLS_13,
     "ECDHE-ECDSA-AES128-GCM-SHA256",
@@ -48,34 +43,6 @@ _OLD = (
     "AES256-SHA",
     "DES-CBC3-SHA",
 )
-_OLDEST_ALLOWED = "@SECLEVEL=0"
-"""OpenSSL refuses what is older than TLS 1.2 at any other level."""
-
-
-@dataclass(frozen=True, slots=True)
-class TLSSettings:
-    """Names of ciphers as OpenSSL has them, and the oldest version; empty members leave the defaults."""
-
-    ciphers: tuple[str, ...] = ()
-    min_version: str = ""
-
-    def apply(self, context: ssl.SSLContext) -> None:
-        """Restrict a server. Ciphers that OpenSSL does not know are left out. Raises ValueError."""
-        if self.min_version:
-            if self.min_version not in _VERSIONS:
-                raise ValueError(f"{self.min_version!r} is no version of TLS")
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # the administrator wants old clients
-                context.minimum_version = _VERSIONS[self.min_version]
-        older = [each for each in self.ciphers if each and each not in _TLS_13]
-        if not older:
-            return
-        if self.min_version in ("VersionTLS10", "VersionTLS11"):
-            older.append(_OLDEST_ALLOWED)
-        try:
-            context.set_ciphers(":".join(older))
-        except ssl.SSLError as error:
-            raise ValueError(f"none of the ciphers is known: {', '.join(self.ciphers)}") from error
 
 
 def chosen(profile: TLSSecurityProfile | None) -> TLSSettings:
@@ -93,3 +60,11 @@ def chosen(profile: TLSSecurityProfile | None) -> TLSSettings:
             return TLSSettings(_TLS_13, "VersionTLS13")
         case _:
             return TLSSettings()
+
+
+async def wanted(client: Client) -> TLSSettings:
+    """What CDIConfig says now. Raises StatusError, ConnectionFailed, UnfitDocument."""
+    with errors.ignoring(404):
+        config = decode(CDIConfig, await client.get(CDI_CONFIGS, CONFIG))
+        return chosen(config.spec.tls_security_profile)
+    return TLSSettings()

@@ -17,11 +17,12 @@ from virtplane.api.core_v1 import ResourceRequirements
 from virtplane.api.markers import ApiStruct
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.storage_kinds import PersistentVolume, PersistentVolumeClaim, StorageClass
+from virtplane.serving.tls import TLSSettings
 from virtplane.storage.cdi import rendering
 from virtplane.storage.cdi.controller.installation import active, recommended_labels
 from virtplane.storage.cdi.controller.pods.scratch import scratch_size
 from virtplane.storage.cdi.controller.pods.worker import Workers, is_block
-from virtplane.storage.cdi.tls import TLSSettings, chosen
+from virtplane.storage.cdi.tls import chosen
 
 HONOR_WAITING = "HonorWaitForFirstConsumer"
 CLAIM_ADOPTION = "DataVolumeClaimAdoption"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from virtplane.serving.tls import TLSSettings
 from virtplane.storage.cdi.importer.settings import Paths, Settings, read_settings
-from virtplane.storage.cdi.tls import TLSSettings
 
 
 @dataclass(frozen=True, slots=True)
