@@ -11,6 +11,8 @@ _REACHED = {
 }
 
 
+_NO_CLIENT = "nothing: the import fails, for the importer has no client for this source"
+_UNREACHED = dict.fromkeys(_REACHED, warns(_NO_CLIENT))
 _IMPORTS: Table = {
     "blank": acts("an empty disk image"),
     **prefixed("gcs", {"secretRef": _REACHED["secretRef"], "url": _REACHED["url"]}),
@@ -27,9 +29,9 @@ _IMPORTS: Table = {
     **prefixed(
         "imageio",
         {
-            **_REACHED,
-            "diskId": acts("the disk"),
-            "insecureSkipVerify": acts("the server's certificate is not verified"),
+            **_UNREACHED,
+            "diskId": warns(_NO_CLIENT),
+            "insecureSkipVerify": warns(_NO_CLIENT),
         },
     ),
     **prefixed(
@@ -45,12 +47,10 @@ _IMPORTS: Table = {
     **prefixed(
         "vddk",
         {
-            **_REACHED,
-            "backingFile": acts("the disk"),
-            "extraArgs": acts("the ConfigMap with arguments of the library"),
-            "initImageURL": acts("the image with the library"),
-            "thumbprint": acts("of the server's certificate"),
-            "uuid": acts("the machine"),
+            **_UNREACHED,
+            **dict.fromkeys(
+                ("backingFile", "extraArgs", "initImageURL", "thumbprint", "uuid"), warns(_NO_CLIENT)
+            ),
         },
     ),
 }

@@ -28,7 +28,9 @@ Webhook = Callable[[Request, Services], Awaitable[Response]]
 FIELDS_PATH = "/fields-warn"
 """A webhook that CDI does not have: it warns of fields without effect, of kinds that CDI does not review."""
 WARNED = ("CDI", "CDIConfig", "OpenstackVolumePopulator", "OvirtVolumePopulator")
-"""Kinds with fields without effect."""
+"""Kinds with fields without effect that only this webhook reviews."""
+REVIEWED = ("DataVolume", "VolumeImportSource")
+"""Kinds with fields without effect that CDI's own webhooks review."""
 
 
 async def warn(request: Request, services: Services) -> Response:
@@ -40,14 +42,31 @@ async def warn(request: Request, services: Services) -> Response:
     return replace(Response.allow(), warnings=tuple(found))
 
 
+def _warning(validate: Webhook) -> Webhook:
+    """The webhook `validate`, with a warning for each field without effect of what may be created.
+
+    Later the sources stay as they are.
+    """
+
+    async def validate_and_warn(request: Request, services: Services) -> Response:
+        response = await validate(request, services)
+        table = KINDS.get(str(get_object(request.raw, "kind").get("kind", "")))
+        if not response.allowed or table is None or request.operation != "CREATE":
+            return response
+        found = unsupported_warnings(table, get_object(request.new, "spec"))
+        return replace(response, warnings=(*response.warnings, *found))
+
+    return validate_and_warn
+
+
 WEBHOOKS: Mapping[str, Webhook] = {
     "/cdi-validate": installation.validate,
     "/dataimportcron-validate": crons.validate,
     "/datavolume-mutate": mutation.mutate,
-    "/datavolume-validate": data_volumes.validate,
+    "/datavolume-validate": _warning(data_volumes.validate),
     FIELDS_PATH: warn,
     "/objecttransfer-validate": transfers.validate,
-    "/populator-validate": populators.validate,
+    "/populator-validate": _warning(populators.validate),
     "/pvc-mutate": claims.mutate,
 }
 

@@ -89,6 +89,10 @@ async def run(job: Job) -> Outcome:
     """Import what the job names. Raises ImportFailed, ScratchNeeded, ChecksumMismatch, OSError."""
     settings = job.settings
     source = _SOURCES.get(settings.source)
+    if settings.source in _WITHOUT_CLIENT:
+        raise ImportFailed(
+            f"Unable to connect to {settings.source} data source: this importer has no client for it"
+        )
     if source is None:
         raise ImportFailed(f"Unknown data source: {settings.source}")
     return await source(job)
@@ -136,6 +140,7 @@ def _refuse_archive(settings: Settings) -> None:
         raise ImportFailed(f"Unable to process data: source {settings.source} has no content of type archive")
 
 
+_WITHOUT_CLIENT = frozenset({"imageio", "vddk"})
 _SOURCES: dict[str, Callable[[Job], Awaitable[Outcome]]] = {
     "http": _from_http,
     "s3": _from_s3,

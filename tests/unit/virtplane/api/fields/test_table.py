@@ -19,6 +19,7 @@ from virtplane.api.fields.state import State
 from virtplane.api.fields.structs import KNOWN, around, entry_of, paths, struct_of
 from virtplane.api.fields.warnings import unsupported_warnings
 from virtplane.compute.apiserver.admission.review import WARNED, WEBHOOKS
+from virtplane.storage.cdi.apiserver.reviews import REVIEWED as REVIEWED_BY_CDI
 from virtplane.storage.cdi.apiserver.reviews import WARNED as WARNED_BY_CDI
 
 ROOT = Path(__file__).parents[5]
@@ -60,7 +61,7 @@ def test_writers_of_every_kind_are_warned() -> None:
     of_cdi = {each.resource.kind for each in (CDI, *CDI_DEFINITIONS)}
     assert {*WARNED.values(), "KubeVirt", "HostPathProvisioner"} | of_cdi == set(KINDS)
     not_acting = {kind for kind in of_cdi for entry in KINDS[kind].values() if entry.state is not State.ACTS}
-    assert set(WARNED_BY_CDI) == not_acting
+    assert {*WARNED_BY_CDI, *REVIEWED_BY_CDI} == not_acting
     assert {entry.state for entry in KINDS["HostPathProvisioner"].values()} == {State.ACTS}
 
 

@@ -300,3 +300,20 @@ async def test_other_paths_and_resources_are_no_webhooks() -> None:
     assert (await _review("/other", {}, resources.DATA_VOLUMES)).allowed is False
     answer = await _review("/datavolume-validate", {"operation": "CREATE"}, resources.DATA_SOURCES)
     assert _message(answer) == "unexpected resource: datasources"
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "resource"),
+    [
+        ("DataVolume", "/datavolume-validate", resources.DATA_VOLUMES),
+        ("VolumeImportSource", "/populator-validate", resources.VOLUME_IMPORT_SOURCES),
+    ],
+)
+async def test_sources_that_no_importer_has_are_warned_of(
+    kind: str, path: str, resource: ResourceType
+) -> None:
+    spec = {"source": {"vddk": _VDDK}} | ({"pvc": _CLAIM} if kind == "DataVolume" else {})
+    request = {"operation": "CREATE", "kind": {"kind": kind}, "object": {"spec": spec}}
+    answer = await _review(path, request, resource)
+    assert answer.allowed, _message(answer)
+    assert "spec.source.vddk.uuid: accepted, but has no effect yet" in answer.warnings
