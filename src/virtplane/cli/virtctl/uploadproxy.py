@@ -14,8 +14,11 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 import click
 
+from kubecore import errors
 from kubecore.client import Client
-from kubecore.json import get_str
+from kubecore.json import get_list, get_str
+from kubecore.objects import meta
+from kubecore.resources import CONFIG_MAPS, SERVICES
 from virtplane.api import cdi_names, resources
 from virtplane.cli.virtctl.contents import Content, whole
 from virtplane.cli.virtctl.documents import printable
@@ -27,6 +30,7 @@ ASYNC_PATH = "/v1beta1/upload-async"
 _PIECE_BYTES = 1 << 20
 _TOKEN_REFRESHES = 3
 _CONNECT_SECONDS = 30.0
+_BUNDLE_KEY = "ca-bundle.crt"
 _QUESTION_SECONDS = 60.0
 _ANSWER_BYTES = 4096
 _FIRST_PAUSE_SECONDS = 0.25
@@ -69,11 +73,13 @@ class _Refused(Exception):
 
 async def find_proxy(client: Client, url: str, *, insecure: bool) -> Proxy:
     """The proxy at `url`, or the one that CDIConfig names. Raises click.ClickException, StatusError."""
-    authority = ""
+    authority = name = ""
     if not url:
         config = await client.get(resources.CDI_CONFIGS, cdi_names.CONFIG)
         url = get_str(config, "spec", "uploadProxyURLOverride") or get_str(config, "status", "uploadProxyURL")
         authority = get_str(config, "status", "uploadProxyCA")
+        if not authority and not insecure:
+            authority, name = await _of_service(client, url)
     if not url:
         raise click.ClickException("uploadproxy URL not found")
     if "://" not in url:
@@ -82,7 +88,24 @@ async def find_proxy(client: Client, url: str, *, insecure: bool) -> Proxy:
         urlsplit(url)
     except ValueError as error:
         raise click.ClickException(f'parse "{printable(url)}": {error}') from error
-    return Proxy(url, insecure, authority)
+    return Proxy(url, insecure, authority, name)
+
+
+async def _of_service(client: Client, url: str) -> tuple[str, str]:
+    """The authority and the name of the proxy's certificate, where `url` is its service's own address.
+
+    Certificates have the service's name, not its address. Both are empty for any other URL, and for users who
+    may not see them. Raises StatusError.
+    """
+    with errors.ignoring(403, 404):
+        selector = f"metadata.name={cdi_names.UPLOAD_PROXY}"
+        for service in get_list(await client.list(SERVICES, field_selector=selector), "items"):
+            address, namespace = get_str(service, "spec", "clusterIP"), meta.namespace(service)
+            if address and urlsplit(url).hostname == address:
+                bundle = await client.get(CONFIG_MAPS, cdi_names.UPLOAD_PROXY_BUNDLE, namespace)
+                name = f"{cdi_names.UPLOAD_PROXY}.{namespace}.svc"
+                return get_str(bundle, "data", _BUNDLE_KEY), name
+    return "", ""
 
 
 def endpoint(url: str, path: str) -> str:

@@ -18,7 +18,11 @@ import pytest
 import trustme
 from aiohttp import web
 
+from kubecore.errors import StatusError
+from kubecore.resources import CONFIG_MAPS, SERVICES
+from kubecore.testing import MemoryApi
 from virtplane.api.meta_v1 import ObjectMeta
+from virtplane.api.resources import CDI_CONFIGS
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.cli.virtctl import uploadproxy
 from virtplane.cli.virtctl.contents import Content, whole
@@ -369,3 +373,38 @@ def test_the_environment_names_a_web_proxy(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("https_proxy", "socks5://proxy")
     with pytest.raises(click.ClickException, match="is no HTTP proxy"):
         uploadproxy._web_proxy("https://outside.example")
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [("10.0.0.9", ("PEM", "cdi-uploadproxy.kubevirt.svc")), ("10.0.0.8", ("", ""))],
+)
+async def test_address_of_the_proxys_service_is_verified_by_its_name(
+    address: str, found: tuple[str, str]
+) -> None:
+    api = MemoryApi([CDI_CONFIGS])
+    spec = {"uploadProxyURLOverride": "https://10.0.0.9"}
+    api.put(CDI_CONFIGS, {"metadata": {"name": "config"}, "spec": spec})
+    metadata = {"name": "cdi-uploadproxy", "namespace": "kubevirt"}
+    api.put(SERVICES, {"metadata": metadata, "spec": {"clusterIP": address}})
+    metadata = {"name": "cdi-uploadproxy-signer-bundle", "namespace": "kubevirt"}
+    api.put(CONFIG_MAPS, {"metadata": metadata, "data": {"ca-bundle.crt": "PEM"}})
+    async with api.client() as client:
+        proxy = await uploadproxy.find_proxy(client, "", insecure=False)
+    assert (proxy.authority, proxy.server_name) == found
+
+
+async def test_user_who_may_not_see_the_proxys_service_is_asked_nothing_else() -> None:
+    api = MemoryApi([CDI_CONFIGS])
+    spec = {"uploadProxyURLOverride": "https://10.0.0.9"}
+    api.put(CDI_CONFIGS, {"metadata": {"name": "config"}, "spec": spec})
+
+    def refuse(request: Any) -> None:
+        if "services" in request.path:
+            raise StatusError(code=403, reason="Forbidden", message="no")
+
+    api.reactions.append(refuse)
+    async with api.client() as client:
+        assert await uploadproxy.find_proxy(client, "", insecure=False) == uploadproxy.Proxy(
+            "https://10.0.0.9"
+        )
