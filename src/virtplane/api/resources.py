@@ -13,6 +13,10 @@ def _snapshot(plural: str, kind: str) -> ResourceType:
     return ResourceType("snapshot.kubevirt.io", "v1beta1", plural, kind)
 
 
+def _volume_group(plural: str, kind: str, namespaced: bool = False) -> ResourceType:
+    return ResourceType("groupsnapshot.storage.k8s.io", "v1beta2", plural, kind, namespaced)
+
+
 def _instancetype(plural: str, kind: str, namespaced: bool = True) -> ResourceType:
     return ResourceType("instancetype.kubevirt.io", "v1beta1", plural, kind, namespaced)
 
@@ -100,6 +104,9 @@ VOLUME_SNAPSHOT_CONTENTS = ResourceType(
 VOLUME_SNAPSHOT_CLASSES = ResourceType(
     "snapshot.storage.k8s.io", "v1", "volumesnapshotclasses", "VolumeSnapshotClass", False
 )
+VOLUME_GROUP_SNAPSHOTS = _volume_group("volumegroupsnapshots", "VolumeGroupSnapshot", namespaced=True)
+VOLUME_GROUP_SNAPSHOT_CONTENTS = _volume_group("volumegroupsnapshotcontents", "VolumeGroupSnapshotContent")
+VOLUME_GROUP_SNAPSHOT_CLASSES = _volume_group("volumegroupsnapshotclasses", "VolumeGroupSnapshotClass")
 
 SUBRESOURCES_GROUP = "subresources.kubevirt.io"
 """The aggregated group that virt-api serves."""

@@ -83,14 +83,18 @@ DEFINITIONS: tuple[Definition, ...] = (
 
 def custom_resource_definitions() -> list[JsonObject]:
     """All definitions, with the mark."""
-    return [_marked(definition) for definition in DEFINITIONS]
+    contents = resources.VOLUME_SNAPSHOT_CONTENTS
+    return [
+        marked(definition, _REVIEW_OF_CONTENTS if definition.resource is contents else _REVIEW)
+        for definition in DEFINITIONS
+    ]
 
 
-def _marked(definition: Definition) -> JsonObject:
+def marked(definition: Definition, review: str) -> JsonObject:
+    """One definition, with the mark; `review` is the address of its review by Kubernetes."""
     document = custom_resource_definition(definition)
-    is_content = definition.resource is resources.VOLUME_SNAPSHOT_CONTENTS
     document["metadata"]["labels"] = {MARK: ""}
-    document["metadata"]["annotations"] = {_APPROVED: _REVIEW_OF_CONTENTS if is_content else _REVIEW}
+    document["metadata"]["annotations"] = {_APPROVED: review}
     return document
 
 

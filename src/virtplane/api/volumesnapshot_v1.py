@@ -22,23 +22,27 @@ from virtplane.api.markers import (
 )
 from virtplane.api.meta_v1 import ObjectMeta
 
-_DELETION_POLICY = one_of("Delete", "Retain")
+DELETION_POLICY = one_of("Delete", "Retain")
 
 
-def _immutable(field_name: str) -> Any:
+def immutable(field_name: str) -> Any:
+    """The rule that a field keeps its value."""
     return rules(("self == oldSelf", f"{field_name} is immutable"))
 
 
-def _kept(field_name: str) -> tuple[str, str]:
+def kept(field_name: str) -> tuple[str, str]:
+    """The rule that a field does not go once it is there, and its message."""
     return f"!has(oldSelf.{field_name}) || has(self.{field_name})", f"{field_name} is required once set"
 
 
-def _one_of_two(first: str, second: str) -> tuple[str, str]:
+def one_of_two(first: str, second: str) -> tuple[str, str]:
+    """The rule that there is one field or the other, and its message."""
     rule = f"(has(self.{first}) && !has(self.{second})) || (!has(self.{first}) && has(self.{second}))"
     return rule, f"exactly one of {first} and {second} must be set"
 
 
-def _checked(*validations: tuple[str, str]) -> Mapping[str, Any]:
+def checked(*validations: tuple[str, str]) -> Mapping[str, Any]:
+    """Rules of a whole object, each with its message, as marks of its struct."""
     return {"x-kubernetes-validations": [{"rule": rule, "message": text} for rule, text in validations]}
 
 
@@ -52,13 +56,13 @@ class VolumeSnapshotError(ApiStruct, kw_only=True):
 class VolumeSnapshotSource(ApiStruct, kw_only=True):
     """The claim to take a snapshot of, or the content of a snapshot that exists already."""
 
-    schema_marks: ClassVar[Mapping[str, Any]] = _checked(
-        _kept("persistentVolumeClaimName"),
-        _kept("volumeSnapshotContentName"),
-        _one_of_two("volumeSnapshotContentName", "persistentVolumeClaimName"),
+    schema_marks: ClassVar[Mapping[str, Any]] = checked(
+        kept("persistentVolumeClaimName"),
+        kept("volumeSnapshotContentName"),
+        one_of_two("volumeSnapshotContentName", "persistentVolumeClaimName"),
     )
-    persistent_volume_claim_name: Annotated[str | None, _immutable("persistentVolumeClaimName")] = None
-    volume_snapshot_content_name: Annotated[str | None, _immutable("volumeSnapshotContentName")] = None
+    persistent_volume_claim_name: Annotated[str | None, immutable("persistentVolumeClaimName")] = None
+    volume_snapshot_content_name: Annotated[str | None, immutable("volumeSnapshotContentName")] = None
 
 
 class VolumeSnapshotSpec(ApiStruct, kw_only=True):
@@ -99,7 +103,7 @@ class VolumeSnapshotReference(ApiStruct, kw_only=True):
 
     schema_marks: ClassVar[Mapping[str, Any]] = {
         "x-kubernetes-map-type": "atomic",
-        **_checked(
+        **checked(
             (
                 "has(self.name) && has(self.__namespace__)",
                 "both spec.volumeSnapshotRef.name and spec.volumeSnapshotRef.namespace must be set",
@@ -118,21 +122,21 @@ class VolumeSnapshotReference(ApiStruct, kw_only=True):
 class VolumeSnapshotContentSource(ApiStruct, kw_only=True):
     """The volume to take a snapshot of, or the snapshot that exists in the storage already."""
 
-    schema_marks: ClassVar[Mapping[str, Any]] = _checked(
-        _kept("volumeHandle"), _kept("snapshotHandle"), _one_of_two("volumeHandle", "snapshotHandle")
+    schema_marks: ClassVar[Mapping[str, Any]] = checked(
+        kept("volumeHandle"), kept("snapshotHandle"), one_of_two("volumeHandle", "snapshotHandle")
     )
-    snapshot_handle: Annotated[str | None, _immutable("snapshotHandle")] = None
-    volume_handle: Annotated[str | None, _immutable("volumeHandle")] = None
+    snapshot_handle: Annotated[str | None, immutable("snapshotHandle")] = None
+    volume_handle: Annotated[str | None, immutable("volumeHandle")] = None
 
 
 class VolumeSnapshotContentSpec(ApiStruct, kw_only=True):
     """Which snapshot of which driver this is, and what becomes of it when it is no longer wanted."""
 
-    schema_marks: ClassVar[Mapping[str, Any]] = _checked(_kept("sourceVolumeMode"))
-    deletion_policy: Annotated[str, _DELETION_POLICY, REQUIRED] = ""
+    schema_marks: ClassVar[Mapping[str, Any]] = checked(kept("sourceVolumeMode"))
+    deletion_policy: Annotated[str, DELETION_POLICY, REQUIRED] = ""
     driver: Annotated[str, REQUIRED] = ""
     source: Annotated[VolumeSnapshotContentSource, REQUIRED] = VolumeSnapshotContentSource()
-    source_volume_mode: Annotated[str | None, _immutable("sourceVolumeMode")] = None
+    source_volume_mode: Annotated[str | None, immutable("sourceVolumeMode")] = None
     volume_snapshot_class_name: str | None = None
     volume_snapshot_ref: Annotated[VolumeSnapshotReference, REQUIRED] = VolumeSnapshotReference()
 
@@ -161,7 +165,7 @@ class VolumeSnapshotContent(ApiStruct, kw_only=True):
 class VolumeSnapshotClass(ApiStruct, kw_only=True):
     """A driver that takes snapshots, and how."""
 
-    deletion_policy: Annotated[str, _DELETION_POLICY, REQUIRED] = ""
+    deletion_policy: Annotated[str, DELETION_POLICY, REQUIRED] = ""
     driver: Annotated[str, REQUIRED] = ""
     metadata: ObjectMeta = ObjectMeta()
     parameters: Mapping[str, str] = field(default_factory=dict)

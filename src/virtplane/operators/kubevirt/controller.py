@@ -20,7 +20,7 @@ from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Key, RequeueAfter, Result
 from kubecore.runtime.informer import Informer
 from virtplane.api import event_reasons as reasons
-from virtplane.api import labels, volumesnapshot_crds
+from virtplane.api import labels, volumegroupsnapshot_crds, volumesnapshot_crds
 from virtplane.api import resources as api
 from virtplane.api.config import LastGood
 from virtplane.api.paths import KUBELET_ROOT
@@ -173,17 +173,22 @@ class KubeVirtController:
         """Install the snapshot API where the cluster has none. It stays when the installation goes: it holds
         its users' data, and who runs another snapshot controller takes it over.
         """
-        wanted = volumesnapshot_crds.custom_resource_definitions()
+        if await self._offer(volumesnapshot_crds.custom_resource_definitions()):
+            await self._offer(volumegroupsnapshot_crds.custom_resource_definitions())
+
+    async def _offer(self, wanted: list[JsonObject]) -> bool:
+        """Install these definitions unless somebody else has installed one; gives whether they are ours."""
         present: list[JsonObject] = []
         for document in wanted:
             with errors.ignoring(404):
                 name = meta.name(document)
                 present.append(await self._client.get(resources.CUSTOM_RESOURCE_DEFINITIONS, name))
         if not all(map(volumesnapshot_crds.is_ours, present)):
-            return
+            return False
         applier = Applier(self._client, KUBEVIRT)
         for document in wanted:
             await applier.apply(document)
+        return True
 
     async def _certificates(self, kubevirt: JsonObject) -> certificates.CertificatePlan:
         """Issue and renew certificates, and publish the authorities."""

@@ -22,6 +22,7 @@ _PROBE_SECONDS = 1.0
 _IN_PROGRESS = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE", "ABORTED"})
 _SERVICE = "PluginCapability.Service.Type"
 _CONTROLLER = "ControllerServiceCapability.RPC.Type"
+_GROUP_CONTROLLER = "GroupControllerServiceCapability.RPC.Type"
 _NODE = "NodeServiceCapability.RPC.Type"
 _MAX_NAME = 63
 
@@ -56,6 +57,12 @@ class Identity:
     name: str
     plugin: frozenset[str]
     controller: frozenset[str]
+    group_controller: frozenset[str] = frozenset()
+
+    @property
+    def takes_groups(self) -> bool:
+        """Whether it takes snapshots of several volumes at one moment."""
+        return "CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT" in self.group_controller
 
     @property
     def tells_pods_apart(self) -> bool:
@@ -82,7 +89,7 @@ class SocketDriver:
         self._channel = unix.channel_to(address.removeprefix("unix://"))
         self._stubs: dict[str, Mapping[str, Callable[..., Awaitable[Any]]]] = {
             service: self._interface.stub(self._channel, service)
-            for service in ("Identity", "Controller", "Node")
+            for service in ("Identity", "Controller", "GroupController", "Node")
         }
         self._identity = Identity("", frozenset(), frozenset())
 
@@ -163,7 +170,12 @@ async def identify(driver: Driver, timeout_seconds: float) -> Identity:
     if "CONTROLLER_SERVICE" in plugin:
         answer = await driver.call("Controller", "ControllerGetCapabilities", {}, timeout_seconds)
         controller = names(_CONTROLLER, [each.rpc.type for each in answer.capabilities])
-    return Identity(str(info.name), plugin, controller)
+    group_controller: frozenset[str] = frozenset()
+    if "GROUP_CONTROLLER_SERVICE" in plugin:
+        method = "GroupControllerGetCapabilities"
+        answer = await driver.call("GroupController", method, {}, timeout_seconds)
+        group_controller = names(_GROUP_CONTROLLER, [each.rpc.type for each in answer.capabilities])
+    return Identity(str(info.name), plugin, controller, group_controller)
 
 
 async def node_capabilities(driver: Driver, timeout_seconds: float) -> frozenset[str]:

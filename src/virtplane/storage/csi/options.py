@@ -36,7 +36,7 @@ GATES: Mapping[str, Mapping[str, bool]] = {
     SNAPSHOTTER: {"CSIVolumeGroupSnapshot": False, "ReleaseLeaderElectionOnExit": True},
 }
 """Feature gates by part, and what holds here unless the gate says otherwise."""
-_SETTABLE = frozenset({"Topology", "CrossNamespaceVolumeDataSource"})
+_SETTABLE = frozenset({"Topology", "CrossNamespaceVolumeDataSource", "CSIVolumeGroupSnapshot"})
 """Gates that may be turned; the others are as they are."""
 
 
@@ -103,6 +103,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("handle-volume-inuse-error", "switch", _for(_R, True)),
     Flag("snapshot-name-prefix", "text", _for(_S, "snapshot")),
     Flag("snapshot-name-uuid-length", "length", _for(_S, -1)),
+    Flag("groupsnapshot-name-prefix", "text", _for(_S, "groupsnapshot")),
+    Flag("groupsnapshot-name-uuid-length", "length", _for(_S, -1)),
     Flag("kubelet-registration-path", "text", _for((REGISTRAR,), "")),
     Flag("plugin-registration-path", "text", _for((REGISTRAR,), "/registration")),
     Flag("health-port", "count", _for((LIVENESS,), 9808)),
@@ -192,7 +194,7 @@ def _default_text(flag: Flag) -> str:
 def _contradiction(parts: Sequence[str], given: Mapping[str, Any]) -> str:
     if REGISTRAR in parts and not given.get("kubelet-registration-path"):
         return "registrar needs --kubelet-registration-path: the driver's socket as the kubelet sees it"
-    for name in ("volume-name-prefix", "snapshot-name-prefix"):
+    for name in ("volume-name-prefix", "snapshot-name-prefix", "groupsnapshot-name-prefix"):
         if given.get(name) == "":
             return f"--{name} must not be empty"
     if given.get("node-deployment") and given.get("leader-election"):

@@ -50,6 +50,10 @@ class Environment:
         """Call the driver's controller service. Raises CallError."""
         return await self.driver.call("Controller", method, values, self.timeout_seconds)
 
+    async def group_controller(self, method: str, values: Mapping[str, Any]) -> Message:
+        """Call the driver's service for groups of volumes. Raises CallError."""
+        return await self.driver.call("GroupController", method, values, self.timeout_seconds)
+
     def event(self, obj: Object, kind: EventKind, reason: str, text: str) -> None:
         """Record an event on `obj`."""
         self.recorder.event(described(obj), kind, reason, text)
@@ -115,6 +119,25 @@ async def read_secret(client: Client, reference: SecretReference | None) -> dict
             text = f"secret {name} in namespace {namespace}: the value of {key} is no text"
             raise Problem(text) from error
     return values
+
+
+async def read_annotated_secret(
+    client: Client, annotations: Mapping[str, str], keys: tuple[str, str], what: str
+) -> dict[str, str]:
+    """What the secret holds whose name and namespace are the annotations `keys`; nothing without them.
+
+    `what` is the annotated object, for messages. Raises Problem.
+    """
+    name, namespace = (annotations.get(key) for key in keys)
+    if name is None or namespace is None:
+        return {}
+    if not name or not namespace:
+        text = f"cannot retrieve secrets for {what}, err: secret name or namespace not specified"
+        raise Problem(text)
+    try:
+        return await read_secret(client, SecretReference(name=name, namespace=namespace))
+    except Problem as problem:
+        raise Problem(f"cannot get credentials for {what}: {problem}") from problem
 
 
 def versioned(obj: Object, operations: list[JsonObject]) -> list[JsonObject]:

@@ -33,6 +33,7 @@ from virtplane.storage.csi.driver import (
     UnfitDriver,
     node_capabilities,
 )
+from virtplane.storage.csi.group_snapshotter import GroupSnapshotter
 from virtplane.storage.csi.liveness import serve_liveness
 from virtplane.storage.csi.options import Options
 from virtplane.storage.csi.parts import Environment
@@ -157,13 +158,12 @@ class Process:
             if elects or (is_on_every_node and part in (flags.ATTACHER, flags.RESIZER)):
                 found.append(await self._elected(stack, part, driver, client))
                 continue
-            alone = part == flags.SNAPSHOTTER
-            manager = Manager(client) if alone else shared
-            await self._add(stack, part, driver, manager)
-            has_shared = has_shared or not alone
-            if alone:
-                found.append((f"csi-{part}", manager.run))
-            if alone and is_on_every_node:
+            if part != flags.SNAPSHOTTER:
+                await self._add(stack, part, driver, shared)
+                has_shared = True
+                continue
+            found.append((f"csi-{part}", await self._alone(stack, part, driver, client)))
+            if is_on_every_node:
                 found.append(await self._elected(stack, part, driver, client))
         if has_shared:
             found.append(("csi-controllers", shared.run))
@@ -173,9 +173,30 @@ class Process:
         self, stack: AsyncExitStack, part: str, driver: Driver, client: Client
     ) -> tuple[str, Work]:
         """The work of a part that one process of all does at a time."""
+        work = await self._alone(stack, part, driver, client, elected=True)
+        return f"csi-{part}-elected", partial(self._elector(part, driver, client).run, work)
+
+    async def _alone(
+        self, stack: AsyncExitStack, part: str, driver: Driver, client: Client, *, elected: bool = False
+    ) -> Work:
+        """The work of a part with caches of its own; groups have theirs, as their API may not be there."""
         manager = Manager(client)
-        await self._add(stack, part, driver, manager, elected=True)
-        return f"csi-{part}-elected", partial(self._elector(part, driver, client).run, manager.run)
+        await self._add(stack, part, driver, manager, elected=elected)
+        if part != flags.SNAPSHOTTER or not self._options.gate(part, "CSIVolumeGroupSnapshot"):
+            return manager.run
+        if not driver.identity.takes_groups:
+            logger.warning("CSI driver %s takes no snapshots of groups of volumes", driver.identity.name)
+            return manager.run
+        groups = Manager(client)
+        env = await self._environment(stack, part, driver, groups)
+        option = partial(self._options.of, part)
+        GroupSnapshotter(
+            env,
+            Naming(option("groupsnapshot-name-prefix"), option("groupsnapshot-name-uuid-length")),
+            extra_metadata=option("extra-create-metadata"),
+            selector=self._contents(elected=elected) if option("node-deployment") else "",
+        )
+        return partial(_run_together, manager, groups)
 
     def _elector(self, part: str, driver: Driver, client: Client) -> LeaderElector:
         option = self._options.any
@@ -192,6 +213,19 @@ class Process:
     async def _add(
         self, stack: AsyncExitStack, part: str, driver: Driver, manager: Manager, *, elected: bool = False
     ) -> None:
+        env = await self._environment(stack, part, driver, manager)
+        if part == flags.SNAPSHOTTER:
+            await self._add_snapshotter(env, elected=elected)
+            return
+        await {
+            flags.PROVISIONER: self._add_provisioner,
+            flags.ATTACHER: self._add_attacher,
+            flags.RESIZER: self._add_resizer,
+        }[part](env)
+
+    async def _environment(
+        self, stack: AsyncExitStack, part: str, driver: Driver, manager: Manager
+    ) -> Environment:
         option = partial(self._options.of, part)
         component = {
             flags.PROVISIONER: f"{driver.identity.name}_{self._about.identity}",
@@ -199,7 +233,7 @@ class Process:
             flags.SNAPSHOTTER: f"csi-snapshotter {driver.identity.name}",
         }.get(part, f"external-attacher {driver.identity.name}")
         recorder = EventRecorder(manager.client, component)
-        env = Environment(
+        return Environment(
             manager.client,
             manager,
             await stack.enter_async_context(recorder),
@@ -209,14 +243,6 @@ class Process:
             retry_most_seconds=option("retry-interval-max"),
             workers=max(1, option("workers" if part == flags.RESIZER else "worker-threads")),
         )
-        if part == flags.SNAPSHOTTER:
-            await self._add_snapshotter(env, elected=elected)
-            return
-        await {
-            flags.PROVISIONER: self._add_provisioner,
-            flags.ATTACHER: self._add_attacher,
-            flags.RESIZER: self._add_resizer,
-        }[part](env)
 
     async def _add_provisioner(self, env: Environment) -> None:
         option = partial(self._options.of, flags.PROVISIONER)
@@ -350,6 +376,12 @@ class _WithoutTopology:
         """Who the driver is, without the capability."""
         found = self._driver.identity
         return replace(found, plugin=found.plugin - {"VOLUME_ACCESSIBILITY_CONSTRAINTS"})
+
+
+async def _run_together(*managers: Manager) -> None:
+    async with asyncio.TaskGroup() as group:
+        for manager in managers:
+            group.create_task(manager.run())
 
 
 def _lease_part(driver: str) -> str:

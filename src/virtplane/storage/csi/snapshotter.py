@@ -20,7 +20,6 @@ from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from kubecore.wire import Message
 from virtplane.api import resources as kinds
 from virtplane.api import storage_labels as names
-from virtplane.api.storage_kinds import SecretReference
 from virtplane.api.volumesnapshot_v1 import (
     VolumeSnapshotClass,
     VolumeSnapshotContent,
@@ -29,7 +28,14 @@ from virtplane.api.volumesnapshot_v1 import (
 from virtplane.cluster.objects import finalizer_patch, status_patch
 from virtplane.storage.csi import parameters
 from virtplane.storage.csi.driver import CallError
-from virtplane.storage.csi.parts import Environment, Problem, annotations_patch, patch, read_secret
+from virtplane.storage.csi.parts import (
+    Environment,
+    Problem,
+    annotations_patch,
+    patch,
+    read_annotated_secret,
+    read_secret,
+)
 from virtplane.storage.csi.requests import Naming
 
 logger = logging.getLogger(__name__)
@@ -55,9 +61,15 @@ def is_ready(content: VolumeSnapshotContent) -> bool:
 
 
 def is_of_group(content: VolumeSnapshotContent) -> bool:
-    """Whether the snapshot belongs to a group, which its controller takes as a whole."""
+    """Whether the snapshot belongs to a group, which is taken and deleted as a whole."""
     has_handle = content.status is not None and content.status.volume_group_snapshot_handle
     return bool(has_handle) or names.GROUP_SNAPSHOT_HANDLE in content.metadata.annotations
+
+
+def is_made_by_group(content: VolumeSnapshotContent) -> bool:
+    """Whether the controller of groups says how far the snapshot is, and nothing is to be deleted yet."""
+    was_given = content.spec.source.snapshot_handle is not None
+    return is_of_group(content) and not was_given and not is_to_be_deleted(content)
 
 
 class Snapshotter:
@@ -88,7 +100,7 @@ class Snapshotter:
         if content is None:
             self._retries.forget(key)
             return DONE
-        if not self._is_ours(content) or is_of_group(content) or self._is_settled(content):
+        if not self._is_ours(content) or is_made_by_group(content) or self._is_settled(content):
             return DONE
         wish = (content.metadata.uid, is_to_be_deleted(content))
         if delay := self._retries.remaining(key, wish):
@@ -259,6 +271,8 @@ class Snapshotter:
         status = encode(content.status) if content.status is not None else {}
         status.setdefault("snapshotHandle", handle)
         status.setdefault("creationTime", moment or time.time_ns())
+        if snapshot is not None and snapshot.group_snapshot_id:
+            status.setdefault("volumeGroupSnapshotHandle", snapshot.group_snapshot_id)
         if snapshot is not None and snapshot.size_bytes > 0:
             status.setdefault("restoreSize", snapshot.size_bytes)
         status["readyToUse"] = ready
@@ -294,21 +308,9 @@ class Snapshotter:
 
     async def _secrets(self, content: VolumeSnapshotContent) -> dict[str, str]:
         """What the driver needs to know for taking and deleting. Raises Problem."""
-        annotations = content.metadata.annotations
-        name = annotations.get(names.SNAPSHOT_SECRET_NAME)
-        namespace = annotations.get(names.SNAPSHOT_SECRET_NAMESPACE)
-        if name is None or namespace is None:
-            return {}
-        quoted = go_quote(content.metadata.name)
-        if not name or not namespace:
-            raise Problem(
-                f"cannot retrieve secrets for snapshot content {quoted}, err: secret name or namespace not"
-                " specified"
-            )
-        try:
-            return await read_secret(self._env.client, SecretReference(name=name, namespace=namespace))
-        except Problem as problem:
-            raise Problem(f"cannot get credentials for snapshot content {quoted}: {problem}") from problem
+        keys = names.SNAPSHOT_SECRET_NAME, names.SNAPSHOT_SECRET_NAMESPACE
+        what = f"snapshot content {go_quote(content.metadata.name)}"
+        return await read_annotated_secret(self._env.client, content.metadata.annotations, keys, what)
 
     async def _list_secrets(self, content: VolumeSnapshotContent) -> dict[str, str]:
         name = content.spec.volume_snapshot_class_name
@@ -329,7 +331,7 @@ class Snapshotter:
     async def _delete(self, content: VolumeSnapshotContent) -> bool:
         """Delete the snapshot if its policy says so, and let the content go; gives whether that is done."""
         handle = content.status.snapshot_handle if content.status is not None else None
-        if content.spec.deletion_policy == "Delete" and handle:
+        if content.spec.deletion_policy == "Delete" and handle and not is_of_group(content):
             try:
                 secrets = await self._secrets(content)
             except Problem as problem:

@@ -230,7 +230,7 @@ def test_flags_are_those_of_the_parts_that_run() -> None:
         (["provisioner", "--timeout=long"], "--timeout"),
         (["provisioner", "--strict-topology=maybe"], "neither true nor false"),
         (["provisioner", "--feature-gates=Magic=true"], "unrecognized feature gate: Magic"),
-        (["snapshotter", "--feature-gates=CSIVolumeGroupSnapshot=true"], "is not supported"),
+        (["snapshotter", "--feature-gates=ReleaseLeaderElectionOnExit=false"], "is not supported"),
         (["registrar"], "registrar needs --kubelet-registration-path"),
         (["provisioner", "--node-deployment", "--leader-election"], "makes no sense with --node-deployment"),
     ],

@@ -241,7 +241,7 @@ async def test_the_operator_offers_the_api_only_where_there_is_none(server: Runn
         await eventually(lambda: _is_gone(client, DEFINITIONS, meta.name(foreign)))
         await operator._offer_snapshots()
         found = (await client.list(DEFINITIONS))["items"]
-        assert len(found) == 3
+        assert len(found) == 6
         assert all(map(volumesnapshot_crds.is_ours, found))
 
 
