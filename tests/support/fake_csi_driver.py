@@ -56,6 +56,9 @@ class FakeDriver:
     volumes: dict[str, Message] = field(default_factory=dict)
     """By name."""
     snapshots: dict[str, Message] = field(default_factory=dict)
+    takes_groups: bool = False
+    groups: dict[str, Message] = field(default_factory=dict)
+    """Snapshots of several volumes, by name; the snapshots in them are no `snapshots`."""
     published: set[tuple[str, str]] = field(default_factory=set)
     calls: list[tuple[str, Message]] = field(default_factory=list)
     faults: dict[str, list[Fault]] = field(default_factory=dict)
@@ -68,7 +71,11 @@ class FakeDriver:
     def identity(self) -> Identity:
         """What parts learn of it."""
         plugin = {"CONTROLLER_SERVICE"} | ({"VOLUME_ACCESSIBILITY_CONSTRAINTS"} if self.topology else set())
-        return Identity(NAME, frozenset(plugin), self.controller)
+        groups: set[str] = set()
+        if self.takes_groups:
+            plugin.add("GROUP_CONTROLLER_SERVICE")
+            groups.add("CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT")
+        return Identity(NAME, frozenset(plugin), self.controller, frozenset(groups))
 
     def methods(self) -> list[str]:
         """The methods called, in order."""
@@ -186,12 +193,73 @@ class FakeDriver:
         return {"snapshot": self.snapshots[request.name]}
 
     def _DeleteSnapshot(self, request: Message) -> dict[str, Any]:
+        if any(request.snapshot_id == each.snapshot_id for each in self._in_groups()):
+            raise Refused("INVALID_ARGUMENT", "the snapshot belongs to a group")
         self.snapshots.pop(request.snapshot_id.removeprefix("id-"), None)
         return {}
 
     def _ListSnapshots(self, request: Message) -> dict[str, Any]:
-        found = [each for each in self.snapshots.values() if each.snapshot_id == request.snapshot_id]
+        known = [*self.snapshots.values(), *self._in_groups()]
+        found = [each for each in known if each.snapshot_id == request.snapshot_id]
         return {"entries": [{"snapshot": each} for each in found]}
+
+    # Groups.
+
+    def _in_groups(self) -> list[Message]:
+        return [each for group in self.groups.values() for each in group.snapshots]
+
+    def _GroupControllerGetCapabilities(self, _: Message) -> dict[str, Any]:
+        known = numbers("GroupControllerServiceCapability.RPC.Type")
+        found = sorted(self.identity.group_controller)
+        return {"capabilities": [{"rpc": {"type": known[name]}} for name in found]}
+
+    def _CreateVolumeGroupSnapshot(self, request: Message) -> dict[str, Any]:
+        if request.name not in self.groups:
+            known = {volume.volume_id for volume in self.volumes.values()}
+            if not known.issuperset(request.source_volume_ids):
+                raise Refused("NOT_FOUND", "no such volume")
+            self.make_group(request.name, list(request.source_volume_ids))
+        asked = sum(each.name == request.name for each in self.requests("CreateVolumeGroupSnapshot"))
+        group = self.groups[request.name]
+        group.ready_to_use = asked > self.snapshots_take
+        for each in group.snapshots:
+            each.ready_to_use = group.ready_to_use
+        return {"group_snapshot": group}
+
+    def make_group(self, name: str, volumes: list[str]) -> None:
+        """Take a group, which is ready."""
+        moment = {"seconds": 1_700_000_000}
+        snapshots = [
+            {
+                "snapshot_id": f"id-{name}-{number}",
+                "source_volume_id": volume,
+                "size_bytes": 2**30,
+                "creation_time": moment,
+                "ready_to_use": True,
+                "group_snapshot_id": f"id-{name}",
+            }
+            for number, volume in enumerate(volumes)
+        ]
+        values = {"group_snapshot_id": f"id-{name}", "creation_time": moment, "ready_to_use": True}
+        self.groups[name] = CSI.message("VolumeGroupSnapshot", {**values, "snapshots": snapshots})
+        self.created[name] = self.created.get(name, 0) + 1
+
+    def _group(self, request: Message) -> Message | None:
+        group = self.groups.get(request.group_snapshot_id.removeprefix("id-"))
+        if group is not None and {*request.snapshot_ids} != {each.snapshot_id for each in group.snapshots}:
+            raise Refused("INVALID_ARGUMENT", "these are not the snapshots of the group")
+        return group
+
+    def _DeleteVolumeGroupSnapshot(self, request: Message) -> dict[str, Any]:
+        if self._group(request) is not None:
+            del self.groups[request.group_snapshot_id.removeprefix("id-")]
+        return {}
+
+    def _GetVolumeGroupSnapshot(self, request: Message) -> dict[str, Any]:
+        group = self._group(request)
+        if group is None:
+            raise Refused("NOT_FOUND", "no such group")
+        return {"group_snapshot": group}
 
 
 class DirectDriver:
@@ -236,7 +304,7 @@ async def serving(driver: FakeDriver, socket: Path) -> AsyncIterator[None]:
         return answer
 
     server = grpc.aio.server()
-    for service in ("Identity", "Controller", "Node"):
+    for service in ("Identity", "Controller", "GroupController", "Node"):
         names = [name for name in CSI.methods[service] if hasattr(driver, f"_{name}")]
         handler = CSI.handler(service, {name: answering(service, name) for name in names})
         server.add_generic_rpc_handlers((handler,))

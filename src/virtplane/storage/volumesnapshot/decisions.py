@@ -10,7 +10,8 @@ from kubecore.objects import times
 from kubecore.objects.quantity import BINARY_SI, Quantity
 from kubecore.objects.structs import encode
 from virtplane.api import storage_labels as names
-from virtplane.api.resources import VOLUME_SNAPSHOT_CONTENTS
+from virtplane.api.meta_v1 import OwnerReference
+from virtplane.api.resources import VOLUME_GROUP_SNAPSHOTS, VOLUME_SNAPSHOT_CONTENTS
 from virtplane.api.storage_kinds import PersistentVolume, PersistentVolumeClaim, SecretReference
 from virtplane.api.volumesnapshot_v1 import VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent
 
@@ -36,6 +37,28 @@ def content_name(snapshot: VolumeSnapshot) -> str:
     return f"snapcontent-{snapshot.metadata.uid}"
 
 
+def content_names(snapshot: VolumeSnapshot) -> list[str]:
+    """The names that the snapshot's content may have.
+
+    A member of a group may have been taken alone before: users write owner references.
+    """
+    given = snapshot.spec.source.volume_snapshot_content_name
+    found = given or snapshot.status.bound_volume_snapshot_content_name
+    if found:
+        return [found]
+    own, name = content_name(snapshot), snapshot.metadata.name
+    return [own] if group_owner(snapshot) is None else [own, f"snapcontent-{name.removeprefix('snapshot-')}"]
+
+
+def group_owner(snapshot: VolumeSnapshot) -> OwnerReference | None:
+    """The group that the snapshot says to belong to."""
+    kind = VOLUME_GROUP_SNAPSHOTS
+    for owner in snapshot.metadata.owner_references:
+        if owner.kind == kind.kind and owner.api_version.startswith(f"{kind.group}/"):
+            return owner
+    return None
+
+
 def is_bound_to(content: VolumeSnapshotContent, snapshot: VolumeSnapshot) -> bool:
     """Whether the content names that very snapshot."""
     reference = content.spec.volume_snapshot_ref
@@ -47,6 +70,15 @@ def is_bound_to(content: VolumeSnapshotContent, snapshot: VolumeSnapshot) -> boo
     )
 
 
+def kept_by_group(snapshot: VolumeSnapshot, group: str) -> str:
+    """Why a member is not deleted before its group."""
+    return (
+        f"deletion of the individual volume snapshot {key_text(snapshot)} is not allowed as it belongs to "
+        f"group snapshot {snapshot.metadata.namespace}/{group}. Deleting the group snapshot will trigger the "
+        "deletion of all the individual volume snapshots that are part of the group."
+    )
+
+
 def is_ready(snapshot: VolumeSnapshot) -> bool:
     """Whether volumes can be made of the snapshot."""
     return bool(snapshot.status.ready_to_use)
@@ -54,7 +86,11 @@ def is_ready(snapshot: VolumeSnapshot) -> bool:
 
 def is_held(snapshot: VolumeSnapshot) -> bool:
     """Whether a snapshot that is being deleted waits for this controller."""
-    ours = {names.SNAPSHOT_SOURCE_FINALIZER, names.SNAPSHOT_BOUND_FINALIZER}
+    ours = {
+        names.SNAPSHOT_SOURCE_FINALIZER,
+        names.SNAPSHOT_BOUND_FINALIZER,
+        names.SNAPSHOT_IN_GROUP_FINALIZER,
+    }
     return snapshot.metadata.is_being_deleted and not ours.isdisjoint(snapshot.metadata.finalizers)
 
 
@@ -177,6 +213,9 @@ def status_of(snapshot: VolumeSnapshot, content: VolumeSnapshotContent) -> JsonO
     """The snapshot's status after what its content says. What was once said of time and size stays."""
     status, said = encode(snapshot.status), content.status
     status.setdefault("boundVolumeSnapshotContentName", content.metadata.name)
+    owner = group_owner(snapshot)
+    if owner is not None:
+        status.setdefault("volumeGroupSnapshotName", owner.name)
     ready = said is not None and bool(said.ready_to_use)
     status["readyToUse"] = ready
     if said is None:
@@ -196,4 +235,6 @@ def status_of(snapshot: VolumeSnapshot, content: VolumeSnapshotContent) -> JsonO
 
 def needs_claim(snapshot: VolumeSnapshot, claim: str) -> bool:
     """Whether the claim must stay until the snapshot is taken of it."""
-    return snapshot.spec.source.persistent_volume_claim_name == claim and not is_ready(snapshot)
+    is_of_claim = snapshot.spec.source.persistent_volume_claim_name == claim
+    # Those of a group are made after it was taken.
+    return is_of_claim and not is_ready(snapshot) and group_owner(snapshot) is None

@@ -83,7 +83,8 @@ def check_content(group: VolumeGroupSnapshot, content: VolumeGroupSnapshotConten
     if is_given and source.group_snapshot_handles is None:
         text = "VolumeGroupSnapshotContent is dynamically provisioned while expecting a pre-provisioned one"
     if not is_given and source.group_snapshot_handles is not None:
-        text = f"VolumeGroupSnapshotContent {name} is pre-provisioned while expecting a dynamically provisioned one"
+        kind = "pre-provisioned while expecting a dynamically provisioned one"
+        text = f"VolumeGroupSnapshotContent {name} is {kind}"
     if text:
         raise Unfit("GroupSnapshotContentMismatch", text)
     is_same = (reference.name, reference.namespace) == (metadata.name, metadata.namespace)
@@ -292,7 +293,8 @@ def member_status(
         status.setdefault("creationTime", info.creation_time)
     if info.restore_size is not None:
         status.setdefault("restoreSize", info.restore_size)
-    status["readyToUse"] = bool(info.ready_to_use) or bool(status.get("readyToUse"))
+    is_group_ready = content.status is not None and bool(content.status.ready_to_use)
+    status["readyToUse"] = bool(info.ready_to_use) or is_group_ready or bool(status.get("readyToUse"))
     return status
 
 

@@ -6,15 +6,16 @@ import logging
 
 from kubecore.client import Client
 from kubecore.errors import StatusError, is_already_exists, is_not_found
-from kubecore.json import JsonObject, get_list
-from kubecore.objects import times
+from kubecore.json import JsonObject
+from kubecore.objects import meta, times
 from kubecore.objects.fields import go_quote
-from kubecore.objects.structs import UnfitDocument, decode, encode, readable
-from kubecore.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, ResourceType
+from kubecore.objects.structs import UnfitDocument, decode, encode
+from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, ResourceType
 from kubecore.runtime import DONE, Controller, EventRecorder, Informer, Key, Manager, RequeueAfter, Result
 from virtplane.api import resources as kinds
 from virtplane.api import storage_labels as names
-from virtplane.api.storage_kinds import LabelledNode, PersistentVolume, PersistentVolumeClaim
+from virtplane.api.storage_kinds import PersistentVolume, PersistentVolumeClaim
+from virtplane.api.volumegroupsnapshot_v1 import VolumeGroupSnapshot
 from virtplane.api.volumesnapshot_v1 import (
     VolumeSnapshot,
     VolumeSnapshotClass,
@@ -33,9 +34,10 @@ from virtplane.storage.csi.parts import (
     versioned,
 )
 from virtplane.storage.csi.protection import is_pending
-from virtplane.storage.csi.topology import is_accessible
 from virtplane.storage.volumesnapshot import decisions
 from virtplane.storage.volumesnapshot.decisions import Unfit
+from virtplane.storage.volumesnapshot.group_decisions import is_member_of
+from virtplane.storage.volumesnapshot.volumes import node_of, volume_of
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +48,10 @@ _RETRY_SECONDS = 15.0
 class SnapshotController:
     """Reconciles snapshots."""
 
-    def __init__(self, client: Client, manager: Manager, recorder: EventRecorder) -> None:
+    def __init__(
+        self, client: Client, manager: Manager, recorder: EventRecorder, *, groups: bool = False
+    ) -> None:
+        """`groups`: there are groups of snapshots, whose members go after them."""
         self._client = client
         self._recorder = recorder
         self._snapshots = manager.informer(kinds.VOLUME_SNAPSHOTS, struct=VolumeSnapshot)
@@ -60,6 +65,9 @@ class SnapshotController:
         controller.watch(self._contents, _snapshot_of)
         controller.watch(self._classes, self._without_class)
         controller.watch(self._claims, self._of_claim)
+        if groups:
+            found = manager.informer(kinds.VOLUME_GROUP_SNAPSHOTS, struct=VolumeGroupSnapshot)
+            controller.watch(found, self._members_of)
         manager.add(controller)
 
     def _without_class(self, found: VolumeSnapshotClass) -> list[Key]:
@@ -69,6 +77,11 @@ class SnapshotController:
             for each in self._snapshots.list()
             if not decisions.is_ready(each) and each.spec.volume_snapshot_class_name in (None, name)
         ]
+
+    def _members_of(self, group: VolumeGroupSnapshot) -> list[Key]:
+        namespace = group.metadata.namespace
+        found = [each for each in self._snapshots.list(namespace) if is_member_of(each, group)]
+        return [(namespace, each.metadata.name) for each in found]
 
     def _of_claim(self, claim: PersistentVolumeClaim) -> list[Key]:
         """The snapshots that are taken of the claim, and the one that it is filled from."""
@@ -95,8 +108,6 @@ class SnapshotController:
             return DONE
         if snapshot is None or snapshot.spec.source == type(snapshot.spec.source)():
             return DONE
-        if names.GROUP_SNAPSHOT_HANDLE in snapshot.metadata.annotations:
-            return DONE  # the controller of its group takes it
         if snapshot.metadata.is_being_deleted:
             return await self._let_go(snapshot)
         try:
@@ -113,7 +124,8 @@ class SnapshotController:
     async def _advance(self, snapshot: VolumeSnapshot) -> None:
         """Raises Unfit, StatusError, ConnectionFailed."""
         decisions.check_source(snapshot)
-        found = await self._class_of(snapshot)
+        group = decisions.group_owner(snapshot)
+        found = await self._class_of(snapshot) if group is None else None
         content = await self._content_of(snapshot)
         if content is not None:
             decisions.check_content(snapshot, content)
@@ -123,10 +135,13 @@ class SnapshotController:
             return  # its event brings the snapshot back
         if decisions.is_ready(snapshot) and snapshot.status.bound_volume_snapshot_content_name:
             self._check_bound(snapshot, content)
-            return
+            if group is None or snapshot.status.volume_group_snapshot_name:
+                return
         if content is None:
             if snapshot.spec.source.volume_snapshot_content_name is not None:
                 raise Unfit("SnapshotContentMissing", "VolumeSnapshotContent is missing")
+            if group is not None:
+                return  # its controller makes the content
             assert found is not None  # a snapshot that is to be taken has a class
             content = await self._create_content(snapshot, found)
         elif snapshot.spec.source.volume_snapshot_content_name is not None:
@@ -171,17 +186,14 @@ class SnapshotController:
 
     async def _content_of(self, snapshot: VolumeSnapshot) -> VolumeSnapshotContent | None:
         """The content, read from the server: contents hold data, and the cache may not show one yet."""
-        name = (
-            snapshot.spec.source.volume_snapshot_content_name
-            or snapshot.status.bound_volume_snapshot_content_name
-            or decisions.content_name(snapshot)
-        )
-        try:
-            return decode(VolumeSnapshotContent, await self._client.get(kinds.VOLUME_SNAPSHOT_CONTENTS, name))
-        except StatusError as error:
-            if is_not_found(error):
-                return None
-            raise
+        for name in decisions.content_names(snapshot):
+            try:
+                document = await self._client.get(kinds.VOLUME_SNAPSHOT_CONTENTS, name)
+                return decode(VolumeSnapshotContent, document)
+            except StatusError as error:
+                if not is_not_found(error):
+                    raise
+        return None
 
     async def _volume_of(self, snapshot: VolumeSnapshot) -> tuple[PersistentVolumeClaim, PersistentVolume]:
         """The claim and volume to take a snapshot of. Raises Unfit."""
@@ -191,20 +203,7 @@ class SnapshotController:
         if claim is None:
             missing = go_quote(f'persistentvolumeclaim "{name}" not found')
             raise Unfit(reason, f"failed to retrieve PVC {name} from the lister: {missing}")
-        if claim.status.phase != "Bound":
-            text = f"the PVC {name} is not yet bound to a PV, will not attempt to take a snapshot"
-            raise Unfit(reason, text)
-        volume_name = claim.spec.volume_name or ""
-        try:
-            volume = decode(PersistentVolume, await self._client.get(PERSISTENT_VOLUMES, volume_name))
-        except StatusError as error:
-            if not is_not_found(error):
-                raise
-            text = f"failed to retrieve PV {volume_name} from the API server: {go_quote(error.message)}"
-            raise Unfit(reason, text) from error
-        if not decisions.is_of_claim(volume, claim):
-            raise Unfit(reason, "claim in dataSource not bound or invalid")
-        return claim, volume
+        return claim, await volume_of(self._client, claim)
 
     async def _create_content(
         self, snapshot: VolumeSnapshot, found: VolumeSnapshotClass
@@ -223,7 +222,7 @@ class SnapshotController:
             missing = f"cannot find CSI PersistentVolumeSource for volume {volume.metadata.name}"
             raise Unfit(reason, text + missing)
         await self._hold_claim(claim)
-        node = await self._node_of(volume)
+        node = await node_of(self._client, [volume])
         document = decisions.new_content(snapshot, found, volume, reference, node)
         try:
             created = await self._client.create(kinds.VOLUME_SNAPSHOT_CONTENTS, document)
@@ -248,18 +247,6 @@ class SnapshotController:
             )
         operations = finalizer_patch(claim.metadata, names.CLAIM_SOURCE_FINALIZER, present=True)
         await self._patch(PERSISTENT_VOLUME_CLAIMS, claim, operations)
-
-    async def _node_of(self, volume: PersistentVolume) -> str:
-        """A node from which the volume can be reached, where not all are: its driver takes the snapshot."""
-        if volume.spec.node_affinity is None:
-            return ""
-        nodes = readable(LabelledNode, get_list(await self._client.list(NODES), "items"))
-        found = [
-            node.metadata.name
-            for node in nodes
-            if is_accessible(volume.spec.node_affinity, node.metadata.labels)
-        ]
-        return min(found, default="")
 
     async def _bind(
         self, snapshot: VolumeSnapshot, content: VolumeSnapshotContent
@@ -311,6 +298,8 @@ class SnapshotController:
         """Delete the content first, if its policy says so."""
         if not decisions.is_held(snapshot):
             return DONE
+        if await self._is_kept_by_group(snapshot):
+            return RequeueAfter(_RETRY_SECONDS)
         content = await self._content_of(snapshot)
         if content is not None and not decisions.is_bound_to(content, snapshot):
             content = None
@@ -324,12 +313,31 @@ class SnapshotController:
             if goes_along and not content.metadata.is_being_deleted:
                 await delete(self._client, kinds.VOLUME_SNAPSHOT_CONTENTS, content)
         await self._free_claim(snapshot)
-        gone = {names.SNAPSHOT_SOURCE_FINALIZER}
+        gone = {names.SNAPSHOT_SOURCE_FINALIZER, names.SNAPSHOT_IN_GROUP_FINALIZER}
         if not goes_along:
             gone.add(names.SNAPSHOT_BOUND_FINALIZER)
         rest = tuple(each for each in snapshot.metadata.finalizers if each not in gone)
         await self._patch(kinds.VOLUME_SNAPSHOTS, snapshot, _finalizers_patch(snapshot, rest))
         return DONE
+
+    async def _is_kept_by_group(self, snapshot: VolumeSnapshot) -> bool:
+        """Whether the group is still there, which goes as a whole and takes its members along."""
+        owner = decisions.group_owner(snapshot)
+        if owner is None:
+            return False
+        namespace = snapshot.metadata.namespace
+        try:
+            found = await self._client.get(kinds.VOLUME_GROUP_SNAPSHOTS, owner.name, namespace)
+        except StatusError as error:
+            if is_not_found(error):
+                return False
+            raise
+        if meta.uid(found) != owner.uid:
+            return False
+        if not meta.is_being_deleted(found):
+            text = decisions.kept_by_group(snapshot, owner.name)
+            self._recorder.event(described(snapshot), "Warning", "SnapshotDeletePending", text)
+        return True
 
     def _is_being_restored(self, snapshot: VolumeSnapshot) -> bool:
         key = snapshot.metadata.namespace, snapshot.metadata.name

@@ -29,6 +29,7 @@ from virtplane.storage.volumesnapshot.component import control
 KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
 CLAIMS, VOLUMES = resources.PERSISTENT_VOLUME_CLAIMS, resources.PERSISTENT_VOLUMES
 SNAPSHOTS, CONTENTS = kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CONTENTS
+GROUPS, GROUP_CONTENTS = kinds.VOLUME_GROUP_SNAPSHOTS, kinds.VOLUME_GROUP_SNAPSHOT_CONTENTS
 
 
 def storage_class(**fields: Any) -> JsonObject:
@@ -69,6 +70,7 @@ class TestCluster:
         self.api.put(resources.STORAGE_CLASSES, storage_class())
         snapshot_class = {"metadata": {"name": "snap"}, "driver": NAME, "deletionPolicy": "Delete"}
         self.api.put(kinds.VOLUME_SNAPSHOT_CLASSES, snapshot_class)
+        self.api.put(kinds.VOLUME_GROUP_SNAPSHOT_CLASSES, snapshot_class)
 
     def claim(self, name: str = "c") -> JsonObject:
         """A claim; empty where there is none."""
@@ -120,13 +122,19 @@ async def running(
     cluster: TestCluster, driver: FakeDriver, folder: Path, *argv: str, snapshots: bool = False
 ) -> AsyncIterator[None]:
     """The parts with these arguments, a driver behind a socket, and the controllers of the cluster."""
-    async with working(cluster.api.client(), driver, folder, *argv, snapshots=snapshots):
+    client = cluster.api.client()
+    async with working(client, driver, folder, *argv, snapshots=snapshots, groups=snapshots):
         yield
 
 
 @asynccontextmanager
 async def working(
-    client: Client, driver: FakeDriver, folder: Path, *argv: str, snapshots: bool = False
+    client: Client,
+    driver: FakeDriver,
+    folder: Path,
+    *argv: str,
+    snapshots: bool = False,
+    groups: bool = False,
 ) -> AsyncIterator[None]:
     """As `running`, on the cluster of `client`."""
     options = parse([argv[0], "--retry-interval-start=10ms", "--timeout=2s", *argv[1:]])
@@ -143,7 +151,7 @@ async def working(
         VolumeProtection(environment)
         works.append(("kindling", manager.run))
         if snapshots:
-            works.append(("snapshots", lambda: control(client)))
+            works.append(("snapshots", lambda: control(client, groups=groups)))
         tasks = [asyncio.create_task(work(), name=name) for name, work in works]
         await manager.wait_started()
         driver.calls.clear()

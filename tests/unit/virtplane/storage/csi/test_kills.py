@@ -9,6 +9,7 @@ import asyncio
 import os
 import random
 from contextlib import AsyncExitStack
+from functools import partial
 
 import pytest
 from tests.simulation.clock import determined, run_virtually
@@ -56,7 +57,7 @@ class World:
         self.number = 0
         self.processes = [
             Killable("kindling", _run_kindling, self.api, self.weather),
-            Killable("snapshot-controller", control, self.api, self.weather),
+            Killable("snapshot-controller", partial(control, groups=True), self.api, self.weather),
             Killable("csi", self._run_csi, self.api, self.weather),
         ]
 

@@ -251,7 +251,8 @@ async def test_the_snapshot_controller_works_as_long_as_the_api_is_ours(
     works = asyncio.Event()
     ended = asyncio.Event()
 
-    async def control(_: Client) -> None:
+    async def control(_: Client, *, groups: bool) -> None:
+        assert not groups
         works.set()
         try:
             await asyncio.Event().wait()
