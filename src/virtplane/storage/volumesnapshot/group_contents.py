@@ -13,7 +13,7 @@ from virtplane.api import resources as kinds
 from virtplane.api import storage_labels as names
 from virtplane.api.volumegroupsnapshot_v1 import VolumeGroupSnapshotContent
 from virtplane.cluster.objects import described, finalizer_patch
-from virtplane.storage.csi.parts import annotations_patch, delete, patch
+from virtplane.storage.csi.parts import annotations_patch, delete, patch, versioned
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,16 @@ class GroupContentController:
             if operations:
                 await patch(self._client, _KIND, content, operations)
                 return DONE
-        if not content.metadata.is_being_deleted and not _was_never_asked_for(content):
+        was_asked_for = not _was_never_asked_for(content)
+        is_unwanted = names.GROUP_BEING_DELETED in content.metadata.annotations
+        if content.metadata.is_being_deleted and is_unwanted and not was_asked_for:
+            # Whoever would ask writes that down first, at this very version. There may be no such driver.
+            finalizer = names.GROUP_CONTENT_FINALIZER
+            operations = versioned(content, finalizer_patch(content.metadata, finalizer, present=False))
+            await patch(self._client, _KIND, content, operations)
+            return DONE
+        is_kept = was_asked_for or content.spec.deletion_policy != "Delete"
+        if not content.metadata.is_being_deleted and is_kept:
             return DONE
         if await self._has_group(content):
             return DONE  # the group's controller does what is to be done
@@ -76,7 +85,6 @@ class GroupContentController:
 def _was_never_asked_for(content: VolumeGroupSnapshotContent) -> bool:
     return (
         bool(content.spec.source.volume_handles)
-        and content.spec.deletion_policy == "Delete"
         and content.status is None
         and names.GROUP_BEING_CREATED not in content.metadata.annotations
     )

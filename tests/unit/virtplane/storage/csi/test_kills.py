@@ -16,7 +16,16 @@ from tests.simulation.clock import determined, run_virtually
 from tests.simulation.faults import CALM, Chances, Weather
 from tests.simulation.processes import Process as Killable
 from tests.support.fake_csi_driver import NAME, DirectDriver, FakeDriver, Fault
-from tests.unit.virtplane.storage.csi.cluster import CLAIMS, CONTENTS, SNAPSHOTS, VOLUMES, TestCluster, claim
+from tests.unit.virtplane.storage.csi.cluster import (
+    CLAIMS,
+    CONTENTS,
+    GROUP_CONTENTS,
+    GROUPS,
+    SNAPSHOTS,
+    VOLUMES,
+    TestCluster,
+    claim,
+)
 
 from kindling.controllers.environment import Environment
 from kindling.controllers.volume_protection import VolumeProtection
@@ -51,7 +60,8 @@ class World:
         self.api = self.cluster.api
         drivers = [{"name": NAME, "nodeID": "node-one"}]
         self.api.put(resources.CSI_NODES, {"metadata": {"name": "n1"}, "spec": {"drivers": drivers}})
-        self.driver = FakeDriver(choose=self._fault, snapshots_take=self.chance.choice([0, 2]))
+        takes = self.chance.choice([0, 2])
+        self.driver = FakeDriver(choose=self._fault, snapshots_take=takes, takes_groups=True)
         self.trouble = 0.2
         self.users = self.api.client(user_agent="users")
         self.number = 0
@@ -72,7 +82,8 @@ class World:
         return Fault(code, happens=is_lost and self.chance.random() < 0.5, delay_seconds=self.chance.random())
 
     async def _run_csi(self, client: Client) -> None:
-        options = parse(["provisioner,attacher,resizer,snapshotter", "--reconcile-sync=30s"])
+        gate = "--feature-gates=CSIVolumeGroupSnapshot=true"
+        options = parse(["provisioner,attacher,resizer,snapshotter", "--reconcile-sync=30s", gate])
         about = Surroundings(namespace="ns", pod="pod", node="n1", identity="me")
         driver = DirectDriver(self.driver)
         try:
@@ -89,6 +100,7 @@ class World:
     async def act(self) -> None:
         """A user does something."""
         acts = [self._claim, self._claim, self._snapshot, self._copy, self._grow, self._attach, self._delete]
+        acts.append(self._group)
         with ignoring(404, 409):
             await self.chance.choice(acts)()
 
@@ -101,7 +113,14 @@ class World:
         return self.chance.choice(found) if found else None
 
     async def _claim(self) -> None:
-        await self.users.create(CLAIMS, claim(self._next("c")), "ns")
+        document = claim(self._next("c"))
+        document["metadata"]["labels"] = {"app": self.chance.choice("ab")}
+        await self.users.create(CLAIMS, document, "ns")
+
+    async def _group(self) -> None:
+        source = {"selector": {"matchLabels": {"app": self.chance.choice("ab")}}}
+        spec = {"source": source, "volumeGroupSnapshotClassName": "snap"}
+        await self.users.create(GROUPS, {"metadata": {"name": self._next("g")}, "spec": spec}, "ns")
 
     async def _snapshot(self) -> None:
         source = self._any(CLAIMS)
@@ -136,7 +155,7 @@ class World:
             await self.users.create(ATTACHMENTS, document)
 
     async def _delete(self) -> None:
-        kind = self.chance.choice([CLAIMS, SNAPSHOTS, ATTACHMENTS])
+        kind = self.chance.choice([CLAIMS, SNAPSHOTS, ATTACHMENTS, GROUPS])
         found = self._any(kind)
         if found is not None:
             await self.users.delete(kind, meta.name(found), meta.namespace(found) or None)
@@ -193,7 +212,10 @@ class World:
             status, wish = get_object(found, "status"), found["spec"]["resources"]["requests"]["storage"]
             if could and get_str(status, "capacity", "storage") != wish:
                 wrong.append(f"claim {meta.name(found)} has not grown: {found}")
+        groups = {meta.uid(each) for each in self.api.list(GROUPS)}
         for found in self.api.list(SNAPSHOTS):
+            if any(owner["uid"] not in groups for owner in meta.owner_references(found)):
+                continue  # a late request's, which the cluster's garbage collector deletes
             source = get_str(found, "spec", "source", "persistentVolumeClaimName")
             bound = self.api.get(CLAIMS, source, "ns")
             has_source = source in names and get_str(bound, "status", "phase") == "Bound"
@@ -207,7 +229,23 @@ class World:
                 continue
             if not get_object(found, "status").get("attached"):
                 wrong.append(f"{meta.name(found)} is not attached: {found}")
-        return wrong
+        return wrong + [
+            f"group {meta.name(found)} is not ready: {found}"
+            for found in self.api.list(GROUPS)
+            if self._could_be_taken(found) and not get_object(found, "status").get("readyToUse")
+        ]
+
+    def _could_be_taken(self, group: JsonObject) -> bool:
+        """Whether the group's volumes are there: those of its content, or of all claims that it selects."""
+        if meta.is_being_deleted(group):
+            return False
+        content = self.api.get(GROUP_CONTENTS, f"groupsnapcontent-{meta.uid(group)}")
+        if content is not None:
+            there = {each.volume_id for each in self.driver.volumes.values()}
+            return there.issuperset(content["spec"]["source"]["volumeHandles"])
+        wanted = group["spec"]["source"]["selector"]["matchLabels"]
+        claims = [each for each in self.api.list(CLAIMS) if meta.labels(each) == wanted]
+        return bool(claims) and all(get_str(each, "status", "phase") == "Bound" for each in claims)
 
     def _unaccounted(self) -> list[str]:
         """Storage that no object stands for."""
@@ -218,20 +256,27 @@ class World:
         for each in self.driver.snapshots.values():
             if each.snapshot_id not in contents:
                 wrong.append(f"{each.snapshot_id} belongs to no content")
+        groups = {
+            get_str(each, "status", "volumeGroupSnapshotHandle") for each in self.api.list(GROUP_CONTENTS)
+        }
+        for each in self.driver.groups.values():
+            if each.group_snapshot_id not in groups:
+                wrong.append(f"{each.group_snapshot_id} belongs to no content")
         return wrong
 
     async def _want_nothing(self) -> None:
-        for kind in (ATTACHMENTS, SNAPSHOTS, CLAIMS):
+        for kind in (ATTACHMENTS, GROUPS, SNAPSHOTS, CLAIMS):
             for found in self.api.list(kind):
                 await self.users.delete(kind, meta.name(found), meta.namespace(found) or None)
 
     def _left(self) -> list[str]:
         wrong = [
             f"left: {found}"
-            for kind in (ATTACHMENTS, SNAPSHOTS, CLAIMS, VOLUMES, CONTENTS)
+            for kind in (ATTACHMENTS, GROUPS, GROUP_CONTENTS, SNAPSHOTS, CLAIMS, VOLUMES, CONTENTS)
             for found in self.api.list(kind)
         ]
-        wrong += [f"left in the storage: {name}" for name in (*self.driver.volumes, *self.driver.snapshots)]
+        storage = (*self.driver.volumes, *self.driver.snapshots, *self.driver.groups)
+        wrong += [f"left in the storage: {name}" for name in storage]
         return wrong + [f"left attached: {pair}" for pair in self.driver.published]
 
 
