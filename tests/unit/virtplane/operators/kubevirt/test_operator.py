@@ -14,7 +14,7 @@ from kubecore.client import Client
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.runtime.component import Context
-from virtplane.api import crds, volumesnapshot_crds
+from virtplane.api import crds, volumegroupsnapshot_crds, volumesnapshot_crds
 from virtplane.api import resources as api
 from virtplane.operators.kubevirt import manifests
 from virtplane.operators.kubevirt.operator import VirtOperator
@@ -93,6 +93,7 @@ async def test_the_installation_comes_about_from_one_object(server: RunningServe
             await eventually(handler)
             found = await client.list(resources.CUSTOM_RESOURCE_DEFINITIONS)
             entries = (*crds.DEFINITIONS, crds.HOSTPATH_PROVISIONER, *volumesnapshot_crds.DEFINITIONS)
+            entries += volumegroupsnapshot_crds.DEFINITIONS
             wanted = {*(entry.name for entry in entries), "cdis.cdi.kubevirt.io"}
             assert {meta.name(crd) for crd in found["items"]} == wanted
             kubevirt = await client.get(api.KUBEVIRTS, "kubevirt", NAMESPACE)

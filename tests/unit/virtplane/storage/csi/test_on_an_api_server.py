@@ -15,6 +15,8 @@ from tests.support.fake_csi_driver import NAME, FakeDriver
 from tests.unit.virtplane.storage.csi.cluster import (
     CLAIMS,
     CONTENTS,
+    GROUP_CONTENTS,
+    GROUPS,
     SNAPSHOTS,
     VOLUMES,
     claim,
@@ -30,7 +32,7 @@ from kubecore.objects import meta
 from kubecore.resources import ResourceType
 from kubecore.runtime import Context
 from virtplane.api import resources as kinds
-from virtplane.api import volumesnapshot_crds
+from virtplane.api import volumegroupsnapshot_crds, volumesnapshot_crds
 from virtplane.operators.kubevirt.controller import Caches, KubeVirtController, Settings
 from virtplane.storage.volumesnapshot import component
 
@@ -65,17 +67,20 @@ async def _served(client: Client, kind: ResourceType) -> None:
 
 
 async def _cluster(client: Client) -> None:
-    """The snapshot API, a namespace and the classes."""
-    for document in volumesnapshot_crds.custom_resource_definitions():
-        await client.create(DEFINITIONS, document)
+    """The snapshot API, that of groups, a namespace and the classes."""
+    for api in (volumesnapshot_crds, volumegroupsnapshot_crds):
+        for document in api.custom_resource_definitions():
+            await client.create(DEFINITIONS, document)
     await client.create(
         resources.NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}
     )
-    for kind in (kinds.VOLUME_SNAPSHOT_CLASSES, SNAPSHOTS, CONTENTS):
+    classes = kinds.VOLUME_SNAPSHOT_CLASSES, kinds.VOLUME_GROUP_SNAPSHOT_CLASSES
+    for kind in (*classes, SNAPSHOTS, CONTENTS, GROUPS, GROUP_CONTENTS):
         await _served(client, kind)
     await client.create(resources.STORAGE_CLASSES, _typed(resources.STORAGE_CLASSES, storage_class()))
     snapshot_class = {"metadata": {"name": "snap"}, "driver": NAME, "deletionPolicy": "Delete"}
-    await client.create(kinds.VOLUME_SNAPSHOT_CLASSES, _typed(kinds.VOLUME_SNAPSHOT_CLASSES, snapshot_class))
+    for kind in classes:
+        await client.create(kind, _typed(kind, snapshot_class))
 
 
 def _typed(kind: ResourceType, document: JsonObject) -> JsonObject:
@@ -245,19 +250,63 @@ async def test_the_operator_offers_the_api_only_where_there_is_none(server: Runn
         assert all(map(volumesnapshot_crds.is_ours, found))
 
 
+async def test_a_group_from_its_claims_to_its_end(server: RunningServer, tmp_path: Path) -> None:
+    driver = FakeDriver(takes_groups=True, snapshots_take=2)
+    gate = "--feature-gates=CSIVolumeGroupSnapshot=true"
+    async with server.client() as client:
+        await _cluster(client)
+        parts = "provisioner,snapshotter", gate
+        async with working(client, driver, tmp_path, *parts, snapshots=True, groups=True):
+            for name in ("data", "log"):
+                document = claim(name)
+                document["metadata"]["labels"] = {"app": "db"}
+                await client.create(CLAIMS, _typed(CLAIMS, document), "ns")
+                await eventually(partial(_is_bound, client, name))
+            selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["db"]}]}
+            spec = {"source": {"selector": selector}, "volumeGroupSnapshotClassName": "snap"}
+            await client.create(GROUPS, _typed(GROUPS, {"metadata": {"name": "g"}, "spec": spec}), "ns")
+
+            async def ready(kind: ResourceType, name: str) -> bool:
+                return bool(get_object(await client.get(kind, name, "ns"), "status").get("readyToUse"))
+
+            await eventually(partial(ready, GROUPS, "g"))
+            members = (await client.list(SNAPSHOTS, "ns"))["items"]
+            assert len(members) == 2
+            for member in members:
+                await eventually(partial(ready, SNAPSHOTS, meta.name(member)))
+            (content,) = (await client.list(GROUP_CONTENTS))["items"]
+            assert len(content["status"]["volumeSnapshotInfoList"]) == 2
+            with pytest.raises(StatusError, match="volumeHandles is immutable"):
+                change = {"spec": {"source": {"volumeHandles": ["another"]}}}
+                await client.patch(GROUP_CONTENTS, meta.name(content), change, type="merge")
+            await client.delete(GROUPS, "g", "ns")
+            for kind in (GROUPS, GROUP_CONTENTS, SNAPSHOTS, CONTENTS):
+                await eventually(partial(_is_empty, client, kind))
+            assert not driver.groups
+
+
+async def _is_bound(client: Client, name: str) -> bool:
+    return get_str(await client.get(CLAIMS, name, "ns"), "status", "phase") == "Bound"
+
+
+async def _is_empty(client: Client, kind: ResourceType) -> bool:
+    return not (await client.list(kind))["items"]
+
+
 async def test_the_snapshot_controller_works_as_long_as_the_api_is_ours(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    works = asyncio.Event()
-    ended = asyncio.Event()
+    works: list[str] = []
 
     async def control(_: Client, *, groups: bool) -> None:
-        assert not groups
-        works.set()
+        works.append("groups too" if groups else "single snapshots")
         try:
             await asyncio.Event().wait()
         finally:
-            ended.set()
+            works.clear()
+
+    async def does(what: list[str]) -> bool:
+        return works == what
 
     monkeypatch.setattr(component, "control", control)
     async with server.client() as client:
@@ -266,13 +315,17 @@ async def test_the_snapshot_controller_works_as_long_as_the_api_is_ours(
         context = Context(client_factory=lambda _: server.client(), namespace="kubevirt", identity="me")
         running = asyncio.create_task(component.SnapshotControllerComponent().run(context))
         try:
-            definitions = volumesnapshot_crds.custom_resource_definitions()
-            for document in definitions:
+            for document in volumesnapshot_crds.custom_resource_definitions():
                 await client.create(DEFINITIONS, document)
-            await asyncio.wait_for(works.wait(), 20)
+            await eventually(partial(does, ["single snapshots"]))
+            for document in volumegroupsnapshot_crds.custom_resource_definitions():
+                await client.create(DEFINITIONS, document)
+            await eventually(partial(does, ["groups too"]))
             taken = {"metadata": {"labels": {volumesnapshot_crds.MARK: None}}}
+            await client.patch(DEFINITIONS, GROUPS.group_resource, taken, type="merge")
+            await eventually(partial(does, ["single snapshots"]))
             await client.patch(DEFINITIONS, SNAPSHOTS.group_resource, taken, type="merge")
-            await asyncio.wait_for(ended.wait(), 20)
+            await eventually(partial(does, []))
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
