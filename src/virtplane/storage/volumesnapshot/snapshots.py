@@ -37,7 +37,7 @@ from virtplane.storage.csi.protection import is_pending
 from virtplane.storage.volumesnapshot import decisions
 from virtplane.storage.volumesnapshot.decisions import Unfit
 from virtplane.storage.volumesnapshot.group_decisions import is_member_of
-from virtplane.storage.volumesnapshot.volumes import node_of, volume_of
+from virtplane.storage.volumesnapshot.volumes import live_claim, node_of, volume_of
 
 logger = logging.getLogger(__name__)
 
@@ -347,7 +347,8 @@ class SnapshotController:
         """Let the claim go, unless another snapshot is being taken of it."""
         namespace = snapshot.metadata.namespace
         name = snapshot.spec.source.persistent_volume_claim_name
-        claim = self._claims.get(namespace, name) if name is not None else None
+        # Live: a cache from before the claim was held would leave it held for good.
+        claim = await live_claim(self._client, namespace, name) if name else None
         if claim is None or name is None:
             return
         operations = finalizer_patch(claim.metadata, names.CLAIM_SOURCE_FINALIZER, present=False)

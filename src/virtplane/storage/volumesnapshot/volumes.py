@@ -9,13 +9,23 @@ from kubecore.errors import StatusError, is_not_found
 from kubecore.json import get_list
 from kubecore.objects.fields import go_quote
 from kubecore.objects.structs import decode, readable
-from kubecore.resources import NODES, PERSISTENT_VOLUMES
+from kubecore.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from virtplane.api.storage_kinds import LabelledNode, PersistentVolume, PersistentVolumeClaim
 from virtplane.storage.csi.topology import is_accessible
 from virtplane.storage.volumesnapshot import decisions
 from virtplane.storage.volumesnapshot.decisions import Unfit
 
 _REASON = "SnapshotContentCreationFailed"
+
+
+async def live_claim(client: Client, namespace: str, name: str) -> PersistentVolumeClaim | None:
+    """A claim, read from the server. Raises StatusError."""
+    try:
+        return decode(PersistentVolumeClaim, await client.get(PERSISTENT_VOLUME_CLAIMS, name, namespace))
+    except StatusError as error:
+        if is_not_found(error):
+            return None
+        raise
 
 
 async def volume_of(client: Client, claim: PersistentVolumeClaim, what: str = "snapshot") -> PersistentVolume:
