@@ -17,6 +17,7 @@ from virtplane.api import cdi_names, labels
 from virtplane.api.paths import KUBELET_ROOT
 from virtplane.api.resources import CDIS, KUBEVIRTS
 from virtplane.cli.installation import (
+    FIELD_MANAGER,
     is_available,
     is_away,
     is_cdi_available,
@@ -39,7 +40,6 @@ from virtplane.operators.kubevirt.manifests import (
 
 DEFAULT_NAMESPACE = "openshift-cnv"
 DEFAULT_IMAGE = "localhost/virtplane:latest"
-_FIELD_MANAGER = "virtplane-install"
 _POLL_SECONDS = 0.2
 _STUCK_SECONDS = 30.0
 """How long the same containers may be unable to start before the installation is given up."""
@@ -91,7 +91,7 @@ async def _check_alone(client: Client, namespace: str) -> None:
             str(error),
             "Use the kubeconfig of an administrator of the cluster.",
         ) from error
-    if problem := other_installation(kubevirts, operators, namespace, _FIELD_MANAGER):
+    if problem := other_installation(kubevirts, operators, namespace, FIELD_MANAGER):
         raise problem
 
 
@@ -111,7 +111,7 @@ async def _other_cdi(client: Client, namespace: str) -> str:
             str(error),
             "Use the kubeconfig of an administrator of the cluster.",
         ) from error
-    return other_cdi(objects, operators, namespace, _FIELD_MANAGER)
+    return other_cdi(objects, operators, namespace, FIELD_MANAGER)
 
 
 async def _list_or_nothing(client: Client, resource: ResourceType, label_selector: str = "") -> JsonObject:
@@ -134,7 +134,7 @@ async def apply(client: Client, obj: JsonObject, deadline: float) -> None:
                 namespace = get_str(obj, "metadata", "namespace") or None
                 name = get_str(obj, "metadata", "name")
                 await client.patch(
-                    resource, name, obj, namespace, type="apply", field_manager=_FIELD_MANAGER, force=True
+                    resource, name, obj, namespace, type="apply", field_manager=FIELD_MANAGER, force=True
                 )
                 return
         except StatusError as error:

@@ -13,6 +13,8 @@ from virtplane.api.labels import SCHEDULABLE
 from virtplane.cli.terminal import CommandError
 from virtplane.operators.kubevirt.manifests import KUBEVIRT_NAME
 
+FIELD_MANAGER = "virtplane-install"
+"""As whom ``install`` applies objects."""
 KVM_RESOURCE = "devices.kubevirt.io/kvm"
 _STUCK_REASONS = (
     "CrashLoopBackOff",
@@ -127,20 +129,21 @@ def other_installation(
     return None
 
 
+def is_applied_by(obj: JsonObject, manager: str) -> bool:
+    """Whether the field manager has applied the object."""
+    return manager in {entry.get("manager") for entry in get_list(obj, "metadata", "managedFields")}
+
+
 def other_cdi(
     cdis: Iterable[JsonObject], operators: Iterable[JsonObject], namespace: str, manager: str
 ) -> str:
     """What shows a CDI that was not installed in `namespace` by the field manager `manager`; else empty."""
-
-    def is_own(obj: JsonObject) -> bool:
-        return manager in {entry.get("manager") for entry in get_list(obj, "metadata", "managedFields")}
-
     for operator in operators:
         where = meta.namespace(operator)
-        if where != namespace or not is_own(operator):
+        if where != namespace or not is_applied_by(operator, manager):
             return f"A {meta.name(operator)} of somebody else runs in namespace {where}"
     for cdi in cdis:
-        if not is_own(cdi):
+        if not is_applied_by(cdi, manager):
             return f"The CDI object {meta.name(cdi)} is of somebody else"
     return ""
 

@@ -19,7 +19,7 @@ from virtplane.api.resources import (
     UPLOAD_TOKEN_REQUESTS,
     VIRTUAL_MACHINES,
 )
-from virtplane.cli.installation import is_away, is_cdi_available
+from virtplane.cli.installation import FIELD_MANAGER, is_applied_by, is_away, is_cdi_available
 from virtplane.operators.kubevirt.manifests import CDI_NAME, KUBEVIRT_NAME
 
 _SECONDS = 10.0
@@ -67,13 +67,18 @@ async def missing_parts(client: Client, namespace: str) -> str:
 
 
 async def _data_volumes_problem(client: Client) -> str:
-    """Why data volumes do not work; empty if they do, or nobody wants them. Raises StatusError."""
+    """Why data volumes do not work; empty if they do, nobody wants them, or another CDI has them.
+
+    Raises StatusError.
+    """
     try:
         cdi = await client.get(CDIS, CDI_NAME)
     except StatusError as error:
         if is_not_found(error):
             return ""
         raise
+    if not is_applied_by(cdi, FIELD_MANAGER):
+        return ""
     if not is_cdi_available(cdi):
         return f"the phase of CDI is {get_str(cdi, 'status', 'phase') or 'unknown'}"
     await client.request("GET", _UPLOADS)

@@ -22,7 +22,7 @@ _READY = {"phase": "Deployed", "conditions": [{"type": "Available", "status": "T
 
 def _api(kubevirt: JsonObject | None = _READY, ready: int = 1) -> MemoryApi:
     """A cluster of two nodes with virtplane on it."""
-    api = MemoryApi([kinds.KUBEVIRTS, kinds.VIRTUAL_MACHINES])
+    api = MemoryApi([kinds.KUBEVIRTS, kinds.VIRTUAL_MACHINES, kinds.CDIS])
     if kubevirt is not None:
         metadata = {"name": "kubevirt", "namespace": "kubevirt"}
         api.put(kinds.KUBEVIRTS, {"metadata": metadata, "status": kubevirt})
@@ -58,6 +58,19 @@ async def test_what_is_not_ready_is_named(
 ) -> None:
     api = _api(kubevirt, ready)
     api.reactions.append(_subresources_answer(code))
+    async with api.client() as client:
+        assert await status.missing_parts(client, "kubevirt") == said
+
+
+@pytest.mark.parametrize(
+    ("manager", "said"),
+    [("virtplane-install", "the phase of CDI is Deploying"), ("kubectl-client-side-apply", "")],
+)
+async def test_data_volumes_are_looked_at_where_they_are_ours(manager: str, said: str) -> None:
+    api = _api(_READY, 2)
+    metadata = {"name": "cdi", "managedFields": [{"manager": manager}]}
+    api.put(kinds.CDIS, {"metadata": metadata, "status": {"phase": "Deploying"}})
+    api.reactions.append(_subresources_answer(200))
     async with api.client() as client:
         assert await status.missing_parts(client, "kubevirt") == said
 
