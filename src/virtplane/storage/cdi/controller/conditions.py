@@ -12,16 +12,27 @@ Conditions = tuple[HeartbeatCondition, ...]
 
 
 def with_condition(
-    before: Conditions, type: str, status: str, reason: str, message: str, now: str
+    before: Conditions,
+    type: str,
+    status: str,
+    reason: str,
+    message: str,
+    now: str,
+    *,
+    of_another: bool = False,
 ) -> Conditions:
     """`before` with one condition as it is `now`; the same where nothing of it changes.
 
-    The transition time follows the status, the heartbeat every change.
+    The transition time follows the status, the heartbeat every change. A condition `of_another` object than
+    it was of before has changed, whatever it says.
     """
     old = next((each for each in before if each.type == type), None)
-    if old is not None and (old.status, old.reason or "", old.message or "") == (status, reason, message):
+    if old is None or of_another:
+        changed: str | None = now
+    elif (old.status, old.reason or "", old.message or "") == (status, reason, message):
         return before
-    changed = now if old is None or old.status != status else old.last_transition_time
+    else:
+        changed = now if old.status != status else old.last_transition_time
     made = HeartbeatCondition(
         type=type,
         status=status,

@@ -114,6 +114,7 @@ class DataSourceController:
 def _changes(source: DataSource, content: DataSourceSource, verdict: Verdict) -> list[JsonObject]:
     """The operations that give the DataSource its labels and its status; none where it has them."""
     status = "True" if verdict.is_ready else "False"
+    shown = decisions.shown_source(verdict, content)
     conditions = with_condition(
         source.status.conditions,
         decisions.READY,
@@ -121,11 +122,9 @@ def _changes(source: DataSource, content: DataSourceSource, verdict: Verdict) ->
         verdict.reason,
         verdict.message,
         times.now_rfc3339(),
+        of_another=shown != source.status.source,
     )
-    after: JsonObject = {
-        "conditions": documents(conditions),
-        "source": encode(decisions.shown_source(verdict, content)),
-    }
+    after: JsonObject = {"conditions": documents(conditions), "source": encode(shown)}
     before = dict(source.metadata.labels)
     labels = {"labels": {**before, **verdict.labels}}
     changes = versioned(source, members_patch("/metadata", {"labels": before}, labels))

@@ -71,6 +71,23 @@ async def test_a_claim_is_ready_as_soon_as_it_is_there() -> None:
         assert found["status"]["conditions"][0]["message"] == "DataSource is ready to be consumed"
 
 
+async def test_other_content_is_a_transition_though_it_is_as_ready() -> None:
+    async with cluster() as api:
+        for name in ("disk", "other"):
+            put(api, PERSISTENT_VOLUME_CLAIMS, name)
+        source(api, "ds", pvc={"name": "disk"})
+        found = await until(api, "ds", "Ready")
+        long_ago = "2001-02-03T04:05:06Z"
+        found["status"]["conditions"][0]["lastTransitionTime"] = long_ago
+        found["spec"]["source"]["pvc"]["name"] = "other"
+        api.put(kinds.DATA_SOURCES, found)
+        async with asyncio.timeout(10):
+            while found["status"]["source"]["pvc"]["name"] != "other":
+                await asyncio.sleep(0)
+                found = await until(api, "ds", "Ready")
+        assert found["status"]["conditions"][0]["lastTransitionTime"] > long_ago
+
+
 async def test_a_claim_of_a_data_volume_waits_for_it() -> None:
     async with cluster() as api:
         put(api, PERSISTENT_VOLUME_CLAIMS, "disk")
