@@ -87,6 +87,12 @@ def test_controllers_may_do_what_upstreams_may(group: str, resources: str, verbs
     assert missing == []
 
 
+def test_controllers_may_not_change_pods_of_users() -> None:
+    rules = controller_rules()
+    verbs = ("update", "patch", "deletecollection")
+    assert [verb for verb in verbs if _may(rules, "", "pods", verb)] == []
+
+
 @pytest.mark.parametrize(
     ("group", "resource", "verbs"),
     [
