@@ -112,12 +112,20 @@ async def find(entries: TarEntries, wanted: Callable[[str], bool]) -> Entry | No
     return None
 
 
+_NOT_THE_FOLDER = ("--no-recursion", "--anchored", "--exclude=.")
+"""tar's options against an entry for the folder itself. A volume's root often belongs to another user, who
+alone may change its time and mode; without recursion nothing below it is left out.
+"""
+
+
 async def unpack(source: Reader, folder: Path) -> None:
-    """Unpack a tar into `folder`. Names that lead out of it are left to tar, which refuses them.
+    """Unpack a tar into `folder`, which stays as it is apart from its new entries. Names that lead out of it
+    are left to tar, which refuses them.
 
     Raises ImportFailed.
     """
-    command = ["tar", "--extract", "--preserve-permissions", "--no-same-owner", "--sparse", "-C", str(folder)]
+    command = ["tar", "--extract", "--preserve-permissions", "--no-same-owner", "--sparse"]
+    command += [*_NOT_THE_FOLDER, "-C", str(folder)]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stderr=pipe)
     assert process.stdin is not None and process.stderr is not None

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import ssl
+import stat
 import subprocess
 import tarfile
 from collections.abc import AsyncIterator, Iterator
@@ -179,6 +180,26 @@ async def test_archive_is_unpacked(settings: UploadSettings, authority: trustme.
         assert (await post(pod, "/v1beta1/upload-archive", made.getvalue()))[0] == 200
         await pod.ended
     assert (pod.folder / "data/a/file").read_bytes() == b"data"
+
+
+async def test_an_archive_leaves_the_volumes_own_root_as_it_is(
+    settings: UploadSettings, authority: trustme.CA
+) -> None:
+    """It may belong to somebody else; ``tar -C folder .`` packs the folder too, as clones do."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for name in (".", "./a", "./.hidden"):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, 0o700, 1_000_000
+            archive.addfile(entry)
+    async with serving(settings, authority) as pod:
+        root = pod.folder / "data"
+        root.chmod(0o2777)
+        assert (await post(pod, "/v1beta1/upload-archive", made.getvalue()))[0] == 200
+        await pod.ended
+    assert stat.S_IMODE(root.stat().st_mode) == 0o2777
+    assert root.stat().st_mtime > 1_000_000
+    assert [(root / name).stat().st_mode & 0o777 for name in ("a", ".hidden")] == [0o700, 0o700]
 
 
 async def test_strangers_and_other_methods_are_refused_and_healthy_needs_no_certificate(
