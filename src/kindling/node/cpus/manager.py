@@ -24,7 +24,7 @@ from kubecore.objects.quantity import Quantity
 
 _log = logging.getLogger(__name__)
 
-_STATIC = "static"
+_STATIC, _NONE = "static", "none"
 
 
 def exclusive(pod: JsonObject, container: JsonObject) -> int:
@@ -59,6 +59,8 @@ class CpuManager:
         self._reserved = options.reserved_cpus or self._lowest(options.reserved("cpu"))
         self._assigned: dict[str, dict[str, frozenset[int]]] = self._stored() if self._is_static else {}
         self._applied: dict[str, str] = {}
+        # Others on the node read the policy there.
+        self._save()
 
     def _lowest(self, amount: Quantity) -> frozenset[int]:
         count = -(-amount.milli_value // 1000)
@@ -153,7 +155,7 @@ class CpuManager:
 
     def _save(self) -> None:
         document = {
-            "policyName": _STATIC,
+            "policyName": _STATIC if self._is_static else _NONE,
             "defaultCpuSet": written(self.shared),
             "entries": {
                 uid: {name: written(cpus) for name, cpus in each.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,12 @@ def test_everybody_shares_all_without_the_policy(tmp_path: Path) -> None:
     found = CpuManager(NodeOptions(), MACHINE, tmp_path, runtime)
     assert found.admit(pod("2")) is None
     assert (found.cpus(pod("2"), "c"), found.is_pinned(pod("2"))) == (("", False), False)
-    assert list(tmp_path.iterdir()) == []
+    assert json.loads((tmp_path / "cpu_manager_state").read_text())["policyName"] == "none"
+
+
+def test_others_on_the_node_read_which_policy_there_is(tmp_path: Path) -> None:
+    manager(tmp_path)
+    assert json.loads((tmp_path / "cpu_manager_state").read_text())["policyName"] == "static"
 
 
 def test_processors_are_given_once_and_survive_the_agent(tmp_path: Path) -> None:
