@@ -7,7 +7,10 @@ from virtplane.api.fields.state import Table, acts, prefixed, refused, warns
 _DHCP = "in the guest's DHCP lease"
 
 _DISK: Table = {
-    "blockSize": warns(),
+    "blockSize.custom.discardGranularity": acts("the unit in which the guest discards blocks"),
+    "blockSize.custom.logical": acts("block size of the disk"),
+    "blockSize.custom.physical": acts("block size of the disk"),
+    "blockSize.matchVolume.enabled": acts("block size of the storage"),
     "bootOrder": acts("order in which the guest tries to boot"),
     "cache": acts("cache mode of the disk"),
     "cdrom.bus": acts("bus of the CD-ROM"),
@@ -16,7 +19,7 @@ _DISK: Table = {
     "changedBlockTracking": warns(),
     "dedicatedIOThread": acts("I/O thread of its own; virtio disks can have one"),
     "disk.bus": acts("bus of the disk"),
-    "disk.pciAddress": warns(),
+    "disk.pciAddress": acts("PCI address in the guest"),
     "disk.readonly": acts("whether the disk can be written"),
     "errorPolicy": acts("what an I/O error does to the guest"),
     "io": acts("I/O mode of the disk"),
@@ -30,7 +33,7 @@ _DISK: Table = {
 }
 
 _INTERFACE: Table = {
-    "acpiIndex": warns(),
+    "acpiIndex": acts("number by which the guest can name the card"),
     "binding": warns("sidecar and annotations are rendered, but no node wires binding plugins"),
     "bootOrder": acts("order in which the guest tries to boot"),
     "bridge": acts("the guest takes the pod's address"),
@@ -46,7 +49,7 @@ _INTERFACE: Table = {
     "name": acts("ties interface and network together"),
     "passt": refused("discontinued"),
     "passtBinding": warns(),
-    "pciAddress": warns(),
+    "pciAddress": acts("PCI address in the guest"),
     "portRanges": warns(),
     "ports[].name": acts("name of the pod's port"),
     "ports[].port": acts("port of the pod that reaches the guest; all do where none is listed"),
@@ -64,7 +67,7 @@ DEVICES: Table = {
     "autoattachPodInterface": acts("interface on the pod network where none is listed"),
     "autoattachSerialConsole": acts("serial console"),
     "autoattachVSOCK": warns("the pod asks for the device, but the domain has none"),
-    "blockMultiQueue": warns(),
+    "blockMultiQueue": acts("a queue for each virtual CPU in virtio disks and SCSI controllers"),
     "clientPassthrough": acts("USB redirection from clients"),
     "disableHotplug": acts("no SCSI controller for disks that come later"),
     **prefixed("disks[]", _DISK),

@@ -66,7 +66,7 @@ _CONFIGURATION: Table = {
     "liveUpdateConfiguration.maxHotplugRatio": acts("room for sockets in guests' topology"),
     "machineType": acts("machine type of machines that name none"),
     "mediatedDevicesConfiguration": warns(),
-    "memBalloonStatsPeriod": warns("the period is 10 seconds"),
+    "memBalloonStatsPeriod": acts("seconds between statistics of guests' memory; 0 for none"),
     **prefixed(
         "migrations",
         dict.fromkeys(
@@ -90,7 +90,7 @@ _CONFIGURATION: Table = {
             warns(_NO_MIGRATION),
         ),
     ),
-    "minCPUModel": warns(),
+    "minCPUModel": warns("nothing, as in KubeVirt: no model is compared with it"),
     "network.binding": warns("sidecars and annotations are rendered, but no node wires binding plugins"),
     "network.defaultNetworkInterface": acts("binding of guests that name no network"),
     "network.permitBridgeInterfaceOnPodNetwork": acts("whether guests may take their pods' address"),
@@ -114,7 +114,7 @@ _CONFIGURATION: Table = {
     "tlsConfiguration": warns(),
     "virtTemplateDeployment": warns(),
     "virtualMachineInstancesPerNode": warns(),
-    "virtualMachineOptions.disableFreePageReporting": warns(),
+    "virtualMachineOptions.disableFreePageReporting": acts("guests keep the pages that they free"),
     "virtualMachineOptions.disableSerialConsoleLog": acts("no container shows the serial console"),
     "vmRolloutStrategy": acts("whether changes reach running guests"),
     "vmStateStorageClass": acts("storage class of claims for firmware and TPM state"),

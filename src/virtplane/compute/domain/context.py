@@ -12,6 +12,16 @@ EPHEMERAL_DIRECTORY = paths.EPHEMERAL_DISK_DIR
 
 
 @dataclass(frozen=True, slots=True)
+class BlockSizes:
+    """The sizes in bytes of a disk's blocks, as its guest sees them."""
+
+    logical: int
+    physical: int
+    discard: int | None = None
+    """The granularity of discards; None leaves it to QEMU."""
+
+
+@dataclass(frozen=True, slots=True)
 class DiskSource:
     """The path of a disk's data, as the launcher's container sees it."""
 
@@ -24,6 +34,8 @@ class DiskSource:
     direct_io: bool = False
     """True where O_DIRECT works on the file and on what backs it."""
     preallocated: bool = False
+    block_sizes: BlockSizes | None = None
+    """Those of the storage; None where they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,17 @@ class InterfaceLink:
     mac: str
     mtu: int = 1500
     queues: int = 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HostCpu:
+    """A CPU of the node, with its place there."""
+
+    number: int
+    node: int = 0
+    """The NUMA node."""
+    core: int = 0
+    """The lowest number among the CPUs that are threads of the same core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +77,7 @@ class DomainContext:
     free_page_reporting: bool = True
     host_cpu_usable: bool = True
     """False where the node cannot offer its own CPU model (``host-model``), as under emulation."""
+    balloon_seconds: int = 10
+    """How often the balloon reports statistics; 0 never."""
+    cpus: tuple[HostCpu, ...] = ()
+    """Those that the pod of a guest with dedicated CPUs has for itself."""

@@ -7,10 +7,10 @@ from virtplane.api.kubevirt_v1.devices import Devices, SoundDevice, TPMDevice, W
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import PRIVATE_DIRECTORY, DomainContext
 from virtplane.compute.domain.disks import bus_of
+from virtplane.compute.domain.processor import vcpu_count
 from virtplane.compute.domain.xml import Element, alias, element, on_off
 
 GUEST_AGENT_CHANNEL = "org.qemu.guest_agent.0"
-_BALLOON_STATISTICS_SECONDS = 10
 _VGA_MEMORY_KIBIBYTES = 16384
 _USB_CLIENT_DEVICES = 4
 
@@ -53,7 +53,7 @@ def _controllers(vmi: VirtualMachineInstance, devices: Devices) -> list[Element]
         element("controller", {"type": "usb", "index": 0, "model": "qemu-xhci" if needs_usb else "none"})
     ]
     if "scsi" in buses or not devices.disable_hotplug:
-        elements.append(element("controller", {"type": "scsi", "index": 0, "model": _virtio_model(devices)}))
+        elements.append(_scsi(vmi, devices))
     elements.append(
         element("controller", {"type": "virtio-serial", "index": 0, "model": _virtio_model(devices)})
     )
@@ -61,6 +61,13 @@ def _controllers(vmi: VirtualMachineInstance, devices: Devices) -> list[Element]
         hole = element("pcihole64", {"unit": "KiB"}, "0")
         elements.append(element("controller", {"type": "pci", "index": 0, "model": "pcie-root"}, hole))
     return elements
+
+
+def _scsi(vmi: VirtualMachineInstance, devices: Devices) -> Element:
+    controller = element("controller", {"type": "scsi", "index": 0, "model": _virtio_model(devices)})
+    if devices.block_multi_queue:
+        controller.append(element("driver", {"queues": vcpu_count(vmi.spec.domain)}))
+    return controller
 
 
 def _serial_console(vmi: VirtualMachineInstance, devices: Devices, context: DomainContext) -> list[Element]:
@@ -147,7 +154,8 @@ def _balloon(vmi: VirtualMachineInstance, devices: Devices, context: DomainConte
     disabled = vmi.metadata.annotations.get(labels.FREE_PAGE_REPORTING_DISABLED) == "true"
     reporting = context.free_page_reporting and not high_performance and not disabled
     attributes = {"model": _virtio_model(devices), "freePageReporting": on_off(reporting)}
-    return element("memballoon", attributes, element("stats", {"period": _BALLOON_STATISTICS_SECONDS}))
+    seconds = context.balloon_seconds
+    return element("memballoon", attributes, element("stats", {"period": seconds}) if seconds else None)
 
 
 def _random() -> Element:

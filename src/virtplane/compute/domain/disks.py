@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from virtplane.api import paths
 from virtplane.api.kubevirt_v1.disks import CDRomTarget, Disk, DiskTarget, LunTarget
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.compute.domain.context import DiskSource, DomainContext
+from virtplane.compute.domain import pci
+from virtplane.compute.domain.context import BlockSizes, DiskSource, DomainContext
+from virtplane.compute.domain.processor import vcpu_count
 from virtplane.compute.domain.xml import Element, alias, element
 from virtplane.compute.hotplug import permanent_disks
+
+RESERVATION_HELPER = f"{paths.SHARE_DIR}/daemons/pr/pr-helper.sock"
+"""Where the node's helper for persistent reservations listens."""
 
 _PREFIX = {"virtio": "vd", "sata": "sd", "scsi": "sd", "usb": "sd"}
 
@@ -63,20 +69,20 @@ def _letters(index: int) -> str:
     return text
 
 
-def io_threads(disks: Sequence[Disk]) -> dict[str, int]:
-    """The number of the I/O thread of each disk that has its own; only virtio disks can."""
-    wanted = [disk.name for disk in disks if disk.dedicated_io_thread and bus_of(disk) == "virtio"]
-    return {name: number for number, name in enumerate(wanted, start=1)}
+def render_disks(
+    vmi: VirtualMachineInstance, context: DomainContext, threads: Mapping[str, int] | None = None
+) -> list[Element]:
+    """The disks that the guest starts with, in the order of the spec. Raises MissingSource, ValueError.
 
-
-def render_disks(vmi: VirtualMachineInstance, context: DomainContext) -> list[Element]:
-    """The disks that the guest starts with, in the order of the spec. Raises MissingSource."""
+    `threads` has the numbers of their I/O threads by name.
+    """
     disks = permanent_disks(vmi)
     reported = {status.name: status.target for status in vmi.status.volume_status if status.target}
     targets = target_names(disks, reported)
     scsi = [disk.name for disk in disks if bus_of(disk) == "scsi"]
     boots = _boot_orders(vmi, disks)
-    threads = io_threads(disks)
+    threads = threads or {}
+    queues = vcpu_count(vmi.spec.domain) if vmi.spec.domain.devices.block_multi_queue else 0
     transitional = bool(vmi.spec.domain.devices.use_virtio_transitional)
     rendered = []
     for disk in disks:
@@ -85,6 +91,8 @@ def render_disks(vmi: VirtualMachineInstance, context: DomainContext) -> list[El
         driver = node.find("driver")
         if driver is not None and name in threads:
             driver.set("iothread", str(threads[name]))
+        if driver is not None and queues and bus_of(disk) == "virtio":
+            driver.set("queues", str(queues))
         if name in scsi:
             unit = {"type": "drive", "controller": 0, "bus": 0, "target": 0, "unit": scsi.index(name)}
             node.append(element("address", unit))
@@ -117,12 +125,18 @@ def _render(
     )
     if source is not None:
         node.append(_driver(disk, source, kind))
-        node.append(element("source", {"dev" if source.block else "file": source.path}))
+        node.append(element("source", {"dev" if source.block else "file": source.path}, _reservations(disk)))
         node.append(_backing(source))
     tray = None
     if disk.cdrom is not None:
         tray = "open" if source is None else disk.cdrom.tray or None
     node.append(element("target", {"dev": target, "bus": bus, "tray": tray}))
+    sizes = block_sizes(disk, source)
+    if sizes is not None:
+        blocks = {"logical_block_size": sizes.logical, "physical_block_size": sizes.physical}
+        node.append(element("blockio", blocks))
+    if disk.disk is not None and disk.disk.pci_address:
+        node.append(pci.address_element(disk.disk.pci_address))
     if disk.serial:
         node.append(element("serial", {}, disk.serial))
     if shown.readonly if shown.readonly is not None else kind == "cdrom":
@@ -131,6 +145,26 @@ def _render(
         node.append(element("shareable"))
     node.append(alias(disk.name))
     return node
+
+
+def block_sizes(disk: Disk, source: DiskSource | None) -> BlockSizes | None:
+    """The block sizes that the guest sees; None leaves them to QEMU."""
+    asked = disk.block_size
+    if asked is None:
+        return None
+    if asked.custom is not None:
+        custom = asked.custom
+        return BlockSizes(custom.logical or 0, custom.physical or 0, custom.discard_granularity)
+    matches = asked.match_volume is not None and asked.match_volume.is_on
+    return source.block_sizes if matches and source is not None else None
+
+
+def _reservations(disk: Disk) -> Element | None:
+    """The helper that makes persistent reservations for the guest, which may not itself."""
+    if disk.lun is None or not disk.lun.reservation:
+        return None
+    helper = element("source", {"type": "unix", "path": RESERVATION_HELPER, "mode": "client"})
+    return element("reservations", {"managed": "no"}, helper)
 
 
 def _backing(source: DiskSource) -> Element:

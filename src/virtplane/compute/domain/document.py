@@ -7,7 +7,18 @@ import re
 from lxml import etree
 
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.compute.domain import devices, disks, interfaces, platform, processor
+from virtplane.compute.domain import (
+    backing,
+    devices,
+    disks,
+    interfaces,
+    iothreads,
+    overrides,
+    pci,
+    placement,
+    platform,
+    processor,
+)
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.xml import element
 from virtplane.compute.hotplug import permanent_disks
@@ -32,26 +43,33 @@ def machine_type(xml: str) -> str:
 
 
 def render(vmi: VirtualMachineInstance, context: DomainContext) -> str:
-    """The libvirt domain XML of `vmi`. Raises disks.MissingSource when a disk was not prepared."""
+    """The libvirt domain XML of `vmi`. Raises disks.MissingSource when a disk was not prepared,
+    ValueError for what the node or the pod cannot give.
+    """
     wanted = vmi.spec.domain
     root = element("domain", {"type": "qemu" if context.emulation else "kvm"})
     root.append(element("name", {}, domain_name(vmi.metadata.namespace, vmi.metadata.name)))
     root.append(platform.render_metadata(vmi))
     root.extend(processor.render_memory(wanted))
+    root.extend(backing.render_backing(vmi))
     processors = processor.render_cpu(wanted, context)
+    placement.add_numa(wanted, context, processors[-1])
     root.extend(processors)
-    threads = disks.io_threads(permanent_disks(vmi))
-    if threads:
-        root.append(element("iothreads", {}, str(len(threads))))
+    threads = iothreads.plan(wanted, permanent_disks(vmi))
+    if threads.count:
+        root.append(element("iothreads", {}, str(threads.count)))
+    root.extend(placement.render_tuning(wanted, context, threads.count))
     root.append(platform.render_os(vmi, context))
     root.append(platform.render_sysinfo(vmi, context))
     root.append(platform.render_features(wanted, context))
-    root.append(platform.render_clock(wanted, context))
+    root.append(platform.render_clock(vmi, context))
     root.extend(platform.lifecycle_actions(wanted))
     section = element("devices")
-    section.extend(disks.render_disks(vmi, context))
+    section.extend(disks.render_disks(vmi, context, threads.of_disk))
     section.extend(interfaces.render_interfaces(vmi, context))
     section.extend(devices.render_devices(vmi, context))
+    section.extend(pci.root_ports(vmi, section))
     root.append(section)
+    root.extend(overrides.render_overrides(vmi, context))
     root.extend(platform.render_unused_capabilities(processors[-1]))
     return etree.tostring(root, pretty_print=True, encoding="unicode")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from virtplane.api.kubevirt_v1.networks import Interface
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.domain import pci
 from virtplane.compute.domain.context import DomainContext, InterfaceLink
 from virtplane.compute.domain.xml import Element, alias, element
 
@@ -33,6 +34,10 @@ def _render(interface: Interface, link: InterfaceLink, *, transitional: bool) ->
         element("mtu", {"size": link.mtu}),
         alias(interface.name),
     )
+    if interface.pci_address:
+        node.append(pci.address_element(interface.pci_address))
+    if interface.acpi_index:
+        node.append(element("acpi", {"index": interface.acpi_index}))
     # QEMU's network boot ROM costs seconds at every start, so only interfaces with a boot order get it.
     if interface.boot_order:
         node.append(element("boot", {"order": interface.boot_order}))

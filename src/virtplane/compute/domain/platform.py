@@ -9,10 +9,9 @@ from virtplane.api.kubevirt_v1.firmware import EFI
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import PRIVATE_DIRECTORY, DomainContext
 from virtplane.compute.domain.processor import memory_bytes
-from virtplane.compute.domain.xml import Element, element, yes_no
+from virtplane.compute.domain.xml import QEMU_NAMESPACE, Element, element, yes_no
 
 _NAMESPACE = "http://kubevirt.io"
-_QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 _BOOT_MENU_MILLISECONDS = 10000
 _GRACE_SECONDS = 30
 _SPINLOCK_RETRIES = 4096
@@ -82,16 +81,36 @@ def render_features(domain: DomainSpec, context: DomainContext) -> Element:
         node.append(element("apic", {"eoi": "on" if features.apic.end_of_interrupt else None}))
     if features.smm is not None:
         node.append(element("smm", {"state": features.smm.is_on}))
-    if features.kvm is not None and features.kvm.hidden:
-        node.append(element("kvm", {}, element("hidden", {"state": True})))
+    node.extend(_kvm(domain, context))
+    if domain.cpu.realtime is not None:
+        # Counters of performance interrupt CPUs that must not be interrupted.
+        node.append(element("pmu", {"state": False}))
     if features.pvspinlock is not None:
         node.append(element("pvspinlock", {"state": features.pvspinlock.is_on}))
-    if not context.emulation and features.hyperv is not None:
+    passthrough = features.hyperv_passthrough
+    if not context.emulation and passthrough is not None and passthrough.enabled is not False:
+        node.append(element("hyperv", {"mode": "passthrough"}))
+    elif not context.emulation and features.hyperv is not None:
         node.append(_hyperv(features.hyperv))
     node.append(element("vmport", {"state": False}))
     if context.emulation:
         node.append(element("tcg", {}, element("tb-cache", {"unit": "MiB"}, str(_translation_cache(domain)))))
     return node
+
+
+def _kvm(domain: DomainSpec, context: DomainContext) -> list[Element]:
+    node = element("kvm")
+    kvm = domain.features.kvm
+    if kvm is not None and kvm.hidden:
+        node.append(element("hidden", {"state": True}))
+    # libvirt gives the hint to guests alone that see the node's own CPU.
+    if (
+        domain.cpu.dedicated_cpu_placement
+        and domain.cpu.model == "host-passthrough"
+        and not context.emulation
+    ):
+        node.append(element("hint-dedicated", {"state": True}))
+    return [node] if len(node) else []
 
 
 def _translation_cache(domain: DomainSpec) -> int:
@@ -142,9 +161,11 @@ def _hyperv_states(settings: FeatureHyperv) -> dict[str, FeatureState | None]:
     }
 
 
-def render_clock(domain: DomainSpec, context: DomainContext) -> Element:
-    """``<clock>`` with the timers that the spec has; those of Hyper-V and KVM only with KVM."""
-    clock, timers = domain.clock, domain.clock.timer
+def render_clock(vmi: VirtualMachineInstance, context: DomainContext) -> Element:
+    """``<clock>`` with the timers that the spec has; those of Hyper-V and KVM only with KVM, as the frequency
+    of the TSC that virt-controller has chosen.
+    """
+    clock, timers = vmi.spec.domain.clock, vmi.spec.domain.clock.timer
     node = element("clock", {"offset": "utc", "adjustment": "reset"})
     if clock.timezone:
         node = element("clock", {"offset": "timezone", "timezone": clock.timezone})
@@ -160,6 +181,9 @@ def render_clock(domain: DomainSpec, context: DomainContext) -> Element:
         node.append(_timer("hpet", timers.hpet, timers.hpet.tick_policy))
     if timers.hyperv is not None and not context.emulation:
         node.append(_timer("hypervclock", timers.hyperv))
+    hints = vmi.status.topology_hints
+    if hints is not None and hints.tsc_frequency and not context.emulation:
+        node.append(element("timer", {"name": "tsc", "frequency": hints.tsc_frequency}))
     return node
 
 
@@ -195,8 +219,8 @@ def render_unused_capabilities(cpu: Element) -> list[Element]:
     """
     if cpu.get("mode") != "maximum":
         return []
-    withheld = element(f"{{{_QEMU_NAMESPACE}}}del", {"capability": "cpu-unavailable-features"})
-    return [element(f"{{{_QEMU_NAMESPACE}}}capabilities", {}, withheld)]
+    withheld = element(f"{{{QEMU_NAMESPACE}}}del", {"capability": "cpu-unavailable-features"})
+    return [element(f"{{{QEMU_NAMESPACE}}}capabilities", {}, withheld)]
 
 
 def lifecycle_actions(domain: DomainSpec) -> list[Element]:

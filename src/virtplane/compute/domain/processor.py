@@ -91,13 +91,5 @@ def _custom_model(model: str) -> str:
 
 
 def render_memory(domain: DomainSpec) -> list[Element]:
-    """``<memory>`` and, with huge pages, ``<memoryBacking>``."""
-    elements = [element("memory", {"unit": "b"}, str(memory_bytes(domain)))]
-    hugepages = domain.memory.hugepages
-    if hugepages is not None and hugepages.page_size:
-        page = element("page", {"size": Quantity.parse(hugepages.page_size).value, "unit": "b"})
-        backing = element(
-            "memoryBacking", {}, element("hugepages", {}, page), element("source", {"type": "memfd"})
-        )
-        elements.append(backing)
-    return elements
+    """``<memory>``."""
+    return [element("memory", {"unit": "b"}, str(memory_bytes(domain)))]

@@ -12,6 +12,9 @@ Element: TypeAlias = etree._Element
 Attributes: TypeAlias = Mapping[str, object]
 
 
+QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
+
+
 def element(tag: str, attributes: Attributes | None = None, *children: Element | str | None) -> Element:
     """An XML element; attributes that are None are left out, booleans become ``on``/``off``."""
     node = etree.Element(tag)

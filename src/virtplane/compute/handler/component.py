@@ -22,6 +22,7 @@ from virtplane.compute.handler import kubeletroot, kvm, libvirtcalls
 from virtplane.compute.handler.api import until_answered
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.node import capabilities, hyperv
+from virtplane.compute.handler.node import heartbeat as heartbeats
 from virtplane.compute.handler.node.deviceplugin import DevicePlugin, devices
 from virtplane.compute.handler.node.heartbeat import Heartbeat
 from virtplane.compute.handler.node.labeller import NodeLabeller, Offers
@@ -88,7 +89,11 @@ class VirtHandler:
                 offered = all(plugin.ready.is_set() for plugin in plugins)
                 return manager.has_started and labeller.has_labelled and offered
 
-            heartbeat = Heartbeat(client, recorder, context.node_name, verdict, is_ready)
+            def dedicates_cpus() -> bool:
+                manages = installation.config().gate("CPUManager")
+                return manages and heartbeats.dedicates_cpus(settings.kubelet_root)
+
+            heartbeat = Heartbeat(client, recorder, context.node_name, verdict, is_ready, dedicates_cpus)
             manager.add(controller.controller)
             manager.add_runnable("heartbeat", heartbeat.run)
             manager.add_runnable("node-labeller", labeller.run)

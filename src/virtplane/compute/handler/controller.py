@@ -256,13 +256,19 @@ class InstanceController:
         return None
 
     async def _start(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
-        told = encode(self._config().configuration.smbios)
-        smbios = {key: value for key, value in told.items() if value}
+        configuration = self._config().configuration
+        smbios = {key: value for key, value in encode(configuration.smbios).items() if value}
+        reporting = configuration.virtual_machine_options.disable_free_page_reporting is None
+        seconds = configuration.mem_balloon_stats_period
         try:
             await machine.start(
                 vmi,
                 emulation=self._emulation,
-                options={"smbios": smbios},
+                options={
+                    "smbios": smbios,
+                    "free_page_reporting": reporting,
+                    "balloon_seconds": 10 if seconds is None else seconds,
+                },
                 claim_settings=self._claim_settings(),
             )
         finally:

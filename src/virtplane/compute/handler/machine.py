@@ -15,9 +15,9 @@ from typing import Any, TypeVar, cast
 
 from kubecore.runtime import key_of
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.compute.domain.context import DiskSource, DomainContext, InterfaceLink
+from virtplane.compute.domain.context import DiskSource, DomainContext, HostCpu, InterfaceLink
 from virtplane.compute.domain.document import domain_name, machine_type, render
-from virtplane.compute.handler import guestagent
+from virtplane.compute.handler import guestagent, hostcpus, privileges
 from virtplane.compute.handler.connections import Connections
 from virtplane.compute.handler.credentials import CredentialKeeper
 from virtplane.compute.handler.decisions import Observation
@@ -143,6 +143,8 @@ class Machine:
         watch = Stopwatch()
         await self._steps.run("devices", self._hand_over_devices, process)
         await self._steps.run("capabilities", self._share_capabilities)
+        own = await self._steps.run("processors", _own_processors, vmi, process)
+        await self._steps.run("memory", privileges.let_lock, vmi, process)
         await link.request("start")
         self.lines.has_daemon = True
         watch.lap("launcher")
@@ -151,11 +153,12 @@ class Machine:
             self._prepare_volumes(vmi, process, claim_settings),
         )
         watch.lap("network and volumes")
-        context = DomainContext(emulation=emulation, disks=sources, interfaces=links, **options)
+        context = DomainContext(emulation=emulation, disks=sources, interfaces=links, cpus=own, **options)
         hypervisor = await self.lines.open_hypervisor()
         watch.lap("connection")
         paused = vmi.spec.start_strategy == "Paused"
         await hypervisor.start(render(vmi, context), paused=paused)
+        await self._steps.run("real time", privileges.schedule_in_real_time, vmi, self.paths.pod_uid)
         watch.lap("domain")
         self.domain = await hypervisor.state(self.name)
         logger.info("Guest started", extra={"vmi": self.vmi, "milliseconds": watch.laps})
@@ -367,6 +370,11 @@ class Machine:
         except HypervisorError:
             return False
         return True
+
+
+def _own_processors(vmi: VirtualMachineInstance, launcher: Process) -> tuple[HostCpu, ...]:
+    """The CPUs to which a guest with dedicated ones is pinned; none for others."""
+    return hostcpus.of_pod(launcher) if vmi.spec.domain.cpu.dedicated_cpu_placement else ()
 
 
 def _resolver(launcher: Process) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 from kubecore.client import Client
 from kubecore.json import JsonObject, get_object
@@ -21,13 +23,25 @@ logger = logging.getLogger(__name__)
 _INTERVAL_SECONDS = 60.0
 _JITTER = 1.2
 _RETRY_SECONDS = 1.0
+_CPU_MANAGER_STATE = "cpu_manager_state"
 _CONDITION = "KubeVirtHardwareVirtualization"
 
 
-def labels(*, schedulable: bool) -> dict[str, str]:
-    """The labels that say whether guests can be scheduled to the node."""
-    verdict = "true" if schedulable else "false"
-    return {SCHEDULABLE: verdict, CPU_MANAGER: "false", CPU_MANAGER_OLD: "false"}
+def labels(*, schedulable: bool, dedicates_cpus: bool = False) -> dict[str, str]:
+    """The labels that say whether guests can be scheduled to the node, and whether they can have CPUs of
+    their own there.
+    """
+    verdict, manager = "true" if schedulable else "false", "true" if dedicates_cpus else "false"
+    return {SCHEDULABLE: verdict, CPU_MANAGER: manager, CPU_MANAGER_OLD: manager}
+
+
+def dedicates_cpus(kubelet_root: Path) -> bool:
+    """Whether the kubelet gives containers CPUs that no others use: its CPU manager's policy is static."""
+    try:
+        found = json.loads((kubelet_root / _CPU_MANAGER_STATE).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.get("policyName") == "static"
 
 
 def condition(verdict: KvmVerdict, now: str) -> JsonObject:
@@ -47,7 +61,9 @@ def condition(verdict: KvmVerdict, now: str) -> JsonObject:
 
 
 class Heartbeat:
-    """Writes the node's heartbeat. `is_ready`: whether guests can be scheduled here."""
+    """Writes the node's heartbeat. `is_ready`: whether guests can be scheduled here; `dedicates_cpus`:
+    whether they can have CPUs of their own.
+    """
 
     def __init__(
         self,
@@ -56,12 +72,14 @@ class Heartbeat:
         node_name: str,
         verdict: KvmVerdict,
         is_ready: Callable[[], bool],
+        dedicates_cpus: Callable[[], bool] = lambda: False,
     ) -> None:
         self._client = client
         self._recorder = recorder
         self._node_name = node_name
         self._verdict = verdict
         self._is_ready = is_ready
+        self._dedicates_cpus = dedicates_cpus
         self._announced = False
         self._trouble = ""
 
@@ -92,7 +110,7 @@ class Heartbeat:
     async def _beat(self, *, schedulable: bool) -> None:
         now = now_rfc3339()
         metadata = {
-            "labels": labels(schedulable=schedulable),
+            "labels": labels(schedulable=schedulable, dedicates_cpus=self._dedicates_cpus()),
             "annotations": {HEARTBEAT: now},
         }
         patch = {"metadata": metadata}

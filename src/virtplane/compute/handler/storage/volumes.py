@@ -16,9 +16,9 @@ from pathlib import Path
 from kubecore.objects.quantity import Quantity
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import ContainerDiskSource, EmptyDiskSource, HostDisk, Volume, kind_of
-from virtplane.compute.domain.context import EPHEMERAL_DIRECTORY, PRIVATE_DIRECTORY, DiskSource
+from virtplane.compute.domain.context import EPHEMERAL_DIRECTORY, PRIVATE_DIRECTORY, BlockSizes, DiskSource
 from virtplane.compute.handler.settings import PodPaths
-from virtplane.compute.handler.storage import claims, cloudinit, configuration, images
+from virtplane.compute.handler.storage import blocksizes, claims, cloudinit, configuration, images
 from virtplane.compute.handler.storage.claims import ClaimSettings
 from virtplane.compute.handler.storage.heldimages import HeldImage, NotHeld, mount_disk
 from virtplane.compute.handler.storage.rooted import Root
@@ -176,7 +176,9 @@ class VolumePreparer:
         device, path = claim_places(name)
         if self.root.is_block_device(device):
             self.root.give(device, block=True)
-            return DiskSource(device, block=True, direct_io=self.root.takes_direct_io(device, block=True))
+            direct_io = self.root.takes_direct_io(device, block=True)
+            sizes = self._block_sizes(name, device, block=True)
+            return DiskSource(device, block=True, direct_io=direct_io, block_sizes=sizes)
         info = claims.info_of(self.vmi, name)
         if not self.root.mode(path):
             if info is None or is_base:
@@ -201,4 +203,13 @@ class VolumePreparer:
             if kind is None:
                 raise
             raise images.BadImage(f"volume {name}: {Path(path).name} is {kind}, not a disk") from error
-        return DiskSource(path, "raw", direct_io=self.root.takes_direct_io(path))
+        sizes = self._block_sizes(name, path, block=False)
+        return DiskSource(path, "raw", direct_io=self.root.takes_direct_io(path), block_sizes=sizes)
+
+    def _block_sizes(self, name: str, path: str, *, block: bool) -> BlockSizes | None:
+        """The storage's block sizes, where the guest is to see them."""
+        disk = next((disk for disk in self.vmi.spec.domain.devices.disks if disk.name == name), None)
+        matched = (
+            disk is not None and disk.block_size is not None and disk.block_size.match_volume is not None
+        )
+        return blocksizes.of_volume(self.root, path, block=block) if matched else None

@@ -83,12 +83,12 @@ def _with(path: str, value: object) -> JsonObject:
 
 
 def test_warnings_name_the_path_as_users_wrote_it() -> None:
-    devices = {"disks": [{"name": "a"}, {"name": "b", "tag": "x"}], "gpus": [{"name": "g"}, {"name": "h"}]}
-    spec = {"template": {"spec": {"domain": {"cpu": {"realtime": {}}, "devices": devices}}}}
-    assert unsupported_warnings(MACHINE, spec) == [
-        "spec.template.spec.domain.cpu.realtime: accepted, but has no effect yet",
-        "spec.template.spec.domain.devices.disks[1].tag: accepted, but has no effect yet",
-        "spec.template.spec.domain.devices.gpus: accepted, but has no effect yet",
+    devices = {"disks": [{"name": "a"}, {"name": "b", "changedBlockTracking": True}]}
+    hyperv: JsonObject = {"tlbflush": {"direct": {}}}
+    domain = {"devices": devices, "features": {"hyperv": hyperv}}
+    assert unsupported_warnings(MACHINE, {"template": {"spec": {"domain": domain}}}) == [
+        "spec.template.spec.domain.devices.disks[1].changedBlockTracking: accepted, but has no effect yet",
+        "spec.template.spec.domain.features.hyperv.tlbflush.direct: accepted, but has no effect yet",
     ]
 
 

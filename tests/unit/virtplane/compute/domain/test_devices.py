@@ -265,9 +265,9 @@ def test_disks_with_threads_of_their_own_have_them_in_the_domain() -> None:
         {"name": "d", "disk": {"bus": "virtio"}, **own},
     ]
     root = rendered(instance(devices={"disks": disks}), "a", "b", "c", "d")
-    assert only(root, "iothreads").text == "2"
+    assert only(root, "iothreads").text == "3"
     threads = [driver.get("iothread") for driver in root.findall("devices/disk/driver")]
-    assert threads == ["1", None, None, "2"]
+    assert threads == ["2", None, "1", "3"]
     assert rendered(instance()).find("iothreads") is None
 
 

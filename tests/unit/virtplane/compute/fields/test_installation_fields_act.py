@@ -105,6 +105,11 @@ READ_BY = {
         "compute/handler/controller.py",
         ".pvc_tolerate_less_space_up_to_percent",
     ),
+    "configuration.memBalloonStatsPeriod": ("compute/handler/controller.py", ".mem_balloon_stats_period"),
+    "configuration.virtualMachineOptions.disableFreePageReporting": (
+        "compute/handler/controller.py",
+        ".disable_free_page_reporting",
+    ),
     "configuration.instancetype.referencePolicy": (
         "compute/controller/vm/instancetypes.py",
         ".instancetype_reference_policy",

@@ -17,9 +17,9 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.apiserver import eviction
 from virtplane.compute.apiserver.admission.mutation.instance import default_instance
 from virtplane.compute.controller.vmi.storage import needs_state_claim
-from virtplane.compute.domain import document
-from virtplane.compute.domain.context import DiskSource, DomainContext, InterfaceLink
-from virtplane.compute.handler import credentials, decisions
+from virtplane.compute.domain import document, placement
+from virtplane.compute.domain.context import BlockSizes, DiskSource, DomainContext, HostCpu, InterfaceLink
+from virtplane.compute.handler import credentials, decisions, privileges
 from virtplane.compute.handler.network import lease, plan
 from virtplane.compute.handler.storage.cloudinit import (
     config_drive_files,
@@ -56,10 +56,11 @@ def _pod(spec: JsonObject) -> JsonObject:
 
 def _domain(spec: JsonObject) -> str:
     wanted = get_list(spec, "domain", "devices", "disks")
-    disks = {get_str(disk, "name"): DiskSource("/d") for disk in wanted}
+    disks = {get_str(disk, "name"): DiskSource("/d", block_sizes=BlockSizes(4096, 4096)) for disk in wanted}
     names = (get_str(each, "name") for each in get_list(spec, "domain", "devices", "interfaces"))
     links = {name: InterfaceLink("tap0", "02:00:00:00:00:01") for name in names}
-    context = DomainContext(emulation=False, disks=disks, interfaces=links)
+    cpus = tuple(HostCpu(number, node=number % 2) for number in range(32))
+    context = DomainContext(emulation=False, disks=disks, interfaces=links, cpus=cpus)
     return document.render(_typed(spec), context)
 
 
@@ -71,7 +72,10 @@ def _network(spec: JsonObject) -> tuple[object, object]:
 def _decisions(spec: JsonObject) -> tuple[object, ...]:
     evicted = eviction.evaluate(_typed(spec), {"spec": {"nodeName": ""}}, "None")
     movable = decisions.migratability(_typed(spec), emulation=False)
-    return evicted, movable, decisions.grace_seconds(_typed(spec)), needs_state_claim(_typed(spec))
+    scheduled = placement.realtime_vcpus(_typed(spec).spec.domain)
+    locked = privileges.locks_memory(_typed(spec))
+    grace = decisions.grace_seconds(_typed(spec))
+    return evicted, movable, grace, needs_state_claim(_typed(spec)), scheduled, locked
 
 
 def _defaults(spec: JsonObject) -> JsonObject:
