@@ -21,11 +21,13 @@ import aiohttp
 
 from kubecore.logs import set_up_logging
 from virtplane.storage.cdi.importer.progress import Progress, served
+from virtplane.storage.cdi.importer.settings import log_level
 from virtplane.storage.cdi.uploadserver.server import BLOCK_CLONE, CONTENT_HEADER, FILESYSTEM_CLONE
 
 _log = logging.getLogger(__name__)
 
 _TERMINATION = Path("/dev/termination-log")
+_KEY = "CLIENT_KEY"
 _PIECE = 1 << 20
 _BLOCK_MODE = "block"
 _NOT_CLONED = "./lost+found"
@@ -56,7 +58,7 @@ def read_clone_settings(environment: Mapping[str, str]) -> CloneSettings:
         is_device=environment["VOLUME_MODE"].lower() == _BLOCK_MODE,
         url=environment["UPLOAD_URL"],
         certificate=environment["CLIENT_CERT"],
-        key=environment["CLIENT_KEY"],
+        key=environment[_KEY],
         authority=environment["SERVER_CA_CERT"],
         owner_uid=environment["OWNER_UID"],
         preallocate=environment.get("PREALLOCATION", "").lower() == "true",
@@ -65,9 +67,10 @@ def read_clone_settings(environment: Mapping[str, str]) -> CloneSettings:
 
 def main() -> int:
     """Send one volume by the environment."""
-    set_up_logging("cloner")
+    set_up_logging("cloner", level=log_level(sys.argv[1:]))
     try:
         settings = read_clone_settings(os.environ)
+        os.environ.pop(_KEY)  # What runs beside us needs no secrets.
         text = asyncio.run(_run(settings))
         _TERMINATION.write_text(text)
     except KeyError as error:

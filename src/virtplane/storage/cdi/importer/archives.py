@@ -18,8 +18,20 @@ from virtplane.storage.cdi.importer.streams import PIECE, Peeked, Reader
 _BLOCK = 512
 _HEADER_BYTES = 1 << 20
 """The most that a long name or extended header may have."""
-_ENTRIES = 100_000
+_ENTRIES = 1_000_000
+"""The most files, folders and links of one archive that are looked through for a disk."""
+_NUMBER_DIGITS = 19
+"""Of numbers in extended headers: more make no size that a file can have."""
 _EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_CUT_SHORT = "Wrote only "
+_WITHOUT_BYTES = (
+    tarfile.LNKTYPE,
+    tarfile.SYMTYPE,
+    tarfile.DIRTYPE,
+    tarfile.CHRTYPE,
+    tarfile.BLKTYPE,
+    tarfile.FIFOTYPE,
+)
 _LONG = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 
 
@@ -40,11 +52,13 @@ class TarEntries:
         self._position = 0
         self._left = 0
         self._padding = 0
+        self._seen = 0
 
     async def next(self) -> Entry | None:
         """The next regular file; None at the end. Raises ImportFailed for what is no tar."""
         name, size = "", -1
-        for _ in range(_ENTRIES):
+        while self._seen < _ENTRIES:
+            self._seen += 1
             await self._skip(self._left + self._padding)
             self._left = self._padding = 0
             block = await self._exactly(_BLOCK)
@@ -63,7 +77,7 @@ class TarEntries:
             self._padding = -self._left % _BLOCK
             if header.type in (tarfile.REGTYPE, tarfile.AREGTYPE):
                 return Entry(name or header.name, self._left, self._position)
-            if header.type in (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE):
+            if header.type in _WITHOUT_BYTES:
                 self._left = self._padding = 0
             name, size = "", -1
         raise ImportFailed("Unable to process data: the archive has too many entries")
@@ -140,7 +154,9 @@ async def unpack(source: Reader, folder: Path) -> None:
             await process.wait()
         complaints.cancel()
     if code != 0:
-        raise ImportFailed(f"Unable to process data: unable to untar files: {complaint}")
+        # tar does not name the cause of a write that was cut short.
+        full = "no space left on device: " if _CUT_SHORT in complaint else ""
+        raise ImportFailed(f"Unable to process data: unable to untar files: {full}{complaint}")
     sync = await asyncio.create_subprocess_exec("sync", "--file-system", str(folder))
     if await sync.wait() != 0:
         raise ImportFailed("Unable to process data: the files could not be written to the disk")
@@ -158,7 +174,7 @@ async def extracted(source: Reader, name: str) -> AsyncIterator[Reader]:
         *command, stdin=pipe, stdout=pipe, stderr=pipe, limit=2 * PIECE
     )
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-    feeding = asyncio.create_task(_feed(source, process.stdin))
+    feeding = asyncio.create_task(_feed_all(source, process.stdin))
     complaints = asyncio.create_task(_bounded(process.stderr))
     try:
         yield _Output(process.stdout)
@@ -188,17 +204,22 @@ class _Output:
 
 
 async def _feed(source: Reader, stdin: asyncio.StreamWriter) -> None:
-    """Pass all of `source` on; what comes after the program has had enough is read and dropped."""
-    is_open = True
-    while piece := await source.read():
-        if not is_open:
-            continue
-        try:
+    """Pass `source` on until the program has had enough, or to its end."""
+    try:
+        while piece := await source.read():
             stdin.write(piece)
             await stdin.drain()
-        except (BrokenPipeError, ConnectionResetError):
-            is_open = False
-    stdin.close()
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    finally:
+        stdin.close()
+
+
+async def _feed_all(source: Reader, stdin: asyncio.StreamWriter) -> None:
+    """As `_feed`, but all of `source` is read, so that its sender can end."""
+    await _feed(source, stdin)
+    while await source.read():
+        pass
 
 
 async def _bounded(stream: asyncio.StreamReader) -> str:
@@ -210,9 +231,12 @@ async def _bounded(stream: asyncio.StreamReader) -> str:
 
 def _header(block: bytes) -> tarfile.TarInfo:
     try:
-        return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     except tarfile.HeaderError as error:
         raise ImportFailed(f"Unable to process data: the archive is damaged: {error}") from error
+    if not 0 <= header.size < 1 << 63:
+        raise ImportFailed("Unable to process data: the archive is damaged: a file has an impossible size")
+    return header
 
 
 def _extended(extension: bytes, name: str) -> tuple[str, int]:
@@ -221,12 +245,16 @@ def _extended(extension: bytes, name: str) -> tuple[str, int]:
     rest = extension
     while rest:
         length_text, space, _ = rest.partition(b" ")
-        if not space or not length_text.isdigit() or not 0 < int(length_text) <= len(rest):
+        if not space or not _is_number(length_text) or not 0 < int(length_text) <= len(rest):
             raise ImportFailed("Unable to process data: an extended header of the archive is damaged")
         record, rest = rest[len(length_text) + 1 : int(length_text)], rest[int(length_text) :]
         key, _, value = record.rstrip(b"\n").partition(b"=")
         if key == b"path":
             name = value.decode(errors="replace")
-        elif key == b"size" and value.isdigit():
+        elif key == b"size" and _is_number(value):
             size = int(value)
     return name, size
+
+
+def _is_number(text: bytes) -> bool:
+    return text.isdigit() and len(text) <= _NUMBER_DIGITS

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -30,9 +31,12 @@ STALL_SECONDS = 600.0
 _CONNECT_SECONDS = 60.0
 _REDIRECTS = 10
 _REDIRECT_CODES = frozenset({301, 302, 303, 307, 308})
+_PASSING = frozenset({429, 500, 502, 503, 504})
+"""Answers of servers that may be themselves again soon."""
 _ATTEMPTS = 5
 """How often a broken transfer is taken up again without a byte of progress."""
 _PAUSE_SECONDS = 1.0
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-")
 _ANSWER_BYTES = 1 << 20
 
 
@@ -64,6 +68,10 @@ class Facts:
     size: int | None
     ranges: bool
     validator: str
+
+
+class Unavailable(ImportFailed):
+    """The server cannot answer now."""
 
 
 class Web:
@@ -99,7 +107,8 @@ class Web:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The response to a GET of the whole object, or of its bytes from `first` to `last`.
 
-        Raises ImportFailed for other answers than 200 or 206, aiohttp.ClientError.
+        Raises ImportFailed for other answers than 200 or 206 (Unavailable if it may be another one soon),
+        aiohttp.ClientError.
         """
         headers = {}
         ranged = first > 0 or last is not None
@@ -109,11 +118,12 @@ class Web:
                 headers["If-Range"] = validator
         async with self._response(wanted, "GET", headers) as response:
             expected = 206 if ranged else 200
+            if response.status in _PASSING:
+                raise Unavailable(str(wanted.failed(_not_expected(expected, response))))
             if response.status != expected:
-                status = f"{response.status} {response.reason}"
-                raise wanted.failed(
-                    f"expected status code {expected}, got {response.status}. Status: {status}"
-                )
+                raise wanted.failed(_not_expected(expected, response))
+            if ranged and not _begins_at(response, first):
+                raise wanted.failed("the server answers with other bytes than it was asked for")
             yield response
 
     async def post_form(self, url: URL, form: dict[str, str]) -> dict[str, object]:
@@ -148,7 +158,10 @@ class Web:
                     return
             finally:
                 response.release()
-            url = url.join(URL(location, encoded=True))
+            try:
+                url = url.join(URL(location, encoded=True))
+            except ValueError as error:
+                raise aiohttp.InvalidURL(location) from error
             if url.scheme not in ("http", "https"):
                 raise wanted.failed(f"a redirect leads to {url.scheme!r}")
         raise wanted.failed(f"stopped after {_REDIRECTS} redirects")
@@ -181,7 +194,7 @@ class Download:
         try:
             await self._connect()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise self._wanted.failed(_reason(error)) from error
+            raise self._wanted.failed(reason(error)) from error
         self.facts = facts_of(self._response)
 
     async def read(self) -> bytes:
@@ -195,6 +208,10 @@ class Download:
                 await self._resume(error, failures)
                 continue
             self._done += len(piece)
+            if not piece and self.facts.size is not None and self._done != self.facts.size:
+                raise ImportFailed(
+                    f"Unable to process data: {self._done} bytes came, {self.facts.size} were announced"
+                )
             return piece
 
     async def close(self) -> None:
@@ -207,16 +224,29 @@ class Download:
     async def _resume(self, error: Exception, failures: int) -> None:
         stalled = isinstance(error, TimeoutError)
         if stalled or failures > _ATTEMPTS or not self.facts.ranges or not self.facts.validator:
-            raise ImportFailed(f"Unable to process data: {_reason(error)}") from error
+            raise ImportFailed(f"Unable to process data: {reason(error)}") from error
         _log.warning(
-            "the transfer of %s broke after %d bytes: %s; going on", self._wanted.name, self._done, error
+            "the transfer of %s broke after %d bytes: %s; going on",
+            self._wanted.name,
+            self._done,
+            reason(error),
         )
         await self.close()  # the broken connection; the next one has a context of its own
         await asyncio.sleep(_PAUSE_SECONDS * 2 ** (failures - 1))
         try:
             await self._connect()
-        except (aiohttp.ClientError, TimeoutError, OSError) as again:
+        except (Unavailable, aiohttp.ClientError, TimeoutError, OSError) as again:
             await self._resume(again, failures + 1)
+
+
+def _not_expected(expected: int, response: aiohttp.ClientResponse) -> str:
+    status = f"{response.status} {response.reason}"
+    return f"expected status code {expected}, got {response.status}. Status: {status}"
+
+
+def _begins_at(response: aiohttp.ClientResponse, first: int) -> bool:
+    found = _CONTENT_RANGE.match(response.headers.get("Content-Range", ""))
+    return found is not None and int(found[1]) == first
 
 
 def facts_of(response: aiohttp.ClientResponse) -> Facts:
@@ -225,6 +255,17 @@ def facts_of(response: aiohttp.ClientResponse) -> Facts:
     tag = response.headers.get("ETag", "")
     strong = tag if tag.startswith('"') else ""
     return Facts(response.content_length, ranges, strong or response.headers.get("Last-Modified", ""))
+
+
+def address(text: str, name: str) -> URL:
+    """The address of a source of the kind `name`. Raises ImportFailed."""
+    try:
+        url = URL(text)
+    except ValueError as error:
+        raise ImportFailed(f"Unable to connect to {name} data source: {error}") from error
+    if not url.host:
+        raise ImportFailed(f"Unable to connect to {name} data source: the address has no host")
+    return url
 
 
 def tls_context(*, insecure: bool, folders: Sequence[Path]) -> ssl.SSLContext:
@@ -252,7 +293,15 @@ def tls_context(*, insecure: bool, folders: Sequence[Path]) -> ssl.SSLContext:
     return context
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
+    """What broke a transfer, for users: never the whole address, which may hold a signature."""
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return "the connection timed out"
     if isinstance(error, TimeoutError):
         return "no progress for 10 minutes"
+    if isinstance(error, aiohttp.InvalidURL):
+        return "a redirect leads to an address that is none"
+    if isinstance(error, aiohttp.ClientResponseError):
+        # Parts of the answer follow on other lines.
+        return f"the answer cannot be read: {error.message.partition(chr(10))[0]}"
     return str(error) or type(error).__name__

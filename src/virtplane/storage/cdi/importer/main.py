@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 
-from yarl import URL
-
 from kubecore.logs import set_up_logging
 from virtplane.storage.cdi.importer import pipeline
-from virtplane.storage.cdi.importer.http import Web, WebObject
+from virtplane.storage.cdi.importer.http import Web, WebObject, address
 from virtplane.storage.cdi.importer.outcome import (
     ChecksumMismatch,
     ImportFailed,
@@ -25,8 +24,15 @@ from virtplane.storage.cdi.importer.outcome import (
     one_line,
 )
 from virtplane.storage.cdi.importer.pipeline import Job
-from virtplane.storage.cdi.importer.progress import Progress, served
-from virtplane.storage.cdi.importer.settings import Settings, read_settings
+from virtplane.storage.cdi.importer.progress import PORT, Progress, served
+from virtplane.storage.cdi.importer.settings import (
+    SECRETS,
+    Content,
+    Paths,
+    Settings,
+    log_level,
+    read_settings,
+)
 from virtplane.storage.cdi.importer.sources.blank import blank
 from virtplane.storage.cdi.importer.sources.gcs import gcs_object
 from virtplane.storage.cdi.importer.sources.node import from_node, tell_done
@@ -36,16 +42,29 @@ from virtplane.storage.cdi.importer.target import find_target
 
 _log = logging.getLogger(__name__)
 
+_ENDED = 128 + signal.SIGTERM
+
 
 def main() -> int:
     """Run one import by the environment."""
-    set_up_logging("importer")
+    set_up_logging("importer", level=log_level(sys.argv[1:]))
+    return process(Paths(), PORT)
+
+
+def process(paths: Paths, port: int) -> int:
+    """Run one import by the environment on the volumes at `paths`, with metrics at `port`; the exit code."""
     try:
-        settings = read_settings(os.environ)
+        settings = read_settings(os.environ, paths)
     except ImportFailed as error:
         _log.error("the import cannot begin: %s", error)
         return 1
-    code, text = asyncio.run(_run(settings))
+    for name in SECRETS:
+        os.environ.pop(name, None)  # What runs beside us needs no secrets.
+    try:
+        code, text = asyncio.run(_run(settings, port))
+    except asyncio.CancelledError:
+        _log.error("the import was ended from outside")
+        return _ENDED
     try:
         settings.paths.termination.write_text(text)
     except OSError as error:
@@ -54,9 +73,13 @@ def main() -> int:
     return code
 
 
-async def _run(settings: Settings) -> tuple[int, str]:
+async def _run(settings: Settings, port: int) -> tuple[int, str]:
+    task = asyncio.current_task()
+    assert task is not None
+    # What a source holds at its server (the transfer of an oVirt disk) is given back before the process ends.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     progress = Progress(settings.owner_uid)
-    async with served(progress):
+    async with served(progress, port):
         code, text = await attempt(settings, progress)
     if code == 0 and settings.done_file:
         tell_done(settings.done_file)
@@ -73,7 +96,7 @@ async def attempt(settings: Settings, progress: Progress) -> tuple[int, str]:
         return 0, Outcome(message="scratch space required and none found", scratch_space_required=True).text()
     except ChecksumMismatch as error:
         _log.error("the import ends: %s", error)
-        await asyncio.to_thread(target.clear)
+        await asyncio.to_thread(target.clear if settings.content is Content.KUBEVIRT else target.empty)
         return 0, Outcome(message=str(error)).text()
     except ImportFailed as error:
         _log.error("the import failed: %s", error)
@@ -105,7 +128,7 @@ async def _from_http(job: Job) -> Outcome:
 async def _from_server(job: Job) -> Outcome:
     settings = job.settings
     wanted = WebObject(
-        URL(settings.endpoint),
+        address(settings.endpoint, "http"),
         user=settings.access_key,
         password=settings.secret_key,
         headers=settings.headers,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+_FULL = re.compile("no space left on device|disk quota exceeded", re.IGNORECASE)
 _MESSAGE_BYTES = 4096
 """What a kubelet keeps of a termination message."""
 
@@ -65,6 +67,9 @@ class Outcome:
 
 
 def one_line(text: str) -> str:
-    """`text` as one line that fits a termination message."""
-    joined = " ".join(text.split())
+    """`text` as one line that fits a termination message.
+
+    A full volume is told in lower case, by which the controller knows it, whichever program met it.
+    """
+    joined = _FULL.sub(lambda found: found[0].lower(), " ".join(text.split()))
     return joined.encode()[: _MESSAGE_BYTES // 2].decode(errors="ignore")

@@ -15,12 +15,12 @@ from pathlib import Path
 from virtplane.storage.cdi.importer import archives, headers, qemu
 from virtplane.storage.cdi.importer.formats import HEAD_BYTES, Container, DiskFormat, Kind, recognise
 from virtplane.storage.cdi.importer.http import Facts, Web, WebObject
-from virtplane.storage.cdi.importer.outcome import ImportFailed, Outcome, ScratchNeeded
+from virtplane.storage.cdi.importer.outcome import ImportFailed, Outcome, ScratchNeeded, TooLarge
 from virtplane.storage.cdi.importer.progress import Progress
 from virtplane.storage.cdi.importer.qemu import Conversion, FileImage, Image, NbdImage, Part
 from virtplane.storage.cdi.importer.remote_disk import RemoteDisk, exported
 from virtplane.storage.cdi.importer.settings import Content, Settings
-from virtplane.storage.cdi.importer.streams import Checked, Counted, Peeked, Reader, peel
+from virtplane.storage.cdi.importer.streams import Checked, Counted, Peeked, Reader, drain, peel
 from virtplane.storage.cdi.importer.target import Target
 
 SCRATCH_FILE = "tmpimage"
@@ -82,7 +82,7 @@ async def received(job: Job, source: Peeked, kind: Kind) -> Callable[[], Awaitab
         return lambda: finish(job, allocated=job.settings.preallocate)
     path = job.scratch_file()
     try:
-        await _store(source, path)
+        await _store(source, path, job.target.largest_file())
         checked = await _checked_file(job, path)
     except BaseException:
         path.unlink(missing_ok=True)
@@ -111,6 +111,18 @@ async def finish(job: Job, *, allocated: bool) -> Outcome:
     await asyncio.to_thread(target.finish)
     job.progress.tell(100.0)
     return Outcome(preallocation_applied=allocated)
+
+
+async def unpacked(target: Target, source: Reader) -> None:
+    """Make the files of an archive the volume's only ones, or leave none. Raises ImportFailed, OSError."""
+    await asyncio.to_thread(target.empty)
+    try:
+        await archives.unpack(source, target.path.parent)
+        # What tar does not read (the padding behind the archive) belongs to the checksum, too.
+        await drain(source)
+    except BaseException:
+        await asyncio.to_thread(target.empty)
+        raise
 
 
 class FileReader:
@@ -147,10 +159,7 @@ async def _archive(job: Job, reader: Reader) -> Outcome:
     if job.target.is_device:
         raise ImportFailed("Unable to process data: an archive needs a file system")
     peeked, _, _ = await peel(reader)
-    await archives.unpack(peeked, job.target.path.parent)
-    # What tar does not read (the padding behind the archive) belongs to the checksum, too.
-    while await peeked.read():
-        pass
+    await unpacked(job.target, peeked)
     job.progress.tell(100.0)
     return Outcome()
 
@@ -233,10 +242,20 @@ def _disk_in_archive(head: bytes) -> Kind:
     return kind
 
 
-async def _store(source: Reader, path: Path) -> None:
-    """Write all of `source` to the scratch volume, from its beginning."""
+async def _store(source: Reader, path: Path, most: int) -> None:
+    """Write all of `source` to the scratch volume, from its beginning: at most `most` bytes.
+
+    A scratch volume in a folder of a node may have no other end. Raises TooLarge.
+    """
+    left = most
     with path.open("wb", buffering=0) as file:
         while piece := await source.read():
+            left -= len(piece)
+            if left < 0:
+                raise TooLarge(
+                    f"Unable to process data: the file is larger than the reported available storage {most}. "
+                    "A larger PVC is required"
+                )
             await asyncio.to_thread(_write_all, file.fileno(), piece)
 
 

@@ -21,7 +21,7 @@ import aiohttp
 from aiohttp import web as server
 
 from virtplane.storage.cdi.importer.headers import HEADER_BYTES
-from virtplane.storage.cdi.importer.http import Facts, Web, WebObject
+from virtplane.storage.cdi.importer.http import Facts, Unavailable, Web, WebObject, reason
 from virtplane.storage.cdi.importer.outcome import ImportFailed
 from virtplane.storage.cdi.importer.qemu import NbdImage
 
@@ -85,9 +85,9 @@ class RemoteDisk:
                     content = await _exactly(response, last - first + 1)
                     if content is not None:
                         return content
-                problem: object = "the server's answer is too short"
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                problem = error
+                problem = "the server's answer is too short"
+            except (Unavailable, aiohttp.ClientError, TimeoutError, OSError) as error:
+                problem = reason(error)
             await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)
         raise ImportFailed(f"Unable to process data: {problem}")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -10,6 +12,11 @@ from pathlib import Path
 from kubecore.objects.quantity import Quantity
 from virtplane.storage.cdi.importer.outcome import ImportFailed
 
+SECRETS = ("IMPORTER_ACCESS_KEY_ID", "IMPORTER_SECRET_KEY")
+"""Variables with credentials."""
+_VERBOSITY = re.compile(r"--?v(?:=(\d{1,4}))?")
+_VERBOSE = 3
+"""From here on debugging messages are logged, as in CDI's other programs."""
 _EXTRA_HEADER = "IMPORTER_EXTRA_HEADER_"
 _HEADER_FILE_BYTES = 1 << 20
 
@@ -30,6 +37,9 @@ class Paths:
     scratch: Path = Path("/scratch")
     extra_headers: Path = Path("/extraheaders")
     google: Path = Path("/google/credentials.json")
+    vddk: Path = Path("/opt")
+    """Where the container with VDDK puts it."""
+    vddk_arguments: Path = Path("/vddk-args")
     termination: Path = Path("/dev/termination-log")
 
 
@@ -110,6 +120,16 @@ def read_settings(environment: Mapping[str, str], paths: Paths | None = None) ->
         final_checkpoint=_truth(text("IMPORTER_FINAL_CHECKPOINT")),
         paths=paths,
     )
+
+
+def log_level(arguments: Sequence[str]) -> int:
+    """The level of messages that ``-v=N`` (or ``-v N``) asks for."""
+    for place, argument in enumerate(arguments):
+        found = _VERBOSITY.fullmatch(argument)
+        if found is not None:
+            text = found[1] or "".join(arguments[place + 1 : place + 2])
+            return logging.DEBUG if text.isdecimal() and int(text) >= _VERBOSE else logging.INFO
+    return logging.INFO
 
 
 def _number(name: str, text: str) -> int:

@@ -13,8 +13,10 @@ from virtplane.storage.cdi.importer.outcome import ChecksumMismatch, ImportFaile
 
 PIECE = 1 << 20
 """The most bytes that one read gives."""
-_NESTED = 4
-"""How many compressions inside each other are undone: nobody needs more, and each costs a process."""
+TRAILING_BYTES = 64 << 20
+"""How much may come behind the end of a compressed file or an archive: nobody pads by that much."""
+_NESTED = 2
+"""How many compressions inside each other are undone: each costs a process, and up to 160 MiB of memory."""
 _WARNING = {Compression.GZIP: 2}
 """Exit codes that mean complete data with something behind it."""
 _STDERR_BYTES = 4096
@@ -36,23 +38,29 @@ class Peeked:
     def __init__(self, source: Reader) -> None:
         self._source = source
         self._ready = b""
+        self._begin = 0
+        """Where in `_ready` the next byte is: what was dropped is not copied away each time."""
 
     async def peek(self, size: int) -> bytes:
         """The next `size` bytes, or fewer where the source ends."""
-        while len(self._ready) < size:
+        while len(self._ready) - self._begin < size:
             piece = await self._source.read()
             if not piece:
                 break
-            self._ready += piece
-        return self._ready[:size]
+            self._ready = self._ready[self._begin :] + piece
+            self._begin = 0
+        return self._ready[self._begin : self._begin + size]
 
     def drop(self, size: int) -> None:
         """Pass over `size` bytes that were looked at."""
-        self._ready = self._ready[size:]
+        self._begin += size
+        if self._begin >= len(self._ready):
+            self._ready, self._begin = b"", 0
 
     async def read(self) -> bytes:
         if self._ready:
-            piece, self._ready = self._ready[:PIECE], self._ready[PIECE:]
+            piece = self._ready[self._begin : self._begin + PIECE]
+            self.drop(len(piece))
             return piece
         return await self._source.read()
 
@@ -113,12 +121,15 @@ class Decompressed:
         self._source, self._compression = source, compression
         self._process: asyncio.subprocess.Process | None = None
         self._feeding: asyncio.Task[None] | None = None
+        self._fruitless = 0
+        """How many bytes the program has taken since it gave one."""
 
     async def read(self) -> bytes:
         if self._process is None:
             await self._start()
         assert self._process is not None and self._process.stdout is not None
         piece = await self._process.stdout.read(PIECE)
+        self._fruitless = 0
         if not piece:
             await self._finish()
         return piece
@@ -144,13 +155,16 @@ class Decompressed:
         assert process.stdin is not None
         try:
             while piece := await self._source.read():
+                self._fruitless += len(piece)
+                if self._fruitless > TRAILING_BYTES:
+                    # Programs skip zeros, and empty files, behind the end for as long as they come.
+                    raise too_much_behind()
                 process.stdin.write(piece)
                 await process.stdin.drain()
         except (BrokenPipeError, ConnectionResetError):
             # The program has seen enough; its exit code says whether that is an error. What is behind its end
             # is still read, for a checksum is that of the whole file.
-            while await self._source.read():
-                pass
+            await drain(self._source)
         finally:
             process.stdin.close()
 
@@ -177,6 +191,20 @@ async def peel(source: Reader) -> tuple[Peeked, Kind, int]:
         peeked = Peeked(Decompressed(peeked, kind))
     await peeked.close()
     raise ImportFailed("Unable to process data: the file is compressed too many times")
+
+
+async def drain(source: Reader) -> None:
+    """Read `source` to its end, for its checksum. Raises ImportFailed where it goes on for too long."""
+    left = TRAILING_BYTES
+    while piece := await source.read():
+        left -= len(piece)
+        if left < 0:
+            raise too_much_behind()
+
+
+def too_much_behind() -> ImportFailed:
+    """The error that a file does not end where what is in it ends."""
+    return ImportFailed(f"Unable to process data: more than {TRAILING_BYTES} bytes come after the data")
 
 
 def is_disk_to_convert(kind: Kind) -> bool:

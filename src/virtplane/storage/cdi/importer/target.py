@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,9 @@ _MODE = 0o660
 _BLOCK = 32 << 10
 """The granularity of holes."""
 _ZEROS = bytes(MIB)
+_LOST_FOUND = "lost+found"
+_SHARE_OF_TABLES = 16
+_TABLES = MIB
 _SYNC_EVERY = 64 * MIB
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 
@@ -71,6 +75,19 @@ class Target:
         for entry in self.path.parent.iterdir():
             if entry.name == DISK_FILE and not entry.is_dir():
                 entry.unlink()
+
+    def empty(self) -> None:
+        """Remove all files of the volume, for those of an archive. Raises OSError."""
+        for entry in self.path.parent.iterdir():
+            if entry.is_symlink() or not entry.is_dir():
+                entry.unlink()
+            elif entry.name != _LOST_FOUND:
+                shutil.rmtree(entry, onerror=_remove_anyway)
+
+    def largest_file(self) -> int:
+        """How large a file that a disk is made of may be: tables of formats take some space of their own."""
+        most = max(self.size_bytes, self.available())
+        return most + most // _SHARE_OF_TABLES + _TABLES
 
     def finish(self) -> None:
         """Put the disk into the state that others rely on: readable by QEMU's group, and on the disk."""
@@ -148,6 +165,16 @@ def data_runs(piece: bytes) -> Iterator[tuple[int, int]]:
             begin = offset
     if begin >= 0:
         yield begin, len(piece)
+
+
+def _remove_anyway(remove: Callable[..., object], path: str, _: object) -> None:
+    """Archives have folders that their owner may not change."""
+    Path(path).parent.chmod(0o700)
+    if remove in (os.open, os.scandir, os.lstat):
+        Path(path).chmod(0o700, follow_symlinks=True)
+        shutil.rmtree(path)
+    else:
+        remove(path)
 
 
 def _write_piece(descriptor: int, piece: bytes, offset: int, sparse: bool) -> None:

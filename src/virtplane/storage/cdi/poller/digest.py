@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
-import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from virtplane.storage.cdi import skopeo
 
 _REFERENCE = re.compile(r"docker://(?P<host>[^/\s]+)/(?P<name>[^\s]+)")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -48,10 +48,10 @@ async def image_digest(url: str, registry: Registry) -> str:
         if registry.insecure_tls:
             command.append("--tls-verify=false")
         if registry.access_key:
-            folder = files.enter_context(_authentication(found["host"], registry))
-            command += ["--authfile", str(folder / "auth.json")]
-        if certificates := files.enter_context(_joined(registry.cert_folders)):
-            command += ["--cert-dir", str(certificates)]
+            keys = skopeo.credentials(found["host"], registry.access_key, registry.secret_key)
+            command += ["--authfile", str(files.enter_context(keys))]
+        if folder := files.enter_context(skopeo.certificates(registry.cert_folders)):
+            command += ["--cert-dir", str(folder)]
         document = await _run([*command, url], dict(registry.proxies))
     return await _digest_of(document)
 
@@ -81,29 +81,3 @@ async def _digest_of(manifest: bytes) -> str:
     if not _DIGEST.fullmatch(text):
         raise NoDigest(f"skopeo tells no digest, but {text[:200]!r}")
     return text
-
-
-@contextlib.contextmanager
-def _authentication(host: str, registry: Registry) -> Iterator[Path]:
-    """A folder with the registry's credentials: on a command line other processes would see them."""
-    secret = base64.b64encode(f"{registry.access_key}:{registry.secret_key}".encode()).decode()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "auth.json")
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump({"auths": {host: {"auth": secret}}}, file)
-        yield Path(folder)
-
-
-@contextlib.contextmanager
-def _joined(folders: tuple[Path, ...]) -> Iterator[Path | None]:
-    """A folder with the files of all folders, as ``.crt``: skopeo reads one folder, and no other suffix."""
-    files = [each for folder in folders for each in sorted(folder.iterdir()) if each.is_file()]
-    if not files:
-        yield None
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        for number, file in enumerate(files):
-            name = file.name if file.suffix in (".crt", ".cert", ".key") else f"{file.name}.crt"
-            Path(folder, f"{number}-{name}" if file.suffix == ".crt" else name).write_bytes(file.read_bytes())
-        yield Path(folder)

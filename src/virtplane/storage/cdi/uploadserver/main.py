@@ -16,6 +16,7 @@ from kubecore.logs import set_up_logging
 from virtplane.storage.cdi.importer.outcome import ImportFailed, Outcome
 from virtplane.storage.cdi.importer.pipeline import Job
 from virtplane.storage.cdi.importer.progress import Progress
+from virtplane.storage.cdi.importer.settings import log_level
 from virtplane.storage.cdi.importer.target import find_target
 from virtplane.storage.cdi.uploadserver.server import State, Uploaded, UploadServer
 from virtplane.storage.cdi.uploadserver.settings import UploadSettings, read_upload_settings
@@ -29,7 +30,7 @@ _LATE_SECONDS = 1.0
 
 def main() -> int:
     """Take one upload by the environment."""
-    set_up_logging("uploadserver")
+    set_up_logging("uploadserver", level=log_level(sys.argv[1:]))
     try:
         settings = read_upload_settings(os.environ)
         text = asyncio.run(serve(settings))

@@ -143,9 +143,7 @@ class UploadServer:
     async def _unpacked(self, source: Peeked) -> Outcome:
         if self._job.target.is_device:
             raise ImportFailed("an archive needs a file system")
-        await archives.unpack(source, self._job.target.path.parent)
-        while await source.read():
-            pass
+        await pipeline.unpacked(self._job.target, source)
         return Outcome()
 
     async def _later(self, rest: Rest, request: web.Request) -> None:

@@ -12,7 +12,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import RSAKey
 from yarl import URL
 
-from virtplane.storage.cdi.importer.http import Web, WebObject
+from virtplane.storage.cdi.importer.http import Web, WebObject, address, reason
 from virtplane.storage.cdi.importer.outcome import ImportFailed
 from virtplane.storage.cdi.importer.settings import Settings
 
@@ -25,7 +25,7 @@ _KEY_BYTES = 1 << 20
 
 async def gcs_object(settings: Settings, web: Web) -> WebObject:
     """The object at the endpoint (``gs://bucket/object`` or an HTTP address). Raises ImportFailed."""
-    url = URL(settings.endpoint)
+    url = address(settings.endpoint, "gcs")
     if url.scheme == "gs":
         url = URL(f"{_STORAGE}/{url.raw_host}{url.raw_path}", encoded=True)
     headers = tuple(settings.headers)
@@ -51,5 +51,7 @@ async def _token(path: Path, web: Web) -> str:
     try:
         answer = await web.post_form(URL(address), {"grant_type": _GRANT, "assertion": assertion})
         return str(answer["access_token"])
-    except (aiohttp.ClientError, TimeoutError, OSError, KeyError, ValueError) as error:
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise ImportFailed(f"Unable to connect to gcs data source: no token: {reason(error)}") from error
+    except (KeyError, ValueError) as error:
         raise ImportFailed(f"Unable to connect to gcs data source: no token: {error}") from error

@@ -5,18 +5,20 @@ its layers.
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
+import contextlib
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from virtplane.storage.cdi import skopeo
 from virtplane.storage.cdi.importer.archives import TarEntries, find
-from virtplane.storage.cdi.importer.outcome import ImportFailed, Outcome, ScratchNeeded
+from virtplane.storage.cdi.importer.http import STALL_SECONDS
+from virtplane.storage.cdi.importer.outcome import ImportFailed, Outcome, ScratchNeeded, TooLarge
 from virtplane.storage.cdi.importer.pipeline import FileReader, Job, from_stream
 from virtplane.storage.cdi.importer.streams import peel
 
@@ -27,6 +29,8 @@ _LABEL_MARK = "KUBEVIRT_IO_"
 _BOOTC = ("containers.bootc", "ostree.bootable")
 _PULL_FAILED = "failed to pull image: "
 _COMPLAINT_BYTES = 4096
+_LOOK_SECONDS = 5.0
+"""How often to look how far skopeo is: it tells nobody."""
 _BOOTC_TEXT = (
     "bootc image detected: this image contains an ostree-based bootable OS (containers.bootc=1 or "
     "ostree.bootable=1) "
@@ -122,7 +126,8 @@ def labels_of(environment: tuple[str, ...]) -> dict[str, str]:
 
 async def _pull(job: Job, folder: Path) -> None:
     settings = job.settings
-    if not _REFERENCE.match(settings.endpoint):
+    found = _REFERENCE.match(settings.endpoint)
+    if not found:
         raise ImportFailed(
             f"Unable to process data: {_PULL_FAILED}{settings.endpoint!r} is no docker:// reference"
         )
@@ -132,41 +137,73 @@ async def _pull(job: Job, folder: Path) -> None:
     command += ["copy", "--quiet", "--retry-times", "2"]
     if settings.insecure_tls:
         command.append("--src-tls-verify=false")
-    authentication = _authentication(job)
-    if authentication is not None:
-        command += ["--src-authfile", str(authentication)]
-    for certificates in settings.cert_folders:
-        command += ["--src-cert-dir", str(certificates)]
-    command += [settings.endpoint, f"dir:{folder}"]
+    with contextlib.ExitStack() as files:
+        if settings.access_key:
+            keys = skopeo.credentials(found["host"], settings.access_key, settings.secret_key)
+            command += ["--src-authfile", str(files.enter_context(keys))]
+        if certificates := files.enter_context(skopeo.certificates(settings.cert_folders)):
+            command += ["--src-cert-dir", str(certificates)]
+        await _copied([*command, settings.endpoint, f"dir:{folder}"], folder, job.target.largest_file())
+
+
+async def _copied(command: Sequence[str], folder: Path, most: int) -> None:
+    """Run skopeo, for as long as the files in `folder` grow, up to `most` bytes. Raises ImportFailed."""
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr is not None
+    complaint = asyncio.create_task(_complaint(process.stderr))
+    watching = asyncio.create_task(_watch(folder, most))
+    ended = asyncio.create_task(process.wait())
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-        )
-        assert process.stderr is not None
-        complaint = await process.stderr.read(_COMPLAINT_BYTES)
-        while await process.stderr.read(_COMPLAINT_BYTES):
-            pass
-        if await process.wait() != 0:
-            text = complaint.decode(errors="replace").strip()
-            raise ImportFailed(f"Unable to process data: {_PULL_FAILED}{text}")
+        await asyncio.wait((ended, watching), return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            await watching
+        if await ended != 0:
+            raise ImportFailed(f"Unable to process data: {_PULL_FAILED}{await complaint}")
+        if _size(folder) > most:
+            raise _too_large(most)
     finally:
-        if authentication is not None:
-            authentication.unlink()
+        watching.cancel()
+        if process.returncode is None:
+            process.kill()
+        await asyncio.gather(ended, complaint, watching, return_exceptions=True)
 
 
-def _authentication(job: Job) -> Path | None:
-    """A file with the registry's credentials: on a command line other processes would see them."""
-    settings = job.settings
-    if not settings.access_key:
-        return None
-    host = settings.endpoint.removeprefix("docker://").split("/")[0]
-    secret = base64.b64encode(f"{settings.access_key}:{settings.secret_key}".encode()).decode()
-    path = settings.paths.scratch / "registry-auth.json"
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump({"auths": {host: {"auth": secret}}}, file)
-    return path
+async def _watch(folder: Path, most: int) -> None:
+    """Raise ImportFailed once the files in `folder` are too large, or have not grown for a while."""
+    known, quiet = -1, 0.0
+    while quiet < STALL_SECONDS:
+        await asyncio.sleep(_LOOK_SECONDS)
+        size = await asyncio.to_thread(_size, folder)
+        if size > most:
+            raise _too_large(most)
+        quiet = 0.0 if size != known else quiet + _LOOK_SECONDS
+        known = size
+    raise ImportFailed(f"Unable to process data: {_PULL_FAILED}no progress for 10 minutes")
+
+
+def _size(folder: Path) -> int:
+    """How many bytes the files in `folder` have."""
+    try:
+        with os.scandir(folder) as entries:
+            return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
+    except FileNotFoundError:  # skopeo makes the folder, and renames files in it.
+        return 0
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(
+        f"Unable to process data: {_PULL_FAILED}the image is larger than the reported available storage "
+        f"{most}. A larger PVC is required"
+    )
+
+
+async def _complaint(stream: asyncio.StreamReader) -> str:
+    kept = await stream.read(_COMPLAINT_BYTES)
+    while await stream.read(_COMPLAINT_BYTES):
+        pass
+    return kept.decode(errors="replace").strip()
 
 
 async def _from_layers(job: Job, folder: Path, facts: ImageFacts) -> Outcome:

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 from yarl import URL
 
-from virtplane.storage.cdi.importer.http import WebObject
+from virtplane.storage.cdi.importer.http import WebObject, address
 from virtplane.storage.cdi.importer.settings import Settings
 
 _REGION = re.compile(r"s3[.-]([a-z0-9-]+)\.amazonaws\.com")
@@ -33,7 +33,7 @@ class Keys:
 
 def s3_object(settings: Settings, now: datetime | None = None) -> WebObject:
     """The object at the endpoint, with a signature in its address where the job has keys."""
-    url = URL(settings.endpoint)
+    url = address(settings.endpoint, "s3")
     if settings.access_key and settings.secret_key:
         keys = Keys(settings.access_key, settings.secret_key, region_of(url.host or ""))
         url = presigned(url, keys, now or datetime.now(UTC))
