@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+_PAUSE_SECONDS = 0.05
 _PROGRAM = """
 import sys
 from pathlib import Path
@@ -79,7 +80,7 @@ class ImporterProcess:
 
 @asynccontextmanager
 async def importing(
-    folder: Path, source: str, endpoint: str, *arguments: str, pause: float = 0.05, **environment: str
+    folder: Path, source: str, endpoint: str, *arguments: str, pause: float = _PAUSE_SECONDS, **environment: str
 ) -> AsyncIterator[ImporterProcess]:
     """The importer, running on volumes in `folder`, until the context ends."""
     (folder / "data").mkdir(exist_ok=True)
@@ -115,7 +116,7 @@ async def imported(
     folder: Path, source: str, endpoint: str, *arguments: str, **environment: str
 ) -> ImporterProcess:
     """A whole run."""
-    async with importing(folder, source, endpoint, *arguments, **environment) as run:
+    async with importing(folder, source, endpoint, *arguments, pause=_PAUSE_SECONDS, **environment) as run:
         return await run.ended()
 
 

@@ -20,6 +20,7 @@ from tests.support.importer_process import imported, importing
 from tests.unit.virtplane.storage.cdi.importer.conftest import MIB
 
 from virtplane.image import distribution
+from virtplane.image.commands import BuildError
 
 MEMORY_BYTES = 120 * MIB
 _NGINX = """\
@@ -65,7 +66,7 @@ def nginx_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         each.chmod(0o755)  # apt downloads as a user of its own.
     try:
         debs = distribution.fetch(folder / "debs", ("nginx",))
-    except distribution.BuildError as error:
+    except BuildError as error:
         pytest.skip(f"the distribution's packages cannot be fetched: {error}")
     distribution.unpack([deb for deb in debs if deb.name.startswith("nginx_")], folder / "tree")
     return folder / "tree/usr/sbin/nginx"
