@@ -28,9 +28,10 @@ def in_node(cluster: Cluster, *command: str) -> str:
     return run("nsenter", *enter, *command).stdout
 
 
-def loop_files() -> list[str]:
-    """The files behind loop devices."""
-    return run("losetup", "--list", "--noheadings", "--output", "BACK-FILE").stdout.splitlines()
+def loop_files(cluster: Cluster) -> set[str]:
+    """The cluster's files behind loop devices: others on the machine come and go."""
+    files = run("losetup", "--list", "--noheadings", "--output", "BACK-FILE").stdout.splitlines()
+    return {file for file in files if str(cluster.state) in file}
 
 
 def below_state(cluster: Cluster) -> set[str]:
@@ -58,7 +59,7 @@ def node_snapshot(cluster: Cluster) -> dict[str, set[str]]:
         "rules": {line.split("#")[0] for line in in_node(cluster, "nft", "list", "ruleset").splitlines()},
         "cgroups": {str(path) for root in cgroups for path in root.rglob("pod*") if path.is_dir()},
         "files": below_state(cluster),
-        "loops": set(loop_files()),
+        "loops": loop_files(cluster),
     }
 
 

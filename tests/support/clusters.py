@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,11 +38,20 @@ def guest_archive(whole_machine: None) -> Path:
         if path.is_file() and path.suffix != ".pyc":
             digest.update(path.read_bytes())
     archive = Path(tempfile.gettempdir()) / f"virtplane-e2e-guest-{digest.hexdigest()[:12]}.tar"
-    if not archive.exists():
-        building = archive.with_suffix(f".{os.getpid()}")
-        run(sys.executable, "-m", "virtplane.guest.build", building, seconds=240, cwd=ROOT)
-        building.replace(archive)
+    with one_at_a_time(archive):
+        if not archive.exists():
+            building = archive.with_suffix(f".{os.getpid()}")
+            run(sys.executable, "-m", "virtplane.guest.build", building, seconds=240, cwd=ROOT)
+            building.replace(archive)
     return archive
+
+
+@contextmanager
+def one_at_a_time(made: Path) -> Iterator[None]:
+    """Workers that run tests side by side make what they share once."""
+    with made.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")

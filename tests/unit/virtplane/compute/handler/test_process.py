@@ -45,7 +45,7 @@ def test_pod_is_read_from_its_cgroup(cgroups: str) -> None:
     assert pods_of(cgroups) == {POD}
 
 
-@pytest.mark.parametrize("name", ["/", f"/xpod{POD}", f"/pod{POD}x", "/pod", f"/{POD}", "/a:b/c"])
+@pytest.mark.parametrize("name", ["/", f"/xpod{OTHER}", f"/pod{OTHER}x", "/pod", f"/{OTHER}", "/a:b/c"])
 def test_other_cgroups_name_no_pod(name: str) -> None:
     assert pods_of(f"0::{name}\n") == set()
 
