@@ -80,7 +80,12 @@ class ImporterProcess:
 
 @asynccontextmanager
 async def importing(
-    folder: Path, source: str, endpoint: str, *arguments: str, pause: float = _PAUSE_SECONDS, **environment: str
+    folder: Path,
+    source: str,
+    endpoint: str,
+    *arguments: str,
+    pause: float = _PAUSE_SECONDS,
+    **environment: str,
 ) -> AsyncIterator[ImporterProcess]:
     """The importer, running on volumes in `folder`, until the context ends."""
     (folder / "data").mkdir(exist_ok=True)
