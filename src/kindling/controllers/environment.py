@@ -29,6 +29,10 @@ OWNER_INDEX = "controller"
 """Index of objects by the uid of their controlling owner."""
 
 
+_LONGEST_BACKOFF_SECONDS = 60.0
+"""Conflicts with a cache that lags count as failures, too: unbounded, they hold an object up for minutes."""
+
+
 def controller_uid(obj: JsonObject) -> list[str]:
     """The index function of `OWNER_INDEX`."""
     return [reference["uid"] for reference in owner_references(obj) if reference.get("controller") is True]
@@ -75,7 +79,7 @@ class Environment:
 
     def controller(self, name: str, reconcile: Reconcile, workers: int = 2) -> Controller:
         """A new controller that runs with the manager."""
-        controller = Controller(name, reconcile, workers)
+        controller = Controller(name, reconcile, workers, max_delay=_LONGEST_BACKOFF_SECONDS)
         self.manager.add(controller)
         return controller
 

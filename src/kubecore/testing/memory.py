@@ -314,6 +314,8 @@ class MemoryApi:
         if finalizers or get_list(obj, "spec", "finalizers"):
             obj["metadata"]["finalizers"] = finalizers
             obj["metadata"].setdefault("deletionTimestamp", now_rfc3339())
+            if obj == self._existing(target):
+                return obj  # it is going already: nothing is written
             return self._store(target.resource, obj)
         self.remove(target.resource, target.name, target.namespace)
         return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
