@@ -189,7 +189,7 @@ class DataVolumeSimulation:
             refused=chance.choice([0.0, common]),
             lost_before=chance.choice([0.0, common]),
             lost_after=chance.choice([0.0, common]),
-            late=common if self._only_populators else 0.0,
+            late=chance.choice([0.0, common]),
             slow=chance.choice([0.0, common]),
             stale=chance.choice([0.0, 0.05, 0.2]),
             broken=chance.choice([0.0, 0.01]),

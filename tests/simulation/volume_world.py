@@ -179,6 +179,8 @@ class Kubelet:
             self._volumes.writers.pop(uid, None)
             await client.delete(resources.PODS, name, namespace, grace_period_seconds=0, uid=uid)
             return
+        if get_list(pod, "spec", "schedulingGates"):
+            return  # the scheduler waits
         if not get_str(pod, "spec", "nodeName"):
             target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
             binding = {"metadata": {"name": name, "uid": uid}, "target": target}

@@ -32,11 +32,11 @@ from virtplane.storage.cdi.controller.clones.readiness import SOURCE_IN_USE
 from virtplane.storage.cdi.controller.clones.sources import CloneError, Source
 from virtplane.storage.cdi.controller.populators.claim_events import ClaimEvents
 from virtplane.storage.cdi.controller.populators.rebinding import begin_anew, rebind
-from virtplane.storage.cdi.controller.workers.importer import live
 from virtplane.storage.cdi.controller.workers.starting import (
     ERR_EXCEEDED_QUOTA,
     EXCEEDED_QUOTA,
     IN_USE_SECONDS,
+    live,
 )
 from virtplane.storage.csi.parts import delete, patch, versioned
 

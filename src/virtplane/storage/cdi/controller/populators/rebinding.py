@@ -14,7 +14,7 @@ from virtplane.api.storage_kinds import PersistentVolume, PersistentVolumeClaim
 from virtplane.storage.cdi.controller import claims
 from virtplane.storage.cdi.controller.populators import decisions
 from virtplane.storage.cdi.controller.populators.decisions import Rebinding
-from virtplane.storage.cdi.controller.workers.importer import live
+from virtplane.storage.cdi.controller.workers.starting import live
 from virtplane.storage.csi.parts import delete, patch, versioned
 
 logger = logging.getLogger(__name__)

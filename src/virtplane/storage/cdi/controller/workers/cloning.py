@@ -25,7 +25,6 @@ from virtplane.storage.cdi.controller.clones.tokens import NoSigningKey, Signing
 from virtplane.storage.cdi.controller.pods import cloner
 from virtplane.storage.cdi.controller.pods.cloner import Copy
 from virtplane.storage.cdi.controller.workers import copies, observed
-from virtplane.storage.cdi.controller.workers.importer import live
 from virtplane.storage.cdi.controller.workers.observed import Annotations
 from virtplane.storage.cdi.controller.workers.pods import Pod
 from virtplane.storage.cdi.controller.workers.starting import (
@@ -33,6 +32,7 @@ from virtplane.storage.cdi.controller.workers.starting import (
     RETRY_SECONDS,
     Workplace,
     claim_patch,
+    live,
 )
 from virtplane.storage.cdi.tokens import InvalidToken
 from virtplane.storage.csi.parts import delete, patch

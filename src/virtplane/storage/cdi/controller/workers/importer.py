@@ -9,7 +9,7 @@ import re
 from kubecore.client import Client
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, get_object, get_str
-from kubecore.objects.structs import UnfitDocument, decode
+from kubecore.objects.structs import UnfitDocument
 from kubecore.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS
 from kubecore.runtime import DONE, Controller, EventRecorder, Key, Manager, RequeueAfter, Result
 from virtplane.api import cdi_labels as names
@@ -28,7 +28,9 @@ from virtplane.storage.cdi.controller.workers.starting import (
     RETRY_SECONDS,
     Workplace,
     bound_again,
+    holds_name,
     is_own,
+    live,
 )
 from virtplane.storage.csi.parts import patch
 
@@ -177,6 +179,8 @@ class ImportController:
 
     async def _watch(self, claim: PersistentVolumeClaim, pod: Pod) -> Result:
         """Tell in the claim what its pod does, and remove the pod when it has done its part."""
+        if pod.is_gated:
+            return await self._work.admit(claim, pod, _is_to_be_worked_on)
         if observed.is_evicted(pod):
             await self._work.delete_pods([pod])
             return DONE
@@ -192,7 +196,8 @@ class ImportController:
         labels = {name: text for name, text in found.labels.items() if COPIED_LABEL.fullmatch(name)}
         if await self._work.annotate(claim, changes, labels):
             self._tell(claim, found)
-        retained = claims.is_true(claim.metadata, names.POD_RETAIN)
+        is_filled = found.annotations.get(names.POD_PHASE) == claims.SUCCEEDED
+        retained = claims.is_true(claim.metadata, names.POD_RETAIN) or (is_filled and holds_name(claim))
         if found.must_start_anew or (found.is_done and not retained):
             await self._work.delete_pods([pod])
         return DONE
@@ -206,8 +211,8 @@ class ImportController:
     async def _finish(self, claim: PersistentVolumeClaim) -> Result:
         """Remove the pods of what is filled, or failed for good."""
         pods = self._work.own_pods(claim, names.IMPORTER)
-        if not claims.is_true(claim.metadata, names.POD_RETAIN):
-            await self._work.delete_pods(pods)
+        is_filled = claims.value(claim, names.POD_PHASE) == claims.SUCCEEDED
+        await self._work.delete_pods(self._work.spent(claim, pods, is_filled=is_filled))
         if not pods:
             await self._release(claim)
         return DONE
@@ -241,19 +246,6 @@ def claims_of_scratch(claim: PersistentVolumeClaim) -> list[Key]:
     namespace, name = claim.metadata.namespace, claim.metadata.name
     base = name.removesuffix("-scratch")
     return [(namespace, name)] if base == name else [(namespace, name), (namespace, base)]
-
-
-async def live(client: Client, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
-    """The claim as it is now; None if it is gone or going. Raises StatusError, UnfitDocument."""
-    try:
-        found = await client.get(PERSISTENT_VOLUME_CLAIMS, claim.metadata.name, claim.metadata.namespace)
-    except StatusError as error:
-        if is_not_found(error):
-            return None
-        raise
-    current = decode(PersistentVolumeClaim, found)
-    same = current.metadata.uid == claim.metadata.uid
-    return current if same and not current.metadata.is_being_deleted else None
 
 
 def _is_to_be_worked_on(claim: PersistentVolumeClaim) -> bool:

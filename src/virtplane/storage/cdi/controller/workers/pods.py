@@ -12,6 +12,7 @@ from msgspec import field as member
 from kubecore.objects.names import is_label_value, is_qualified_name
 from kubecore.resources import PODS
 from kubecore.runtime import Informer, Manager
+from virtplane.api import cdi_labels as names
 from virtplane.api.markers import ApiStruct
 from virtplane.api.meta_v1 import ObjectMeta
 
@@ -112,12 +113,19 @@ class Container(ApiStruct, kw_only=True):
     volume_mounts: tuple[VolumeMount, ...] = ()
 
 
+class SchedulingGate(ApiStruct, kw_only=True):
+    """What keeps a pod from being scheduled."""
+
+    name: str = ""
+
+
 class PodSpec(ApiStruct, kw_only=True):
     """Which claims a pod uses, and where it runs."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     node_name: str = ""
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
     volumes: tuple[Volume, ...] = ()
 
 
@@ -139,6 +147,11 @@ class Pod(ApiStruct, kw_only=True):
     def is_pending(self) -> bool:
         """Whether no container of the pod has run yet."""
         return self.status.phase in ("", "Pending")
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether it waits for its controller to look once more whether its claim needs it."""
+        return any(each.name == names.WORKER_GATE for each in self.spec.scheduling_gates)
 
     def container(self, name: str) -> ContainerStatus | None:
         """The status of a container."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from kubecore.client import Client
-from kubecore.errors import StatusError, is_already_exists, is_namespace_terminating
+from kubecore.errors import StatusError, is_already_exists, is_namespace_terminating, is_not_found
 from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
 from kubecore.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, ResourceType
 from kubecore.runtime import DONE, EventKind, EventRecorder, Informer, RequeueAfter, Result
 from virtplane.api import cdi_labels as names
 from virtplane.api import cdi_names
 from virtplane.api.storage_kinds import PersistentVolumeClaim
+from virtplane.api.storage_labels import SELECTED_NODE
 from virtplane.cluster.objects import described
 from virtplane.storage.cdi.controller import claims
 from virtplane.storage.cdi.controller.pods.scratch import scratch_claim
@@ -73,6 +75,11 @@ class Workplace:
             if pod.metadata.labels.get(names.COMPONENT) == component and is_own(pod, claim)
         ]
 
+    def spent(self, claim: PersistentVolumeClaim, pods: Iterable[Pod], *, is_filled: bool) -> list[Pod]:
+        """Those of a claim's pods that must go now that it is filled, or has failed for good."""
+        is_kept = claims.is_true(claim.metadata, names.POD_RETAIN) or (is_filled and holds_name(claim))
+        return [pod for pod in pods if pod.is_gated or not is_kept]
+
     def users(self, claim: PersistentVolumeClaim) -> list[Pod]:
         """All pods that use `claim`."""
         return self.pods.by_index("claim", f"{claim.metadata.namespace}/{claim.metadata.name}")
@@ -89,7 +96,13 @@ class Workplace:
                 await delete(self.client, PODS, pod)
 
     async def create_pod(self, claim: PersistentVolumeClaim, pod: JsonObject) -> Result:
-        """Create a worker pod; what refuses it is told in the claim. Raises StatusError."""
+        """Create a worker pod; what refuses it is told in the claim. Raises StatusError.
+
+        The request may take effect after it was given up, even after another pod has filled the claim: so the
+        pod has a gate, which `admit` opens. One that is told its node can have none; see `holds_name`.
+        """
+        if "nodeName" not in pod["spec"]:
+            pod["spec"]["schedulingGates"] = [{"name": names.WORKER_GATE}]
         try:
             await self.client.create(PODS, pod, claim.metadata.namespace)
         except StatusError as error:
@@ -98,6 +111,26 @@ class Workplace:
             if error.code not in _REFUSALS or is_namespace_terminating(error):
                 raise
             return await self.cannot_start(claim, pod["metadata"]["name"], error.message)
+        return DONE
+
+    async def admit(
+        self, claim: PersistentVolumeClaim, pod: Pod, is_wanted: Callable[[PersistentVolumeClaim], bool]
+    ) -> Result:
+        """Let a gated pod start if its claim, which is read again, still needs it; else delete it.
+
+        As long as the pod is there no other one has its name, so nobody fills the claim in between. Raises
+        StatusError, UnfitDocument.
+        """
+        if pod.metadata.is_being_deleted:
+            return DONE
+        current = await live(self.client, claim)
+        if current is None or not is_wanted(current):
+            await self.delete_pods([pod])
+            return DONE
+        gates = pod.spec.scheduling_gates
+        kept = [{"name": each.name} for each in gates if each.name != names.WORKER_GATE]
+        change = {"op": "replace", "path": "/spec/schedulingGates", "value": kept}
+        await patch(self.client, PODS, pod, versioned(pod, [change]))
         return DONE
 
     async def cannot_start(self, claim: PersistentVolumeClaim, pod: str, problem: str) -> Result:
@@ -170,6 +203,28 @@ def claim_patch(
         "labels": {**new_labels, **before["labels"]},
     }
     return versioned(claim, members_patch("/metadata", before, after))
+
+
+def holds_name(claim: PersistentVolumeClaim) -> bool:
+    """Whether the ended pod of a claim that is filled must stay until the volume is somebody else's.
+
+    A pod that was told its node has no gate. While it is there, no late request for it can take effect.
+    """
+    is_placed = claims.has(claim, names.POPULATOR_KIND) and bool(claims.value(claim, SELECTED_NODE))
+    return is_placed and claims.is_bound(claim) and not claims.is_multi_stage(claim)
+
+
+async def live(client: Client, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
+    """The claim as it is now; None if it is gone or going. Raises StatusError, UnfitDocument."""
+    try:
+        found = await client.get(PERSISTENT_VOLUME_CLAIMS, claim.metadata.name, claim.metadata.namespace)
+    except StatusError as error:
+        if is_not_found(error):
+            return None
+        raise
+    current = decode(PersistentVolumeClaim, found)
+    same = current.metadata.uid == claim.metadata.uid
+    return current if same and not current.metadata.is_being_deleted else None
 
 
 def is_own(pod: Pod, claim: PersistentVolumeClaim) -> bool:

@@ -19,10 +19,10 @@ from virtplane.storage.cdi.controller.pods.upload import Upload
 from virtplane.storage.cdi.controller.settings import Settings
 from virtplane.storage.cdi.controller.workers import observed
 from virtplane.storage.cdi.controller.workers.certificates import Issuer
-from virtplane.storage.cdi.controller.workers.importer import claims_of_pod, claims_of_scratch, live
+from virtplane.storage.cdi.controller.workers.importer import claims_of_pod, claims_of_scratch
 from virtplane.storage.cdi.controller.workers.observed import Observed
 from virtplane.storage.cdi.controller.workers.pods import Pod, pod_informer
-from virtplane.storage.cdi.controller.workers.starting import IN_USE_SECONDS, Workplace, is_own
+from virtplane.storage.cdi.controller.workers.starting import IN_USE_SECONDS, Workplace, is_own, live
 from virtplane.storage.csi.parts import delete
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class UploadController:
         if claim.metadata.is_being_deleted:  # it cannot go while its pod uses it; the rest goes with it
             await self._work.delete_pods(self._work.own_pods(claim, names.UPLOAD_SERVER))
             return DONE
-        if claims.value(claim, names.POD_PHASE) == claims.SUCCEEDED:
+        if not _is_waiting(claim):
             await self._finish(claim)
             return DONE
         if not claims.may_have_worker(claim, self._settings.honors_waiting):
@@ -94,7 +94,7 @@ class UploadController:
             self._work.event(claim, "Warning", TARGET_IN_USE, text)
             return RequeueAfter(IN_USE_SECONDS)
         current = await live(self._client, claim)
-        if current is None or claims.value(current, names.POD_PHASE) == claims.SUCCEEDED:
+        if current is None or not _is_waiting(current):
             return DONE
         workers, is_clone = self._settings.workers(), _is_clone(current)
         await self._work.ensure(SERVICES, upload.upload_service(workers, current))
@@ -127,6 +127,8 @@ class UploadController:
 
     async def _watch(self, claim: PersistentVolumeClaim, pod: Pod) -> Result:
         """Tell in the claim what its pod does, and remove the pod when it has done its part."""
+        if pod.is_gated:
+            return await self._work.admit(claim, pod, _is_waiting)
         if observed.is_evicted(pod):
             await self._work.delete_pods([pod])
             return DONE
@@ -151,13 +153,10 @@ class UploadController:
 
     async def _finish(self, claim: PersistentVolumeClaim) -> None:
         """Remove what was made for the upload. Raises StatusError."""
-        if claims.is_true(claim.metadata, names.POD_RETAIN):
-            return
         pods = self._work.own_pods(claim, names.UPLOAD_SERVER)
-        if not pods:
-            return  # the others went before the last pod
-        await self._remove_service(claim)
-        await self._work.delete_pods(pods)
+        if pods and not claims.is_true(claim.metadata, names.POD_RETAIN):
+            await self._remove_service(claim)  # without pods it went before the last one
+        await self._work.delete_pods(self._work.spent(claim, pods, is_filled=True))
 
     async def _remove_service(self, claim: PersistentVolumeClaim) -> None:
         """Delete the service that was made for `claim`, if it is there. Raises StatusError."""
@@ -175,6 +174,11 @@ class UploadController:
 def is_upload(claim: PersistentVolumeClaim) -> bool:
     """Whether the claim is to be filled by an upload server."""
     return claims.has(claim, names.UPLOAD_TARGET) or _is_clone(claim)
+
+
+def _is_waiting(claim: PersistentVolumeClaim) -> bool:
+    """Whether something has still to be uploaded, as far as is known now."""
+    return claims.value(claim, names.POD_PHASE) != claims.SUCCEEDED
 
 
 def _client_name(claim: PersistentVolumeClaim) -> str:
