@@ -46,7 +46,7 @@ async def _operate(client: Client) -> None:
 
 
 async def _control(client: Client) -> None:
-    await control(client, NAMESPACE, own_programs("image"))
+    await control(client, NAMESPACE, own_programs("image"), CollectorRegistry())
 
 
 class _Alarms(logging.Handler):

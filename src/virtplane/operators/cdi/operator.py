@@ -37,6 +37,9 @@ def settings_of(context: Context) -> Settings:
         runbook_url=runbook if runbook.count("%s") == 1 else default.runbook_url,
         verbosity=int(context.settings.get("verbosity") or default.verbosity),
         require_webhook_certificate=bool(context.settings.get(REQUIRE_WEBHOOK_CERTIFICATE)),
+        importer_image=os.environ.get("IMPORTER_IMAGE", ""),
+        cloner_image=os.environ.get("CLONER_IMAGE", ""),
+        upload_server_image=os.environ.get("UPLOAD_SERVER_IMAGE", ""),
     )
 
 
@@ -72,7 +75,7 @@ class CdiOperator:
         settings = settings_of(context)
         ready = Gauge(
             "kubevirt_cdi_cr_ready",
-            "1 if CDI is available, 0 if not, -1 while that is not known",
+            "CDI install ready",
             registry=context.registry,
         )
         ready.set(-1)

@@ -45,6 +45,10 @@ class Settings:
     runbook_url: str = "https://kubevirt.io/monitoring/runbooks/%s"
     verbosity: int = 1
     require_webhook_certificate: bool = False
+    importer_image: str = ""
+    """The images of worker pods; empty for the product's own."""
+    cloner_image: str = ""
+    upload_server_image: str = ""
 
     @property
     def is_compact(self) -> bool:

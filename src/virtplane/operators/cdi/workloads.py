@@ -51,7 +51,8 @@ def deployments(parameters: Parameters) -> list[JsonObject]:
     if parameters.settings.is_compact:
         return []
     infra = parameters.cdi.spec.infra
-    image = parameters.settings.image
+    settings = parameters.settings
+    image = settings.image
     found = [
         _Component(
             names.API_SERVER,
@@ -67,9 +68,9 @@ def deployments(parameters: Parameters) -> list[JsonObject]:
             secrets=_SIGNERS,
             bundles=_BUNDLES,
             environment={
-                "IMPORTER_IMAGE": image,
-                "CLONER_IMAGE": image,
-                "UPLOADSERVER_IMAGE": image,
+                "IMPORTER_IMAGE": settings.importer_image or image,
+                "CLONER_IMAGE": settings.cloner_image or image,
+                "UPLOADSERVER_IMAGE": settings.upload_server_image or image,
                 "UPLOADPROXY_SERVICE": names.UPLOAD_PROXY,
                 "PULL_POLICY": _pull_policy(parameters),
             },

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+
+from prometheus_client import CollectorRegistry
 
 from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError, is_not_found
@@ -17,8 +20,9 @@ from virtplane.storage.cdi.controller.crons import reconciler
 from virtplane.storage.cdi.controller.crons.polling import IMAGE_STREAMS
 from virtplane.storage.cdi.controller.crons.reconciler import CronController
 from virtplane.storage.cdi.controller.datasources.reconciler import DataSourceController
+from virtplane.storage.cdi.controller.metrics import CdiMetrics
 from virtplane.storage.cdi.controller.profiles.reconciler import ProfileController
-from virtplane.storage.cdi.controller.programs import own_programs
+from virtplane.storage.cdi.controller.programs import chosen_programs
 from virtplane.storage.cdi.controller.settings import Programs, Settings
 from virtplane.storage.cdi.controller.transfers.reconciler import TransferController
 from virtplane.storage.cdi.controller.workers.certificates import SecretIssuer
@@ -41,19 +45,22 @@ class CdiController:
         client = context.client(self.name)
         identity = context.identity or self.name
         elector = LeaderElector(client, cdi_names.LEADER_ELECTION, context.namespace, identity)
-        programs = own_programs(str(context.settings.get("image") or ""))
-        await elector.run(lambda: control(client, context.namespace, programs))
+        programs = chosen_programs(str(context.settings.get("image") or ""), os.environ)
+        await elector.run(lambda: control(client, context.namespace, programs, context.registry))
 
 
-async def control(client: Client, namespace: str, programs: Programs) -> None:
-    """The controllers, until cancelled; `namespace` is CDI's own, `programs` are those of worker pods.
+async def control(client: Client, namespace: str, programs: Programs, registry: CollectorRegistry) -> None:
+    """The controllers, until cancelled; `namespace` is CDI's own, `programs` are those of worker pods, their
+    metrics are in `registry`.
 
     They begin anew when the cluster serves other kinds than it did.
     """
     served = await _served(client, namespace)
     while True:
         logger.info("CDI's controllers work; of what not every cluster serves there are: %s", _text(served))
-        work = asyncio.create_task(_work(client, namespace, programs, served), name="cdi-controllers")
+        work = asyncio.create_task(
+            _work(client, namespace, programs, served, registry), name="cdi-controllers"
+        )
         change = asyncio.create_task(_other(client, namespace, served), name="cdi-served-kinds")
         try:
             await asyncio.wait({work, change}, return_when=asyncio.FIRST_COMPLETED)
@@ -66,17 +73,29 @@ async def control(client: Client, namespace: str, programs: Programs) -> None:
         served = change.result()
 
 
-async def _work(client: Client, namespace: str, programs: Programs, served: frozenset[ResourceType]) -> None:
+async def _work(
+    client: Client,
+    namespace: str,
+    programs: Programs,
+    served: frozenset[ResourceType],
+    registry: CollectorRegistry,
+) -> None:
     manager = Manager(client, absent=set(_OPTIONAL) - served)
-    add_controllers(client, manager, namespace, programs, served)
-    await manager.run()
+    settings = Settings(manager, programs)
+    add_controllers(client, manager, namespace, settings, programs, served)
+    with CdiMetrics(manager, settings).served(registry):
+        await manager.run()
 
 
 def add_controllers(
-    client: Client, manager: Manager, namespace: str, programs: Programs, served: frozenset[ResourceType]
+    client: Client,
+    manager: Manager,
+    namespace: str,
+    settings: Settings,
+    programs: Programs,
+    served: frozenset[ResourceType],
 ) -> None:
     """Add every controller of CDI to `manager`; `served` are the kinds that not every cluster serves."""
-    settings = Settings(manager, programs)
     ConfigController(client, manager, namespace, served & OPENSHIFT)
     ProfileController(client, manager)
     issuer = SecretIssuer(client, namespace, lambda: settings.certificates)

@@ -1,11 +1,13 @@
 """The programs of worker containers, where all of them are in the product's own image.
 
 Upstream has an image for each program, whose entry point it is. The image here has many programs, so each
-container names its own. What runs beside a user's container image needs no program of ours but busybox, which
-is linked statically and works in any image.
+container names its own, unless the installation names an image for them. What runs beside a user's container
+image needs no program of ours but busybox, which is linked statically and works in any image.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from virtplane.storage.cdi.controller.crons import pollers
 from virtplane.storage.cdi.controller.pods import cloner, importer, size_detection, upload
@@ -41,6 +43,25 @@ until [ -e {importer.DONE} ]; do {_BUSYBOX} sleep 1; done
 kill "$server"
 """
 """Serves the one file in ``/disk`` to the importer in the same pod until that is done."""
+
+
+def chosen_programs(image: str, environment: Mapping[str, str]) -> Programs:
+    """How workers are started: from the product's `image`, or those that upstream's variables name.
+
+    The entry point of such an image is its program.
+    """
+    programs = own_programs(image)
+    importer_image = environment.get("IMPORTER_IMAGE") or image
+    cloner_image = environment.get("CLONER_IMAGE") or image
+    # cdi-operator and cdi-deployment call it by two names; in the compact layout they are one process.
+    server = environment.get("UPLOADSERVER_IMAGE") or environment.get("UPLOAD_SERVER_IMAGE") or image
+    named = {cloner.CONTAINER: cloner_image, upload.CONTAINER: server}
+    commands = {
+        name: command
+        for name, command in programs.commands.items()
+        if named.get(name, importer_image) == image
+    }
+    return Programs(importer_image, cloner_image, server, commands=commands)
 
 
 def own_programs(image: str) -> Programs:

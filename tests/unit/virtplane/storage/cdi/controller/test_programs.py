@@ -45,6 +45,18 @@ def test_every_program_is_in_the_image_and_in_a_checkout(program: str) -> None:
     assert f"console_script {program} {module}\n" in (ROOT / "virtplane").read_text()
 
 
+def test_an_image_that_the_installation_names_is_its_own_program() -> None:
+    named = {"IMPORTER_IMAGE": "importer:1", "UPLOAD_SERVER_IMAGE": "uploadserver:1"}
+    found = programs.chosen_programs("image:1", named)
+    assert (found.importer_image, found.cloner_image, found.upload_server_image) == (
+        "importer:1",
+        "image:1",
+        "uploadserver:1",
+    )
+    assert set(found.commands) == {"cdi-clone-source"}
+    assert programs.chosen_programs("image:1", {"IMPORTER_IMAGE": "image:1"}) == _OWN
+
+
 @pytest.mark.feature("STO-37")
 def test_image_that_the_node_pulled_is_served_without_a_program_of_its_own() -> None:
     workers = Workers("image:1", "image:1", "image:1", commands=dict(_OWN.commands))
