@@ -206,7 +206,7 @@ class Kubelet:
             if not claim_name:
                 continue
             claim = await client.get(resources.PERSISTENT_VOLUME_CLAIMS, claim_name, meta.namespace(pod))
-            if get_str(claim, "status", "phase") != "Bound":
+            if get_str(claim, "status", "phase") != "Bound" or meta.is_being_deleted(claim):
                 return
             used[volume["name"]] = get_str(claim, "spec", "volumeName")
             found = await client.get(resources.PERSISTENT_VOLUMES, used[volume["name"]])

@@ -98,6 +98,8 @@ class ImportController:
             )
             self._work.event(claim, "Warning", TARGET_IN_USE, text)
             return RequeueAfter(IN_USE_SECONDS)
+        if self._work.is_scratch_going(claim):
+            return DONE  # its event brings the claim back
         await self._work.delete_pods(
             pod for pod in self._work.own_pods(claim, names.IMPORTER) if pod.has_ended
         )
@@ -179,9 +181,10 @@ class ImportController:
 
     async def _watch(self, claim: PersistentVolumeClaim, pod: Pod) -> Result:
         """Tell in the claim what its pod does, and remove the pod when it has done its part."""
-        if pod.is_gated:
-            return await self._work.admit(claim, pod, _is_to_be_worked_on)
-        if observed.is_evicted(pod):
+        if pod.is_gated and not await self._work.admit(claim, pod, _is_to_be_worked_on):
+            return DONE
+        is_blocked = pod.is_pending and observed.uses_scratch(claim, pod)
+        if observed.is_evicted(pod) or (is_blocked and self._work.is_scratch_going(claim)):
             await self._work.delete_pods([pod])
             return DONE
         found = observed.of_importer(claim, pod)

@@ -15,7 +15,6 @@ from kubecore.runtime import DONE, EventKind, EventRecorder, Informer, RequeueAf
 from virtplane.api import cdi_labels as names
 from virtplane.api import cdi_names
 from virtplane.api.storage_kinds import PersistentVolumeClaim
-from virtplane.api.storage_labels import SELECTED_NODE
 from virtplane.cluster.objects import described
 from virtplane.storage.cdi.controller import claims
 from virtplane.storage.cdi.controller.pods.scratch import scratch_claim
@@ -99,9 +98,9 @@ class Workplace:
         """Create a worker pod; what refuses it is told in the claim. Raises StatusError.
 
         The request may take effect after it was given up, even after another pod has filled the claim: so the
-        pod has a gate, which `admit` opens. One that is told its node can have none; see `holds_name`.
+        pod has a gate, which `admit` opens, unless its name is held from then on.
         """
-        if "nodeName" not in pod["spec"]:
+        if not holds_name(claim) and "nodeName" not in pod["spec"]:
             pod["spec"]["schedulingGates"] = [{"name": names.WORKER_GATE}]
         try:
             await self.client.create(PODS, pod, claim.metadata.namespace)
@@ -115,23 +114,23 @@ class Workplace:
 
     async def admit(
         self, claim: PersistentVolumeClaim, pod: Pod, is_wanted: Callable[[PersistentVolumeClaim], bool]
-    ) -> Result:
+    ) -> bool:
         """Let a gated pod start if its claim, which is read again, still needs it; else delete it.
 
         As long as the pod is there no other one has its name, so nobody fills the claim in between. Raises
         StatusError, UnfitDocument.
         """
         if pod.metadata.is_being_deleted:
-            return DONE
+            return False
         current = await live(self.client, claim)
         if current is None or not is_wanted(current):
             await self.delete_pods([pod])
-            return DONE
+            return False
         gates = pod.spec.scheduling_gates
         kept = [{"name": each.name} for each in gates if each.name != names.WORKER_GATE]
         change = {"op": "replace", "path": "/spec/schedulingGates", "value": kept}
         await patch(self.client, PODS, pod, versioned(pod, [change]))
-        return DONE
+        return True
 
     async def cannot_start(self, claim: PersistentVolumeClaim, pod: str, problem: str) -> Result:
         """Tell in `claim` that its pod cannot be made, and try again later. Raises StatusError."""
@@ -156,6 +155,14 @@ class Workplace:
         except StatusError as error:
             if not is_already_exists(error):
                 raise
+
+    def is_scratch_going(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether the scratch claim of an earlier pod is being deleted.
+
+        It does not go while a pod with a node uses it, and no such pod starts: a new pod must not do so.
+        """
+        scratch = self.claims.get(claim.metadata.namespace, cdi_names.scratch_claim(claim.metadata.name))
+        return scratch is not None and scratch.metadata.is_being_deleted
 
     async def give_scratch(self, claim: PersistentVolumeClaim, pod: Pod) -> Annotations:
         """Make the scratch claim of `pod`; the annotations of `claim` that tell of it. Raises StatusError."""
@@ -206,12 +213,13 @@ def claim_patch(
 
 
 def holds_name(claim: PersistentVolumeClaim) -> bool:
-    """Whether the ended pod of a claim that is filled must stay until the volume is somebody else's.
+    """Whether the pod that fills a claim stays until the claim has lost its volume to whom it is for.
 
-    A pod that was told its node has no gate. While it is there, no late request for it can take effect.
+    While it is there, no late request for it can take effect; afterwards it would find no volume. Checkpoints
+    have pods of the same name one after another.
     """
-    is_placed = claims.has(claim, names.POPULATOR_KIND) and bool(claims.value(claim, SELECTED_NODE))
-    return is_placed and claims.is_bound(claim) and not claims.is_multi_stage(claim)
+    has_volume = claims.is_pending(claim) or claims.is_bound(claim)
+    return claims.has(claim, names.POPULATOR_KIND) and has_volume and not claims.is_multi_stage(claim)
 
 
 async def live(client: Client, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:

@@ -93,6 +93,8 @@ class UploadController:
             )
             self._work.event(claim, "Warning", TARGET_IN_USE, text)
             return RequeueAfter(IN_USE_SECONDS)
+        if self._work.is_scratch_going(claim):
+            return DONE  # its event brings the claim back
         current = await live(self._client, claim)
         if current is None or not _is_waiting(current):
             return DONE
@@ -127,9 +129,10 @@ class UploadController:
 
     async def _watch(self, claim: PersistentVolumeClaim, pod: Pod) -> Result:
         """Tell in the claim what its pod does, and remove the pod when it has done its part."""
-        if pod.is_gated:
-            return await self._work.admit(claim, pod, _is_waiting)
-        if observed.is_evicted(pod):
+        if pod.is_gated and not await self._work.admit(claim, pod, _is_waiting):
+            return DONE
+        is_blocked = pod.is_pending and observed.uses_scratch(claim, pod)
+        if observed.is_evicted(pod) or (is_blocked and self._work.is_scratch_going(claim)):
             await self._work.delete_pods([pod])
             return DONE
         found = observed.of_upload_server(claim, pod)
