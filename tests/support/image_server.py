@@ -25,6 +25,7 @@ class ServedFile:
     ranges: bool = True
     status: int = 200
     tag: str = '"one"'
+    content_type: str = "application/octet-stream"
     breaks: list[int] = field(default_factory=list)
     claimed_length: int | None = None
     redirect: str = ""
@@ -69,7 +70,7 @@ async def _send(file: ServedFile, request: web.Request) -> web.StreamResponse:
     last = len(content) - 1
     found = _RANGE.match(request.headers.get("Range", "")) if file.ranges else None
     fresh = request.headers.get("If-Range", file.tag) == file.tag
-    headers = {"Accept-Ranges": "bytes"} if file.ranges else {}
+    headers = {"Content-Type": file.content_type} | ({"Accept-Ranges": "bytes"} if file.ranges else {})
     if file.tag:
         headers["ETag"] = file.tag
     if found and fresh:

@@ -68,6 +68,7 @@ class Facts:
     size: int | None
     ranges: bool
     validator: str
+    content_type: str = ""
 
 
 class Unavailable(ImportFailed):
@@ -254,7 +255,8 @@ def facts_of(response: aiohttp.ClientResponse) -> Facts:
     ranges = response.headers.get("Accept-Ranges", "none").strip().lower() == "bytes"
     tag = response.headers.get("ETag", "")
     strong = tag if tag.startswith('"') else ""
-    return Facts(response.content_length, ranges, strong or response.headers.get("Last-Modified", ""))
+    validator = strong or response.headers.get("Last-Modified", "")
+    return Facts(response.content_length, ranges, validator, response.headers.get("Content-Type", ""))
 
 
 def address(text: str, name: str) -> URL:

@@ -7,6 +7,7 @@ ranges is read in place by `qemu-img`. Everything else waits in the scratch volu
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from virtplane.storage.cdi.importer.remote_disk import RemoteDisk, exported
 from virtplane.storage.cdi.importer.settings import Content, Settings
 from virtplane.storage.cdi.importer.streams import Checked, Counted, Peeked, Reader, drain, peel
 from virtplane.storage.cdi.importer.target import Target
+
+_log = logging.getLogger(__name__)
 
 SCRATCH_FILE = "tmpimage"
 _DISK_SUFFIXES = (".vmdk", ".qcow2", ".img", ".raw", ".vhd", ".vhdx", ".vdi")
@@ -51,6 +54,9 @@ async def from_web(job: Job, web: Web, wanted: WebObject) -> Outcome:
     """Import the object `wanted`. Raises ImportFailed, ScratchNeeded, ChecksumMismatch, OSError."""
     download = await web.open(wanted)
     facts, checksum = download.facts, job.settings.checksum
+    if job.settings.content is not Content.ARCHIVE and facts.content_type.startswith("text/"):
+        kind_said = facts.content_type.partition(";")[0].strip()
+        _log.warning("Unexpected content type '%s'. Content might not be a KubeVirt image.", kind_said)
     tell = _Tell(job.progress, facts.size)
     reader: Reader = Counted(Checked(download, checksum) if checksum else download, tell)
     try:

@@ -260,3 +260,20 @@ async def test_unknown_source_and_unreachable_server_say_so(volume: Volume) -> N
     nobody = await volume.run("http", "http://127.0.0.1:1/disk.img")
     assert nobody.code == 1
     assert nobody.text.startswith("Unable to connect to http data source: ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "warns"),
+    [
+        ("text/html; charset=utf-8", "kubevirt", True),
+        ("application/gzip", "kubevirt", False),
+        ("text/html", "archive", False),
+    ],
+)
+async def test_pages_in_place_of_disks_are_warned_of(
+    volume: Volume, raw_disk: bytes, caplog: pytest.LogCaptureFixture, kind: str, content: str, warns: bool
+) -> None:
+    async with serving(ServedFile(raw_disk, content_type=kind)) as address:
+        await volume.run("http", address, IMPORTER_CONTENTTYPE=content)
+    said = "Unexpected content type 'text/html'. Content might not be a KubeVirt image."
+    assert (said in caplog.messages) is warns
