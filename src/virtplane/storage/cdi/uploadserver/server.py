@@ -213,11 +213,15 @@ async def _form(request: web.Request) -> Reader | None:
     return None
 
 
+_NO_ROOM = "effective image size is larger than the reported available storage: "
+
+
 def _failed(error: Exception) -> web.Response:
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    _log.error("the upload failed: %s", error)
-    text = f"Saving stream failed: {error}"
-    return web.Response(status=400 if full or isinstance(error, TooLarge) else 500, text=text)
+    is_too_large = full or isinstance(error, TooLarge)
+    text = f"Saving stream failed: {_NO_ROOM if is_too_large else ''}{error}"
+    _log.error("the upload failed: %s", text)
+    return web.Response(status=400 if is_too_large else 500, text=text)
 
 
 def _common_names(request: web.Request) -> list[str]:

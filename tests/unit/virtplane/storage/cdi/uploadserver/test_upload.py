@@ -222,13 +222,14 @@ async def test_strangers_and_other_methods_are_refused_and_healthy_needs_no_cert
 
 
 async def test_too_large_and_unsafe_uploads_can_be_tried_again(
-    settings: UploadSettings, authority: trustme.CA, tmp_path: Path
+    settings: UploadSettings, authority: trustme.CA, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(settings, authority) as pod:
         status, text = await post(pod, "/v1beta1/upload", gzip.compress(bytes(30 * MIB)))
         assert status == 400
-        assert text.startswith("Saving stream failed: ")
-        assert "is larger than the reported available storage" in text
+        too_large = "effective image size is larger than the reported available storage: "
+        assert text.startswith(f"Saving stream failed: {too_large}")
+        assert too_large in caplog.text
         status, text = await post(pod, "/v1beta1/upload", with_backing_file(tmp_path))
         assert (status, "invalid backing file" in text) == (500, True), text
         assert (await post(pod, "/v1beta1/upload", b"disk"))[0] == 200
