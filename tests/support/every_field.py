@@ -20,6 +20,8 @@ DEVICES: JsonObject = {
     "blockMultiQueue": True,
     "clientPassthrough": {},
     "disableHotplug": True,
+    "downwardMetrics": {},
+    "filesystems": [{"name": "shared", "virtiofs": {}}],
     "disks": [
         {
             "name": "container",
@@ -153,6 +155,7 @@ VOLUMES: list[JsonObject] = [
     {"name": "host", "hostDisk": {"path": "/data/disk.img", "type": "DiskOrCreate", "capacity": "1Gi"}},
     {"name": "token", "serviceAccount": {"serviceAccountName": "account"}},
     {"name": "answers", "sysprep": {"configMap": {"name": "answers"}}},
+    {"name": "metrics", "downwardMetrics": {}},
 ]
 
 INSTANCE: JsonObject = {

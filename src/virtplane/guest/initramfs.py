@@ -32,6 +32,7 @@ _MODULES = (
     "sr_mod",
     "ahci",
     "isofs",
+    "virtiofs",
     "evdev",
     "button",
 )

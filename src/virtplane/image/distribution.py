@@ -50,6 +50,9 @@ PACKAGES = (
     "tar",
     "tzdata",
 )
+OPTIONAL_PACKAGES = ("virtiofsd",)
+"""Programs of newer distributions, which come with others' packages in older ones."""
+
 _LEFT_OUT = frozenset({"adduser", "debconf", "dpkg", "iso-codes", "libasound2-data", "sensible-utils"})
 """Only installation scripts and desktops need these."""
 
@@ -80,7 +83,10 @@ _MERGED_FOLDERS = ("bin", "lib", "lib64", "sbin")
 
 
 def fetch(folder: Path, packages: Sequence[str] = PACKAGES) -> list[Path]:
-    """Download `packages` and all they depend on into `folder`. Returns them by name. Raises BuildError."""
+    """Download `packages`, those that are optional, and all they depend on into `folder`.
+
+    Returns them by name. Raises BuildError.
+    """
     (folder / "partial").mkdir(parents=True)
     (folder / _STATUS).touch()
     try:
@@ -97,10 +103,16 @@ def fetch(folder: Path, packages: Sequence[str] = PACKAGES) -> list[Path]:
 
 def _download(folder: Path, packages: Sequence[str]) -> None:
     run(
-        download_command(folder, packages),
+        download_command(folder, [*packages, *filter(_is_known, OPTIONAL_PACKAGES)]),
         "The distribution's packages could not be fetched.",
         "Check /etc/apt/sources.list*, run apt-get update as root, then try again.",
     )
+
+
+def _is_known(package: str) -> bool:
+    """Whether the distribution has the package."""
+    command = ["apt-cache", "--quiet", "show", package]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def download_command(folder: Path, packages: Sequence[str]) -> list[str]:

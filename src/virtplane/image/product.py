@@ -53,6 +53,10 @@ PROGRAMS = {
 }
 
 
+_SHARING = "usr/libexec/virtiofsd"
+"""Where KubeVirt's pods have their server of shared folders, and newer distributions theirs."""
+
+
 def checkout() -> Path:
     """The checkout that this program runs from. Raises BuildError where it was installed otherwise."""
     root = Path(virtplane.__file__).resolve().parents[2]
@@ -93,6 +97,11 @@ def install_product(root: Path, tree: Path) -> None:
     for name, text in PROGRAMS.items():
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
+    sharing = tree / _SHARING
+    if not sharing.exists():
+        sharing.parent.mkdir(parents=True, exist_ok=True)
+        sharing.write_text(_LAUNCHER.format(module="virtiofsd"))
+        sharing.chmod(0o755)
     path_file = tree / "usr/lib/python3/dist-packages/virtplane.pth"
     path_file.parent.mkdir(parents=True)
     path_file.write_text(f"/{FOLDER}\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from virtplane.api.fields.state import Table, acts, prefixed, refused, warns
+from virtplane.api.fields.state import Table, acts, copied, prefixed, refused, warns
 
 _DHCP = "in the guest's DHCP lease"
 
@@ -71,8 +71,8 @@ DEVICES: Table = {
     "clientPassthrough": acts("USB redirection from clients"),
     "disableHotplug": acts("no SCSI controller for disks that come later"),
     **prefixed("disks[]", _DISK),
-    "downwardMetrics": warns(),
-    "filesystems": warns("the pod runs virtiofsd, but the domain has no file system"),
+    "downwardMetrics": acts("the guest asks for metrics of the node on a channel"),
+    "filesystems": copied("volumes that the guest mounts by their names"),
     "gpus": warns("the pod asks for the device, but the domain has none"),
     "hostDevices": warns("the pod asks for the device, but the domain has none"),
     "inputs[].bus": acts("bus of the input device"),

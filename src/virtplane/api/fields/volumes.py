@@ -31,7 +31,7 @@ VOLUMES: Table = prefixed(
         "dataVolume.name": acts("claim of that name"),
         "downwardAPI.fields": copied("fields of the pod on the disk"),
         "downwardAPI.volumeLabel": acts("label of the disk"),
-        "downwardMetrics": warns(),
+        "downwardMetrics": acts("metrics of the node on the disk"),
         "emptyDisk.capacity": acts("size of the disk"),
         "ephemeral.persistentVolumeClaim.claimName": acts("claim below the scratch layer"),
         "ephemeral.persistentVolumeClaim.readOnly": warns("the claim is never written to"),

@@ -34,6 +34,8 @@ class DiskSource:
     direct_io: bool = False
     """True where O_DIRECT works on the file and on what backs it."""
     preallocated: bool = False
+    read_only: bool = False
+    """True for what the guest may not write to, whatever its disk says."""
     block_sizes: BlockSizes | None = None
     """Those of the storage; None where they are not known."""
 

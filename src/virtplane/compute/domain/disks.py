@@ -139,7 +139,8 @@ def _render(
         node.append(pci.address_element(disk.disk.pci_address))
     if disk.serial:
         node.append(element("serial", {}, disk.serial))
-    if shown.readonly if shown.readonly is not None else kind == "cdrom":
+    is_read_only = shown.readonly if shown.readonly is not None else kind == "cdrom"
+    if is_read_only or (source is not None and source.read_only):
         node.append(element("readonly"))
     if disk.shareable:
         node.append(element("shareable"))

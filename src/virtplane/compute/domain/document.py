@@ -11,8 +11,10 @@ from virtplane.compute.domain import (
     backing,
     devices,
     disks,
+    filesystems,
     interfaces,
     iothreads,
+    metrics,
     overrides,
     pci,
     placement,
@@ -66,8 +68,10 @@ def render(vmi: VirtualMachineInstance, context: DomainContext) -> str:
     root.extend(platform.lifecycle_actions(wanted))
     section = element("devices")
     section.extend(disks.render_disks(vmi, context, threads.of_disk))
+    section.extend(filesystems.render_filesystems(vmi))
     section.extend(interfaces.render_interfaces(vmi, context))
     section.extend(devices.render_devices(vmi, context))
+    section.extend(metrics.render_channel(vmi))
     section.extend(pci.root_ports(vmi, section))
     root.append(section)
     root.extend(overrides.render_overrides(vmi, context))

@@ -26,6 +26,7 @@ from virtplane.compute.handler.libvirtcalls import (
     call_daemon,
     domain_state,
 )
+from virtplane.compute.handler.metrics.report import GuestFigures
 from virtplane.compute.handler.rate import RateLimit
 from virtplane.compute.handler.relay import Relay
 
@@ -195,6 +196,18 @@ class Hypervisor:
             return kind, bytes(picture)
 
         return await self._on(name, "screenshot", take, LONG_CALL_SECONDS)
+
+    async def figures(self, name: str) -> GuestFigures:
+        """The processor time, size and hypervisor of a running guest. Raises HypervisorError."""
+
+        def read(domain: libvirt.virDomain) -> GuestFigures:
+            _, _, memory, cpus, _ = domain.info()
+            spent = sum(cpu[2] for cpu in domain.vcpus()[0])
+            version = self._connection.getVersion()
+            text = f"qemu-{version // 1000000}.{version // 1000 % 1000}.{version % 1000}"
+            return GuestFigures(spent, cpus, memory, text)
+
+        return await self._on(name, "figures", read)
 
     async def disk_capacity(self, name: str, path: str) -> int:
         """The bytes that the guest sees of the disk whose source is `path`. Raises HypervisorError."""

@@ -15,7 +15,14 @@ from typing import Any, TypeVar, cast
 
 from kubecore.runtime import key_of
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.compute.domain.context import DiskSource, DomainContext, HostCpu, InterfaceLink
+from virtplane.compute.domain import metrics
+from virtplane.compute.domain.context import (
+    PRIVATE_DIRECTORY,
+    DiskSource,
+    DomainContext,
+    HostCpu,
+    InterfaceLink,
+)
 from virtplane.compute.domain.document import domain_name, machine_type, render
 from virtplane.compute.handler import guestagent, hostcpus, privileges
 from virtplane.compute.handler.connections import Connections
@@ -26,6 +33,8 @@ from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.ioerrors import IoErrors
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone, LauncherLink
 from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
+from virtplane.compute.handler.metrics.provider import MetricsProvider, Source
+from virtplane.compute.handler.metrics.report import GuestFigures
 from virtplane.compute.handler.netns import enter_and_run
 from virtplane.compute.handler.network import lease, setup
 from virtplane.compute.handler.network import plan as network_plan
@@ -83,6 +92,7 @@ class Machine:
         self.lines = Connections(self.vmi, self.paths, on_change)
         self._steps = Steps(self.vmi, on_change)
         self._growth = DiskGrowth(self.name, self.vmi)
+        self._metrics = MetricsProvider(Source(settings.node_name, self.vmi, self._figures), self.paths)
         self._volume = ""
         """The volume that is being prepared."""
         self._asking: asyncio.Task[None] | None = None
@@ -169,6 +179,7 @@ class Machine:
             return
         if not self.macs:
             await self._prepare_network(vmi, self._link())
+        self._metrics.keep(vmi, self._link().process)
         hypervisor = self.hypervisor
         if not self.machine_type and hypervisor is not None:
             self.machine_type = machine_type(await hypervisor.description(self.name))
@@ -274,8 +285,12 @@ class Machine:
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
+        await self._metrics.close()
         await self._steps.close()
         await self.lines.close()
+
+    async def _figures(self) -> GuestFigures:
+        return await self._hypervisor().figures(self.name)
 
     def _link(self) -> LauncherLink:
         if self.lines.link is None:
@@ -316,6 +331,7 @@ class Machine:
                 own = Path("/", name)
                 if own.exists() and root.mode(name):
                     root.give(name, device=own.stat().st_rdev)
+            root.make_folders(str(Path(PRIVATE_DIRECTORY, metrics.CHANNEL).parent))
 
     def _share_capabilities(self) -> None:
         """Copy the node's QEMU capabilities to the launcher: otherwise libvirt probes QEMU, which takes

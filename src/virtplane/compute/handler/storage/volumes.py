@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,9 @@ from pathlib import Path
 from kubecore.objects.quantity import Quantity
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import ContainerDiskSource, EmptyDiskSource, HostDisk, Volume, kind_of
+from virtplane.compute.domain import filesystems, metrics
 from virtplane.compute.domain.context import EPHEMERAL_DIRECTORY, PRIVATE_DIRECTORY, BlockSizes, DiskSource
+from virtplane.compute.handler.metrics import provider
 from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.storage import blocksizes, claims, cloudinit, configuration, images
 from virtplane.compute.handler.storage.claims import ClaimSettings
@@ -81,9 +84,12 @@ class VolumePreparer:
         """
         sources = {}
         hotplugged = hotplugged_volumes(self.vmi)
+        shared = {filesystem.name for filesystem in self.vmi.spec.domain.devices.filesystems}
         for index, volume in enumerate(self.vmi.spec.volumes):
             self.on_volume(volume.name)
-            if volume.name not in hotplugged:
+            if volume.name in shared:
+                self._await_server(volume.name)
+            elif volume.name not in hotplugged:
                 sources[volume.name] = self._prepare(index, volume.name, volume)
         return sources
 
@@ -94,6 +100,9 @@ class VolumePreparer:
             return self._cloud_init(volume)
         if configuration.is_configuration(volume):
             return DiskSource(configuration.create_disk(self.root, volume), "raw")
+        if volume.downward_metrics is not None:
+            provider.create_disk(self.root)
+            return DiskSource(metrics.DISK, "raw", read_only=True)
         if volume.empty_disk is not None:
             return self._empty_disk(name, volume.empty_disk)
         if volume.host_disk is not None:
@@ -104,6 +113,11 @@ class VolumePreparer:
         if kind is not None and kind.claim_is == "base":
             return self._overlay(name, self._claim(name, is_base=True))
         raise UnsupportedVolume(name, kind.name if kind is not None else "nothing")
+
+    def _await_server(self, name: str) -> None:
+        """A volume that is shared as a file system is the matter of its server. Raises VolumeNotReady."""
+        if not stat.S_ISSOCK(self.root.mode(filesystems.socket_path(name))):
+            raise VolumeNotReady(name, "the server of its file system does not listen yet")
 
     def _container_disk(self, index: int, name: str, source: ContainerDiskSource) -> DiskSource:
         folder = f"{_IMAGE_VOLUMES}/volume_{index}"

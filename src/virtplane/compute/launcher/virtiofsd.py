@@ -1,0 +1,113 @@
+"""virtiofsd: shares a folder with the guest, as the user that it is started as.
+
+Its command line is that of the virtiofsd that newer distributions have, which runs without privileges. The
+one that comes with QEMU 7.2 wants to be root and to change its root folder: it becomes root of a user
+namespace that contains this one user, so that the guest's root has the rights of the pod's user. It also
+wants to leave its groups, which such a namespace does not allow; a filter answers instead of the kernel.
+
+Exit codes: 2 wrong arguments, 3 no server or no user namespaces; otherwise those of the server.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+from virtplane.compute.launcher.settings import options
+
+_QEMU_SERVER = "/usr/lib/qemu/virtiofsd"
+_EXIT_USAGE = 2
+_EXIT_IMPOSSIBLE = 3
+
+_CLONE_NEWUSER = 0x10000000
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_SECCOMP = 22
+_SECCOMP_MODE_FILTER = 2
+_LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_NUMBER_OFFSET, _ARCHITECTURE_OFFSET = 0, 4
+_ALLOW, _DONE = 0x7FFF0000, 0x00050000
+"""What a filter returns: let the call through; it returns 0 without being made."""
+
+_SETGROUPS = {"x86_64": (0xC000003E, 116), "aarch64": (0xC00000B7, 159)}
+"""The kernel's numbers of the architecture and of its call, by machine."""
+
+
+class _Instruction(ctypes.Structure):
+    _fields_ = (
+        ("code", ctypes.c_ushort),
+        ("jump_true", ctypes.c_ubyte),
+        ("jump_false", ctypes.c_ubyte),
+        ("value", ctypes.c_uint),
+    )
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.POINTER(_Instruction)))
+
+
+def server_command(found: dict[str, str]) -> list[str]:
+    """The command line of QEMU's server for options of the other. Raises KeyError."""
+    return [
+        _QEMU_SERVER,
+        "-f",
+        f"--socket-path={found['socket-path']}",
+        # Otherwise it raises the limit of open files, for which it needs more than this user may.
+        "--rlimit-nofile=0",
+        "-o",
+        f"source={found['shared-dir']},sandbox=chroot,cache={found.get('cache', 'auto')}",
+    ]
+
+
+def become_root_of_own_namespace() -> None:
+    """Let this process be root of a user namespace with no other users. Raises OSError."""
+    user, group = os.getuid(), os.getgid()
+    kernel = ctypes.CDLL(None, use_errno=True)
+    _check(kernel.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _check(kernel.unshare(_CLONE_NEWUSER))
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            file.write(text)
+    architecture, call = _SETGROUPS[os.uname().machine]
+    lines = (
+        _Instruction(_LOAD_WORD, 0, 0, _ARCHITECTURE_OFFSET),
+        _Instruction(_JUMP_IF_EQUAL, 0, 2, architecture),
+        _Instruction(_LOAD_WORD, 0, 0, _NUMBER_OFFSET),
+        _Instruction(_JUMP_IF_EQUAL, 1, 0, call),
+        _Instruction(_RETURN, 0, 0, _ALLOW),
+        _Instruction(_RETURN, 0, 0, _DONE),
+    )
+    program = _Program(len(lines), (_Instruction * len(lines))(*lines))
+    _check(kernel.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0))
+
+
+def _check(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def main() -> int:
+    """The program ``virtiofsd`` of images whose distribution has none."""
+    try:
+        command = server_command(options(sys.argv[1:]))
+    except KeyError as error:
+        sys.stderr.write(f"virtiofsd: --{error.args[0]} is missing\n")
+        return _EXIT_USAGE
+    # A server that ended with its container leaves its socket, which the next one cannot take.
+    socket = command[2].partition("=")[2]
+    if os.path.lexists(socket):
+        os.unlink(socket)
+    try:
+        become_root_of_own_namespace()
+        os.execv(command[0], command)
+    except (OSError, KeyError) as error:
+        sys.stderr.write(
+            f"virtiofsd: the folder cannot be shared: {error}. The node must allow user namespaces of users"
+            " without privileges (user.max_user_namespaces, seccomp)\n"
+        )
+        return _EXIT_IMPOSSIBLE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""The server of shared folders where the distribution's needs privileges."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from virtplane.compute.launcher import virtiofsd
+
+_SOURCE = str(Path(virtiofsd.__file__).parents[3])
+
+
+def test_options_of_newer_servers_become_those_of_qemus() -> None:
+    found = {"socket-path": "/s.sock", "shared-dir": "/d", "sandbox": "none", "cache": "auto"}
+    assert virtiofsd.server_command(found) == [
+        "/usr/lib/qemu/virtiofsd",
+        "-f",
+        "--socket-path=/s.sock",
+        "--rlimit-nofile=0",
+        "-o",
+        "source=/d,sandbox=chroot,cache=auto",
+    ]
+
+
+def test_a_missing_option_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["virtiofsd", "--socket-path=/s"])
+    assert virtiofsd.main() == 2
+    assert "--shared-dir is missing" in capsys.readouterr().err
+
+
+_PROBE = """
+import ctypes, os, sys
+sys.path.insert(0, sys.argv[1])
+from virtplane.compute.launcher import virtiofsd
+if os.geteuid() == 0:
+    os.setgroups([107]);  os.setresgid(107, 107, 107); os.setresuid(107, 107, 107)
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # As after exec: its files in /proc are its own.
+try:
+    virtiofsd.become_root_of_own_namespace()
+except PermissionError:
+    sys.exit(77)
+os.setgroups([])
+print(os.getuid(), os.getgid(), open("/proc/self/uid_map").read().split()[0::2])
+os.chroot("/proc")
+try:
+    os.chown("/1", 1, 1)
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+
+def test_the_user_becomes_root_of_itself_and_of_nobody_else(tmp_path: Path) -> None:
+    command = [sys.executable, "-S", "-c", _PROBE, _SOURCE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    if done.returncode == 77:
+        pytest.skip("this kernel gives no user namespaces to users without privileges")
+    assert done.stderr == ""
+    first, second = done.stdout.splitlines()
+    assert first == "0 0 ['0', '1']"
+    assert second in {"OSError", "PermissionError"}
+    assert os.getuid() == os.geteuid()
