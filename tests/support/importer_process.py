@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_PAUSE_SECONDS = 0.05
 _PROGRAM = """
 import sys
 from pathlib import Path
@@ -80,14 +79,12 @@ class ImporterProcess:
 
 @asynccontextmanager
 async def importing(
-    folder: Path,
-    source: str,
-    endpoint: str,
-    *arguments: str,
-    pause: float = _PAUSE_SECONDS,
-    **environment: str,
+    folder: Path, source: str, endpoint: str, *arguments: str, **environment: str
 ) -> AsyncIterator[ImporterProcess]:
-    """The importer, running on volumes in `folder`, until the context ends."""
+    """The importer, running on volumes in `folder`, until the context ends.
+
+    It tries again after ``PAUSE`` seconds (0.05).
+    """
     (folder / "data").mkdir(exist_ok=True)
     (folder / "termination-log").unlink(missing_ok=True)
     variables = {
@@ -102,7 +99,7 @@ async def importing(
         "-c",
         _PROGRAM,
         str(folder),
-        str(pause),
+        environment.pop("PAUSE", "0.05"),
         *arguments,
         env=variables,
         stderr=asyncio.subprocess.PIPE,
@@ -121,7 +118,7 @@ async def imported(
     folder: Path, source: str, endpoint: str, *arguments: str, **environment: str
 ) -> ImporterProcess:
     """A whole run."""
-    async with importing(folder, source, endpoint, *arguments, pause=_PAUSE_SECONDS, **environment) as run:
+    async with importing(folder, source, endpoint, *arguments, **environment) as run:
         return await run.ended()
 
 

@@ -29,9 +29,9 @@ _IMPORTS: Table = {
     **prefixed(
         "imageio",
         {
-            **_UNREACHED,
-            "diskId": warns(_NO_CLIENT),
-            "insecureSkipVerify": warns(_NO_CLIENT),
+            **_REACHED,
+            "diskId": acts("the disk's id at the engine"),
+            "insecureSkipVerify": acts("the certificates of engine and host are not verified"),
         },
     ),
     **prefixed(

@@ -10,6 +10,7 @@
 | `streams` | bytes on their way: counted, hashed, decompressed, bounded |
 | `target` | the volume: free space, sparse writing, resizing |
 | `qemu` | `qemu-img` with bounds and without references |
+| `ovirt` | an oVirt engine's REST API: disks, snapshots, image transfers |
 | `http` | objects on web servers, read from any offset |
 | `remote_disk` | a disk on a web server as a local NBD export, so that nothing is stored twice |
 | `archives` | tar archives: into the volume, or one disk out of one |

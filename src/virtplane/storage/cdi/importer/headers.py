@@ -48,14 +48,30 @@ def backing_file(header: bytes) -> str:
     return header[offset : offset + size].decode(errors="replace") if offset else ""
 
 
+def check_delta(header: bytes) -> str:
+    """The backing file that a qcow2 image names, which is nothing else than itself and that.
+
+    Raises UnsafeImage.
+    """
+    _check_qcow2_alone(header)
+    offset, size = struct.unpack_from(">QI", header, 8)
+    if offset + size > len(header):
+        raise UnsafeImage("the name of its backing file is not at its beginning")
+    return backing_file(header)
+
+
 def _check_qcow2(header: bytes) -> None:
+    _check_qcow2_alone(header)
+    if struct.unpack_from(">Q", header, 8)[0]:
+        raise UnsafeImage(f"it has invalid backing file {backing_file(header)}")
+
+
+def _check_qcow2_alone(header: bytes) -> None:
     if len(header) < _QCOW2_HEADER:
         raise UnsafeImage("the qcow2 header is truncated")
     (version,) = struct.unpack_from(">I", header, 4)
     if version not in (2, 3):
         raise UnsafeImage(f"qcow2 version {version} is not supported")
-    if struct.unpack_from(">Q", header, 8)[0]:
-        raise UnsafeImage(f"it has invalid backing file {backing_file(header)}")
     if version == 3 and struct.unpack_from(">Q", header, 72)[0] & _EXTERNAL_DATA:
         raise UnsafeImage("its data is in another file")
 

@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ USER_AGENT = "cdi-golang-importer"
 """CDI's own: servers of users tell imports by it."""
 STALL_SECONDS = 600.0
 _CONNECT_SECONDS = 60.0
+_CALL_SECONDS = 120.0
 _REDIRECTS = 10
 _REDIRECT_CODES = frozenset({301, 302, 303, 307, 308})
 _PASSING = frozenset({429, 500, 502, 503, 504})
@@ -136,6 +137,29 @@ class Web:
         if not isinstance(document, dict):
             raise ValueError("the answer is no JSON object")
         return document
+
+    async def call(
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        most: int = _ANSWER_BYTES,
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer to one call of an API.
+
+        Raises aiohttp.ClientError, TimeoutError, ValueError where the body has more than `most` bytes.
+        """
+        timeout = aiohttp.ClientTimeout(total=_CALL_SECONDS)
+        content = bytearray()
+        async with self._session.request(
+            method, url, headers=headers, data=body, allow_redirects=False, timeout=timeout
+        ) as response:
+            while piece := await response.content.readany():
+                content += piece
+                if len(content) > most:
+                    raise ValueError("the answer is too long")
+        return response.status, bytes(content)
 
     async def open(self, wanted: WebObject) -> Download:
         """Begin to read the object. Raises ImportFailed."""

@@ -35,6 +35,7 @@ from virtplane.storage.cdi.importer.settings import (
 )
 from virtplane.storage.cdi.importer.sources.blank import blank
 from virtplane.storage.cdi.importer.sources.gcs import gcs_object
+from virtplane.storage.cdi.importer.sources.imageio import from_imageio
 from virtplane.storage.cdi.importer.sources.node import from_node, tell_done
 from virtplane.storage.cdi.importer.sources.registry import from_registry
 from virtplane.storage.cdi.importer.sources.s3 import s3_object
@@ -154,6 +155,12 @@ async def _from_registry(job: Job) -> Outcome:
     return await from_registry(job)
 
 
+async def _from_imageio(job: Job) -> Outcome:
+    _refuse_archive(job.settings)
+    async with _web(job.settings) as web:
+        return await from_imageio(job, web)
+
+
 def _web(settings: Settings) -> Web:
     return Web(insecure=settings.insecure_tls, cert_folders=settings.cert_folders)
 
@@ -163,11 +170,12 @@ def _refuse_archive(settings: Settings) -> None:
         raise ImportFailed(f"Unable to process data: source {settings.source} has no content of type archive")
 
 
-_WITHOUT_CLIENT = frozenset({"imageio", "vddk"})
+_WITHOUT_CLIENT = frozenset({"vddk"})
 _SOURCES: dict[str, Callable[[Job], Awaitable[Outcome]]] = {
     "http": _from_http,
     "s3": _from_s3,
     "gcs": _from_gcs,
+    "imageio": _from_imageio,
     "registry": _from_registry,
     "none": blank,
 }

@@ -131,6 +131,70 @@ async def unpacked(target: Target, source: Reader) -> None:
         raise
 
 
+def counted(job: Job, source: Reader, size: int | None) -> Reader:
+    """`source`, whose bytes are told as progress of `size`."""
+    return Counted(source, _Tell(job.progress, size))
+
+
+async def write_raw(job: Job, source: Reader) -> None:
+    """Write `source` to the volume as it comes, and close it. Raises ImportFailed, OSError."""
+    try:
+        await _write_raw(job, source)
+    finally:
+        await source.close()
+
+
+CheckBacking = Callable[[str], None]
+"""Raises ImportFailed for the name of a backing file on which a delta does not rest."""
+
+
+def check_base(job: Job) -> None:
+    """Raise ImportFailed where no earlier stage has left a disk."""
+    if not job.target.is_device and not job.target.path.is_file():
+        raise ImportFailed(
+            "Unable to process data: Disk image does not exist, cannot apply deltas for warm migration"
+        )
+
+
+async def received_delta(
+    job: Job, web: Web, wanted: WebObject, check: CheckBacking
+) -> Callable[[], Awaitable[Outcome]]:
+    """Take all of a qcow2 delta into scratch space, and see that it is one; the work that is left then.
+
+    Raises as `from_web`.
+    """
+    path = job.scratch_file()
+    download = await web.open(wanted)
+    reader = counted(job, download, download.facts.size)
+    try:
+        await _store(reader, path, job.target.largest_file())
+        header = _read_at(path, 0, headers.HEADER_BYTES)
+        if recognise(header[:HEAD_BYTES]) is not DiskFormat.QCOW2:
+            raise ImportFailed("Unable to process data: the delta of a snapshot is no qcow2 image")
+        try:
+            check(headers.check_delta(header))
+        except headers.UnsafeImage as error:
+            raise ImportFailed(f"Unable to process data: Image is invalid because {error}") from error
+        size = await qemu.virtual_size(FileImage(path), DiskFormat.QCOW2, may_have_backing=True)
+        job.target.check_fits(size)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        await reader.close()
+
+    async def rest() -> Outcome:
+        try:
+            await qemu.merge(path, job.target, job.conversion, job.progress.tell)
+        finally:
+            path.unlink()
+        await asyncio.to_thread(job.target.finish)
+        job.progress.tell(100.0)
+        return Outcome()
+
+    return rest
+
+
 class FileReader:
     """A reader of a local file."""
 

@@ -79,8 +79,8 @@ class Conversion:
     direct: bool
 
 
-async def virtual_size(image: Image, disk_format: DiskFormat) -> int:
-    """The size in bytes of the disk in `image`.
+async def virtual_size(image: Image, disk_format: DiskFormat, *, may_have_backing: bool = False) -> int:
+    """The size in bytes of the disk in `image`, whose backing file is not looked at.
 
     Raises ImportFailed for what is no such image, or not alone.
     """
@@ -93,7 +93,8 @@ async def virtual_size(image: Image, disk_format: DiskFormat) -> int:
         size = int(info["virtual-size"])
     except (ValueError, KeyError, TypeError) as error:
         raise ImportFailed("Unable to process data: qemu-img info gave no size") from error
-    if backing := info.get("backing-filename"):
+    backing = info.get("backing-filename")
+    if backing and not may_have_backing:
         raise ImportFailed(
             f"Unable to process data: Image is invalid because it has invalid backing file {backing}"
         )
@@ -122,6 +123,22 @@ async def convert(
         if _UNSUPPORTED not in complaint or number == len(attempts):
             raise ImportFailed(f"Unable to process data: {complaint or 'qemu-img convert failed'}")
     return False
+
+
+async def merge(delta: Path, target: Target, how: Conversion, tell: Callable[[float], None]) -> None:
+    """Apply what the qcow2 file `delta` adds to the disk in `target`. Raises ImportFailed.
+
+    It may be done again from the beginning: what is written is the same each time.
+    """
+    rebase = ["qemu-img", "rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", str(target.path), str(delta)]
+    code, _, complaint = await _run(rebase, seconds=_INFO_SECONDS)
+    if code != 0:
+        raise ImportFailed(f"Unable to process data: error rebasing image: {complaint}")
+    cache = "none" if how.direct else "writeback"
+    commit = ["qemu-img", "commit", "-t", cache, "-d", "-p", "-f", "qcow2", str(delta)]
+    code, _, complaint = await _run(commit, seconds=None, tell=tell)
+    if code != 0:
+        raise ImportFailed(f"Unable to process data: error committing image: {complaint}")
 
 
 async def grow(target: Target, size: int, *, preallocate: bool) -> None:

@@ -165,7 +165,7 @@ async def test_server_that_dies_and_comes_back_is_got_over(
     async with nginx(nginx_program, tmp_path / "nginx") as server:
         (server.files / "disk").write_bytes(large_disk)
         address = f"{server.address}/slow/disk"
-        async with importing(tmp_path, "http", address, pause=0.3) as run:
+        async with importing(tmp_path, "http", address, PAUSE="0.3") as run:
             ending = asyncio.create_task(run.ended())
             for percent in (10, 50, 90):
                 await until_written(run.disk, len(large_disk) * percent // 100)
