@@ -11,6 +11,8 @@
 | `target` | the volume: free space, sparse writing, resizing |
 | `qemu` | `qemu-img` with bounds and without references |
 | `ovirt` | an oVirt engine's REST API: disks, snapshots, image transfers |
+| `vsphere` | vSphere's SOAP API: machines, disks, snapshots, changed areas |
+| `nbd` | reads from an NBD server |
 | `http` | objects on web servers, read from any offset |
 | `remote_disk` | a disk on a web server as a local NBD export, so that nothing is stored twice |
 | `archives` | tar archives: into the volume, or one disk out of one |

@@ -77,16 +77,32 @@ class Unavailable(ImportFailed):
 
 
 class Web:
-    """A client with the pod's certificates and proxies; a context manager."""
+    """A client with the pod's certificates and proxies; a context manager.
 
-    def __init__(self, *, insecure: bool, cert_folders: Sequence[Path]) -> None:
-        self._tls = tls_context(insecure=insecure, folders=cert_folders)
+    `tls` says itself whom to trust; `cookies` are sent back to APIs that have sessions.
+    """
+
+    def __init__(
+        self,
+        *,
+        insecure: bool,
+        cert_folders: Sequence[Path],
+        tls: ssl.SSLContext | None = None,
+        cookies: bool = False,
+    ) -> None:
+        self._tls = tls or tls_context(insecure=insecure, folders=cert_folders)
+        self._cookies = cookies
 
     async def __aenter__(self) -> Web:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=STALL_SECONDS)
         connector = aiohttp.TCPConnector(ssl=self._tls)
         self._session = aiohttp.ClientSession(
-            connector=connector, timeout=timeout, trust_env=True, auto_decompress=False, read_bufsize=PIECE
+            connector=connector,
+            cookie_jar=aiohttp.CookieJar(unsafe=True) if self._cookies else aiohttp.DummyCookieJar(),
+            timeout=timeout,
+            trust_env=True,
+            auto_decompress=False,
+            read_bufsize=PIECE,
         )
         return self
 

@@ -39,6 +39,7 @@ from virtplane.storage.cdi.importer.sources.imageio import from_imageio
 from virtplane.storage.cdi.importer.sources.node import from_node, tell_done
 from virtplane.storage.cdi.importer.sources.registry import from_registry
 from virtplane.storage.cdi.importer.sources.s3 import s3_object
+from virtplane.storage.cdi.importer.sources.vddk import from_vddk
 from virtplane.storage.cdi.importer.target import find_target
 
 _log = logging.getLogger(__name__)
@@ -113,10 +114,6 @@ async def run(job: Job) -> Outcome:
     """Import what the job names. Raises ImportFailed, ScratchNeeded, ChecksumMismatch, OSError."""
     settings = job.settings
     source = _SOURCES.get(settings.source)
-    if settings.source in _WITHOUT_CLIENT:
-        raise ImportFailed(
-            f"Unable to connect to {settings.source} data source: this importer has no client for it"
-        )
     if source is None:
         raise ImportFailed(f"Unknown data source: {settings.source}")
     return await source(job)
@@ -161,6 +158,11 @@ async def _from_imageio(job: Job) -> Outcome:
         return await from_imageio(job, web)
 
 
+async def _from_vddk(job: Job) -> Outcome:
+    _refuse_archive(job.settings)
+    return await from_vddk(job)
+
+
 def _web(settings: Settings) -> Web:
     return Web(insecure=settings.insecure_tls, cert_folders=settings.cert_folders)
 
@@ -170,7 +172,6 @@ def _refuse_archive(settings: Settings) -> None:
         raise ImportFailed(f"Unable to process data: source {settings.source} has no content of type archive")
 
 
-_WITHOUT_CLIENT = frozenset({"vddk"})
 _SOURCES: dict[str, Callable[[Job], Awaitable[Outcome]]] = {
     "http": _from_http,
     "s3": _from_s3,
@@ -178,6 +179,7 @@ _SOURCES: dict[str, Callable[[Job], Awaitable[Outcome]]] = {
     "imageio": _from_imageio,
     "registry": _from_registry,
     "none": blank,
+    "vddk": _from_vddk,
 }
 
 if __name__ == "__main__":

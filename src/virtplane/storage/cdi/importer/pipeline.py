@@ -114,8 +114,7 @@ async def finish(job: Job, *, allocated: bool) -> Outcome:
     target = job.target
     if not target.is_device:
         await qemu.grow(target, target.available(), preallocate=job.settings.preallocate)
-    await asyncio.to_thread(target.finish)
-    job.progress.tell(100.0)
+    await settle(job)
     return Outcome(preallocation_applied=allocated)
 
 
@@ -188,11 +187,26 @@ async def received_delta(
             await qemu.merge(path, job.target, job.conversion, job.progress.tell)
         finally:
             path.unlink()
-        await asyncio.to_thread(job.target.finish)
-        job.progress.tell(100.0)
+        await settle(job)
         return Outcome()
 
     return rest
+
+
+async def settle(job: Job) -> None:
+    """Put a disk that has its size already on the disk. Raises OSError."""
+    await asyncio.to_thread(job.target.finish)
+    job.progress.tell(100.0)
+
+
+async def copied(job: Job, image: Image, disk_format: DiskFormat) -> bool:
+    """Write a disk that a program serves to the volume; whether all of it was allocated.
+
+    Raises ImportFailed.
+    """
+    job.target.check_fits(await qemu.virtual_size(image, disk_format))
+    await asyncio.to_thread(job.target.clear)
+    return await qemu.convert(image, disk_format, job.target, job.conversion, job.progress.tell)
 
 
 class FileReader:

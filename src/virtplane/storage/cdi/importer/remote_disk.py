@@ -103,7 +103,7 @@ async def exported(disk: RemoteDisk) -> AsyncIterator[NbdImage]:
             command += ["retry-request-retries=2", "retry-request-delay=1"]
             process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
             try:
-                await _listening(process, outer)
+                await listening(process, outer)
                 yield NbdImage(outer)
             except ImportFailed as error:
                 # What qemu-img says of a broken export is less than what broke it.
@@ -151,7 +151,7 @@ async def _serving(disk: RemoteDisk, socket: Path) -> AsyncIterator[None]:
         await runner.cleanup()
 
 
-async def _listening(process: asyncio.subprocess.Process, socket: Path) -> None:
+async def listening(process: asyncio.subprocess.Process, socket: Path) -> None:
     """Wait until the socket takes connections. Raises ImportFailed."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_START_SECONDS):

@@ -57,6 +57,8 @@ class Settings:
     access_key: str = ""
     secret_key: str = field(default="", repr=False)
     cert_folders: tuple[Path, ...] = ()
+    has_authorities: bool = False
+    """Whether the user names authorities for the source's server; those of a proxy do not count."""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     checksum: str = ""
     preallocate: bool = False
@@ -103,6 +105,7 @@ def read_settings(environment: Mapping[str, str], paths: Paths | None = None) ->
             for name in ("IMPORTER_PROXY_CERT_DIR", "IMPORTER_CERT_DIR")
             if (folder := text(name))
         ),
+        has_authorities=bool(text("IMPORTER_CERT_DIR")),
         headers=_headers(environment, paths.extra_headers),
         checksum=text("IMPORTER_CHECKSUM"),
         preallocate=_truth(text("PREALLOCATION")),

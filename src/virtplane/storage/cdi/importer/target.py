@@ -7,7 +7,7 @@ import ctypes
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,6 +132,24 @@ class Target:
         finally:
             os.close(descriptor)
 
+    async def patch(self, pieces: AsyncIterator[tuple[int, bytes]]) -> None:
+        """Write pieces at their offsets into the disk that is there; zeros become holes.
+
+        Raises TooLarge behind the end of the disk, OSError.
+        """
+        descriptor = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            size = os.lseek(descriptor, 0, os.SEEK_END)
+            async for offset, piece in pieces:
+                if offset + len(piece) > size:
+                    raise TooLarge(
+                        f"Unable to process data: virtual image size {offset + len(piece)} is larger than "
+                        f"the reported available storage {size}. A larger PVC is required"
+                    )
+                await asyncio.to_thread(_patch_piece, descriptor, piece, offset)
+        finally:
+            os.close(descriptor)
+
 
 def usable(size: int, overhead: float) -> int:
     """What a file system of `size` bytes leaves for a disk: whole MiB below ``size / (1 + overhead)``."""
@@ -186,17 +204,26 @@ def _write_piece(descriptor: int, piece: bytes, offset: int, sparse: bool) -> No
             position += written
 
 
+def _patch_piece(descriptor: int, piece: bytes, offset: int) -> None:
+    end = 0
+    for begin, end_of_data in (*data_runs(piece), (len(piece), len(piece))):
+        if begin > end and not _punch(descriptor, begin - end, offset + end):
+            _write_piece(descriptor, piece[end:begin], offset + end, sparse=False)
+        end = end_of_data
+    _write_piece(descriptor, piece, offset, sparse=True)
+
+
 def _drop(descriptor: int) -> None:
     os.fdatasync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _punch(descriptor: int, size: int) -> bool:
-    """Make the device read as zeros; whether it can."""
+def _punch(descriptor: int, size: int, offset: int = 0) -> bool:
+    """Make `size` bytes read as zeros without writing them; whether that can be done."""
     libc = ctypes.CDLL(None, use_errno=True)
     fallocate = libc.fallocate
     fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong]
-    return bool(fallocate(descriptor, _PUNCH_HOLE_KEEP_SIZE, 0, size) == 0)
+    return bool(fallocate(descriptor, _PUNCH_HOLE_KEEP_SIZE, offset, size) == 0)
 
 
 def _allocated(path: Path) -> int:

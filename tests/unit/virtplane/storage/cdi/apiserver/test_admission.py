@@ -309,11 +309,11 @@ async def test_other_paths_and_resources_are_no_webhooks() -> None:
         ("VolumeImportSource", "/populator-validate", resources.VOLUME_IMPORT_SOURCES),
     ],
 )
-async def test_sources_that_no_importer_has_are_warned_of(
+async def test_source_that_needs_what_the_image_lacks_is_warned_of(
     kind: str, path: str, resource: ResourceType
 ) -> None:
     spec = {"source": {"vddk": _VDDK}} | ({"pvc": _CLAIM} if kind == "DataVolume" else {})
     request = {"operation": "CREATE", "kind": {"kind": kind}, "object": {"spec": spec}}
     answer = await _review(path, request, resource)
     assert answer.allowed, _message(answer)
-    assert "spec.source.vddk.uuid: accepted, but has no effect yet" in answer.warnings
+    assert "spec.source.vddk.url: accepted, but has no effect yet" in answer.warnings

@@ -109,12 +109,3 @@ async def test_blank_disk_fills_the_volume_and_takes_no_space(volume: Volume) ->
     assert ended.disk.stat().st_blocks < 64
     refused = await volume.run("none", "", IMPORTER_CONTENTTYPE="archive")
     assert (refused.code, refused.text) == (1, "Cannot create empty disk with content type archive")
-
-
-@pytest.mark.parametrize("source", ["vddk"])
-async def test_source_without_a_client_is_refused_by_its_name(volume: Volume, source: str) -> None:
-    ended = await volume.run(source, "https://example.com")
-    assert (ended.code, ended.message) == (
-        1,
-        f"Unable to connect to {source} data source: this importer has no client for it",
-    )
