@@ -1,4 +1,4 @@
-"""Which imports go: the oldest, but never what a DataSource leads to."""
+"""Which imports go: the oldest, but never what a DataSource beside it leads to."""
 
 from __future__ import annotations
 
@@ -25,21 +25,28 @@ def imports_to_keep(cron: DataImportCron) -> int | None:
 
 
 def named_claims(sources: Iterable[DataSource]) -> frozenset[tuple[str, str]]:
-    """The claims (namespace and name) that DataSources lead to."""
+    """The claims (namespace and name) that DataSources of their own namespace lead to.
+
+    Those of others may name what they like: they keep nobody else's storage.
+    """
     return frozenset(
-        (claim.namespace or source.metadata.namespace, claim.name)
+        (source.metadata.namespace, claim.name)
         for source in sources
-        if (claim := source.spec.source.pvc) is not None
+        if (claim := source.spec.source.pvc) is not None and _is_local(source, claim.namespace)
     )
 
 
 def named_snapshots(sources: Iterable[DataSource]) -> frozenset[tuple[str, str]]:
-    """The snapshots (namespace and name) that DataSources lead to."""
+    """The same for snapshots."""
     return frozenset(
-        (snapshot.namespace or source.metadata.namespace, snapshot.name)
+        (source.metadata.namespace, snapshot.name)
         for source in sources
-        if (snapshot := source.spec.source.snapshot) is not None
+        if (snapshot := source.spec.source.snapshot) is not None and _is_local(source, snapshot.namespace)
     )
+
+
+def _is_local(source: DataSource, namespace: str | None) -> bool:
+    return not namespace or namespace == source.metadata.namespace
 
 
 def in_use(cron: DataImportCron) -> frozenset[str]:

@@ -13,9 +13,10 @@ from kubecore.objects.structs import UnfitDocument, decode
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS
 from kubecore.runtime import DONE, Controller, EventRecorder, Key, Manager, RequeueAfter, Result
 from virtplane.api import cdi_labels as names
-from virtplane.api import cdi_names, labels, resources
+from virtplane.api import cdi_names, labels, resources, storage_labels
 from virtplane.api.cdi_v1beta1.data_volume import DataVolume
-from virtplane.api.storage_kinds import PersistentVolumeClaim
+from virtplane.api.cdi_v1beta1.storage_profile import StorageProfile
+from virtplane.api.storage_kinds import PersistentVolume, PersistentVolumeClaim, StorageClass
 from virtplane.cluster.caches import HasMetadata, owner_key
 from virtplane.cluster.objects import AnyObject, controller_reference, owners_patch
 from virtplane.storage.cdi import rendering
@@ -45,7 +46,10 @@ ERR_CLAIM_NOT_VALID = "ErrClaimNotValid"
 ERR_EXISTS = "ErrResourceExists"
 ERR_MARKED_FOR_DELETION = "ErrResourceMarkedForDeletion"
 _RETRY_SECONDS = 10.0
-_BY_SOURCE = "clone source"
+_BY_SOURCE, _BY_CLASS = "clone source", "class of those without claim"
+_NO_CLASS = "*"
+"""Stands for the default class in the index; no class can have that name."""
+_DEFAULTS = (storage_labels.DEFAULT_CLASS, storage_labels.DEFAULT_VIRT_CLASS)
 _REFUSALS = frozenset({400, 403, 422})
 _INSTANCETYPE_LABELS = (
     labels.DEFAULT_INSTANCETYPE,
@@ -72,7 +76,7 @@ class DataVolumeController:
         self._client, self._settings, self._flow = client, settings, flow
         self._cloning = cloning
         self._status = StatusWriter(client, recorder)
-        indexers = {BY_REFERENCE: references_of, _BY_SOURCE: sources_of}
+        indexers = {BY_REFERENCE: references_of, _BY_SOURCE: sources_of, _BY_CLASS: _class_without_claim}
         self._volumes = manager.informer(resources.DATA_VOLUMES, indexers=indexers, struct=DataVolume)
         self._claims = manager.informer(PERSISTENT_VOLUME_CLAIMS, struct=PersistentVolumeClaim)
         pods = pod_informer(manager)
@@ -84,9 +88,9 @@ class DataVolumeController:
         controller.watch(self._claims, self._of_claim)
         for informer in settings.informers:
             controller.depend(informer)
-        controller.watch(settings.classes, self._without_claim)
-        controller.watch(settings.profiles, self._without_claim)
-        controller.watch(settings.volumes, self._without_claim)
+        controller.watch(settings.classes, self._of_class)
+        controller.watch(settings.profiles, self._of_profile)
+        controller.watch(settings.volumes, self._of_volume)
         controller.depend(pods)
         if self._sources is not None:
             controller.watch(self._sources, owner_key(resources.DATA_VOLUMES.kind))
@@ -115,9 +119,23 @@ class DataVolumeController:
             name = owner.name
         return [(claim.metadata.namespace, name)]
 
-    def _without_claim(self, _: object) -> list[Key]:
-        """The DataVolumes that may wait for a class, a profile or a volume."""
-        return _keys(each for each in self._volumes.list() if not each.status.claim_name)
+    def _of_class(self, storage_class: StorageClass) -> list[Key]:
+        """The DataVolumes without claim that wait for this class; where it is a default one, for any."""
+        annotations = storage_class.metadata.annotations
+        is_default = any(annotations.get(name) == claims.TRUE for name in _DEFAULTS)
+        return self._waiting(storage_class.metadata.name, *([_NO_CLASS] if is_default else []))
+
+    def _of_profile(self, profile: StorageProfile) -> list[Key]:
+        found = self._settings.storage_class(profile.metadata.name)
+        return self._of_class(found) if found is not None else []
+
+    def _of_volume(self, volume: PersistentVolume) -> list[Key]:
+        """Volumes matter to DataVolumes only where their class is but a name."""
+        name = volume.spec.storage_class_name
+        return self._waiting(name) if self._settings.storage_class(name) is None else []
+
+    def _waiting(self, *classes: str) -> list[Key]:
+        return _keys(each for name in classes for each in self._volumes.by_index(_BY_CLASS, name))
 
     async def reconcile(self, key: Key) -> Result:
         """Bring one DataVolume a step further. Raises StatusError, ConnectionFailed."""
@@ -367,6 +385,14 @@ class DataVolumeController:
         source = decode(AnyObject, document)
         if source.metadata.is_controlled_by(volume.metadata):
             await delete(self._client, self._flow.source, source)
+
+
+def _class_without_claim(volume: DataVolume) -> Iterable[str]:
+    """Index function: the class that a DataVolume without claim names."""
+    wanted = volume.spec.storage if volume.spec.storage is not None else volume.spec.pvc
+    if volume.status.claim_name or wanted is None:
+        return ()
+    return (_NO_CLASS if wanted.storage_class_name is None else wanted.storage_class_name,)
 
 
 def _lacks_resources(volume: DataVolume) -> bool:

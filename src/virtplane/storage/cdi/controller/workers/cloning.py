@@ -152,15 +152,17 @@ class CloneController:
     async def _start(self, target: PersistentVolumeClaim, wanted: tuple[str, str]) -> Result:
         """Create the pod, once the source may be read."""
         source = self._lookups.claim(*wanted)
-        if source is None or source.metadata.is_being_deleted:
-            self._tell(target, "Warning", WITHOUT_SOURCE, f"The source pvc {wanted[1]} doesn't exist")
-            return RequeueAfter(IN_USE_SECONDS)
-        is_foreign = source.metadata.namespace != target.metadata.namespace
-        awaits_token = is_foreign and not claims.has(target, names.EXTENDED_CLONE_TOKEN)
-        if awaits_token or not self._lookups.is_populated(source):
+        is_foreign = wanted[0] != target.metadata.namespace
+        if is_foreign and not claims.has(target, names.EXTENDED_CLONE_TOKEN):
             return RequeueAfter(IN_USE_SECONDS)
         try:
-            await self._expect_rights(source, target)
+            # First of all: whoever has no right to the source is not told whether it is there.
+            await self._expect_rights(wanted, source, target)
+            if source is None or source.metadata.is_being_deleted:
+                self._tell(target, "Warning", WITHOUT_SOURCE, f"The source pvc {wanted[1]} doesn't exist")
+                return RequeueAfter(IN_USE_SECONDS)
+            if not self._lookups.is_populated(source):
+                return RequeueAfter(IN_USE_SECONDS)
             copies.expect_fit(source, target, self._lookups.settings.storage())
         except CloneError as error:
             self._tell(target, "Warning", VALIDATION_FAILED, str(error))
@@ -175,11 +177,13 @@ class CloneController:
             return DONE  # its event brings the target back
         return await self._create(target, source)
 
-    async def _expect_rights(self, source: PersistentVolumeClaim, target: PersistentVolumeClaim) -> None:
+    async def _expect_rights(
+        self, wanted: tuple[str, str], source: PersistentVolumeClaim | None, target: PersistentVolumeClaim
+    ) -> None:
         """Raise CloneError unless the source is in the same namespace, or a token allows it to be read."""
-        if source.metadata.namespace == target.metadata.namespace:
+        if wanted[0] == target.metadata.namespace:
             return
-        permission = copies.permission(source, target)
+        permission = copies.permission(wanted, source, target)
         token = claims.value(target, names.EXTENDED_CLONE_TOKEN)
         try:
             (await self._key.tokens()).expect(token, permission, target.metadata.uid)

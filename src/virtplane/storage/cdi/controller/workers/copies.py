@@ -28,15 +28,22 @@ def pod_name_of(uid: str) -> str:
     return cdi_names.clone_source_pod(uid) if uid else ""
 
 
-def permission(source: PersistentVolumeClaim, target: PersistentVolumeClaim) -> Permission:
-    """What a token must allow: a claim that was made of a snapshot stands for that."""
-    kind, name = PERSISTENT_VOLUME_CLAIMS, source.metadata.name
-    reference = source.spec.data_source_ref
-    is_stand_in = source.metadata.labels.get(names.COMPONENT) == names.SNAPSHOT_FALLBACK_CLAIM
+def permission(
+    wanted: tuple[str, str], source: PersistentVolumeClaim | None, target: PersistentVolumeClaim
+) -> Permission:
+    """What a token must allow to clone `wanted` (namespace and name), which is `source` where it is there.
+
+    A claim that was made of a snapshot stands for that.
+    """
+    kind, (namespace, name) = PERSISTENT_VOLUME_CLAIMS, wanted
+    reference = source.spec.data_source_ref if source is not None else None
+    is_stand_in = (
+        source is not None and source.metadata.labels.get(names.COMPONENT) == names.SNAPSHOT_FALLBACK_CLAIM
+    )
     if is_stand_in and reference is not None:
         kind, name = resources.VOLUME_SNAPSHOTS, reference.name
     metadata = target.metadata
-    return Permission(source.metadata.namespace, name, metadata.namespace, metadata.name, kind)
+    return Permission(namespace, name, metadata.namespace, metadata.name, kind)
 
 
 def expect_fit(

@@ -99,6 +99,26 @@ async def test_what_cannot_be_rendered_waits_for_a_class() -> None:
         assert (await cluster.claim())["spec"]["volumeMode"] == "Block"
 
 
+async def test_event_of_a_class_wakes_only_those_who_wait_for_it() -> None:
+    async with memory_cluster() as cluster:
+        storage = {"resources": GIB, "storageClassName": "elsewhere"}
+        for number in range(20):
+            await cluster.data_volume(f"dv-{number}", storage=storage)
+        await cluster.data_volume("last", storage={"resources": GIB, "storageClassName": "later"})
+        await cluster.event("ErrClaimNotValid", "last")
+        before = len(cluster.api.requests)
+        cluster.storage_class("foreign", driver=False)
+        cluster.storage_class("later", driver=False)
+        sets = [{"accessModes": ["ReadWriteOnce"], "volumeMode": "Block"}]
+        cluster.api.put(
+            kinds.STORAGE_PROFILES,
+            {"metadata": {"name": "later"}, "spec": {}, "status": {"claimPropertySets": sets}},
+        )
+        await cluster.until(core.PERSISTENT_VOLUME_CLAIMS, "last")
+        asked = [each.path for each in cluster.api.requests[before:]]
+        assert not any("dv-" in path for path in asked)
+
+
 async def test_quota_is_told_until_there_is_room() -> None:
     async with memory_cluster() as cluster:
         text = 'persistentvolumeclaims "dv" is forbidden: exceeded quota: q'

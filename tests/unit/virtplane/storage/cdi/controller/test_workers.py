@@ -68,6 +68,97 @@ async def test_image_cannot_make_its_claim_something_that_cdi_removes() -> None:
         assert claim["metadata"]["labels"] == wanted
 
 
+def _gated(claim: JsonObject, name: str, component: str) -> JsonObject:
+    owner = {
+        "kind": "PersistentVolumeClaim",
+        "name": "dv",
+        "uid": claim["metadata"]["uid"],
+        "controller": True,
+    }
+    metadata = {
+        "name": name,
+        "namespace": NAMESPACE,
+        "labels": {"cdi.kubevirt.io": component},
+        "ownerReferences": [owner],
+    }
+    volumes = [{"name": "cdi-data-vol", "persistentVolumeClaim": {"claimName": "dv"}}]
+    gates = [{"name": "cdi.virtplane.io/wanted"}, {"name": "example.com/other"}]
+    return {"metadata": metadata, "spec": {"volumes": volumes, "schedulingGates": gates}}
+
+
+async def test_pod_waits_until_it_is_seen_that_its_claim_still_needs_it() -> None:
+    async with memory_cluster() as cluster:
+        claim = put(cluster, HTTP)
+        await cluster.until(core.PODS, "importer-dv")
+        (request,) = requests(cluster, "POST", "/pods")
+        assert b"cdi.virtplane.io/wanted" in (request.body or b"")
+        await cluster.until(core.PODS, "importer-dv", lambda found: not found["spec"]["schedulingGates"])
+        cluster.api.put(core.PODS, _gated(claim, "importer-dv", "importer"))
+        opened = await cluster.until(
+            core.PODS, "importer-dv", lambda found: len(found["spec"]["schedulingGates"]) == 1
+        )
+        assert opened["spec"]["schedulingGates"] == [{"name": "example.com/other"}]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "name", "component"),
+    [
+        (HTTP, "importer-dv", "importer"),
+        ({**HTTP, "pod.retainAfterCompletion": "true"}, "importer-dv", "importer"),
+        (UPLOAD, "cdi-upload-dv", "cdi-upload-server"),
+    ],
+)
+async def test_pod_that_comes_after_its_claim_is_filled_never_starts(
+    annotations: dict[str, str], name: str, component: str
+) -> None:
+    async with memory_cluster() as cluster:
+        claim = put(cluster, {**annotations, "pod.phase": "Succeeded"})
+        cluster.api.put(core.PODS, _gated(claim, name, component))
+        await cluster.gone(core.PODS, name)
+
+
+async def test_ended_pod_of_a_prime_claim_stays_until_the_volume_has_gone_to_its_target() -> None:
+    async with memory_cluster() as cluster:
+        prime = {**HTTP, "cdi.kubevirt.io/storage.populator.kind": "VolumeImportSource"}
+        put(cluster, prime)
+        made = await cluster.run_pod("importer-dv", **pod_status("Succeeded", ended()))
+        assert "schedulingGates" not in made["spec"]
+        await cluster.claim(pod_phase="Succeeded")
+        assert cluster.api.get(core.PODS, "importer-dv", NAMESPACE) is not None
+        claim = await cluster.claim()
+        cluster.api.put(CLAIMS, {**claim, "status": {**claim["status"], "phase": "Lost"}})
+        await cluster.gone(core.PODS, "importer-dv")
+
+
+async def test_no_pod_is_made_while_the_scratch_space_of_an_earlier_one_goes() -> None:
+    async with memory_cluster() as cluster:
+        going: dict[str, Any] = {
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "finalizers": ["kubernetes.io/pvc-protection"],
+        }
+        scratch = cluster.api.put(CLAIMS, claim_document("dv-scratch", "2", **going))
+        put(cluster, HTTP)
+        cluster.api.put(CLAIMS, claim_document("other", "9", annotations=HTTP))
+        await cluster.until(core.PODS, "importer-other")
+        assert cluster.api.get(core.PODS, "importer-dv", NAMESPACE) is None
+        cluster.api.remove(CLAIMS, scratch["metadata"]["name"], NAMESPACE)
+        await cluster.until(core.PODS, "importer-dv")
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_nobody_learns_whether_a_claim_is_there_that_he_may_not_clone(is_there: bool) -> None:
+    async with memory_cluster() as cluster:
+        if is_there:
+            document = claim_document("src", "5")
+            cluster.api.put(CLAIMS, {**document, "metadata": {**document["metadata"], "namespace": "theirs"}})
+        given = {"k8s.io/CloneRequest": "theirs/src", "pod.ready": "true", "extended.clone.token": "forged"}
+        put(cluster, given)
+        event = await cluster.event("CloneValidationFailed")
+        assert event["message"] == "error verifying token: there is no Secret cdi/cdi-api-signing-key"
+        reasons = {each["reason"] for each in cluster.api.list(core.EVENTS, NAMESPACE)}
+        assert "CloneWithoutSource" not in reasons
+
+
 async def test_wrong_checksum_ends_the_import() -> None:
     async with memory_cluster() as cluster:
         put(cluster, HTTP)
@@ -192,10 +283,10 @@ async def test_upload_server_with_old_certificates_is_replaced_by_one_with_new_o
         before = await cluster.until(core.SECRETS, "cdi-upload-dv")
         state = ended({"deadlinePassed": True, "message": "Deadline Passed"})
         old = await cluster.run_pod("cdi-upload-dv", **pod_status("Succeeded", state, "cdi-upload-server"))
-        await cluster.client.delete(core.SECRETS, "cdi-upload-dv", NAMESPACE)  # as it goes with its pod
         new = await cluster.until(
             core.PODS, "cdi-upload-dv", lambda found: found["metadata"]["uid"] != old["metadata"]["uid"]
         )
+        await cluster.client.delete(core.SECRETS, "cdi-upload-dv", NAMESPACE)  # as it goes with its pod
         after = await cluster.until(core.SECRETS, "cdi-upload-dv")
         assert after["metadata"]["ownerReferences"][0]["uid"] == new["metadata"]["uid"]
         assert get_str(after, "data", "tls.crt") != get_str(before, "data", "tls.crt")
