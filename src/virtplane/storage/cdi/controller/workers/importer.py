@@ -24,7 +24,6 @@ from virtplane.storage.cdi.controller.workers import observed
 from virtplane.storage.cdi.controller.workers.observed import Annotations, Observed
 from virtplane.storage.cdi.controller.workers.pods import Pod, pod_informer
 from virtplane.storage.cdi.controller.workers.starting import (
-    IN_USE_SECONDS,
     RETRY_SECONDS,
     Workplace,
     bound_again,
@@ -90,16 +89,9 @@ class ImportController:
 
     async def _start(self, claim: PersistentVolumeClaim) -> Result:
         """Create the pod. The cache may be older than the end of an earlier one: the claim is read again."""
-        user = self._work.other_user(claim)
-        if user is not None:
-            text = (
-                f"pod {user.metadata.namespace}/{user.metadata.name} using PersistentVolumeClaim"
-                f" {claim.metadata.name}"
-            )
-            self._work.event(claim, "Warning", TARGET_IN_USE, text)
-            return RequeueAfter(IN_USE_SECONDS)
-        if self._work.is_scratch_going(claim):
-            return DONE  # its event brings the claim back
+        obstacle = self._work.obstacle(claim, TARGET_IN_USE)
+        if obstacle is not None:
+            return obstacle
         await self._work.delete_pods(
             pod for pod in self._work.own_pods(claim, names.IMPORTER) if pod.has_ended
         )
@@ -181,11 +173,7 @@ class ImportController:
 
     async def _watch(self, claim: PersistentVolumeClaim, pod: Pod) -> Result:
         """Tell in the claim what its pod does, and remove the pod when it has done its part."""
-        if pod.is_gated and not await self._work.admit(claim, pod, _is_to_be_worked_on):
-            return DONE
-        is_blocked = pod.is_pending and observed.uses_scratch(claim, pod)
-        if observed.is_evicted(pod) or (is_blocked and self._work.is_scratch_going(claim)):
-            await self._work.delete_pods([pod])
+        if not await self._work.can_go_on(claim, pod, _is_to_be_worked_on):
             return DONE
         found = observed.of_importer(claim, pod)
         changes = bound_again(claim, AWAITING_VDDK) | found.annotations

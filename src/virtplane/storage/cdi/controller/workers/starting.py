@@ -24,6 +24,8 @@ from virtplane.storage.cdi.controller.workers.observed import (
     CREATING_SCRATCH,
     CREATING_SCRATCH_MESSAGE,
     Annotations,
+    is_evicted,
+    uses_scratch,
 )
 from virtplane.storage.cdi.controller.workers.pods import Pod
 from virtplane.storage.csi.parts import delete, members_patch, patch, versioned
@@ -156,7 +158,34 @@ class Workplace:
             if not is_already_exists(error):
                 raise
 
-    def is_scratch_going(self, claim: PersistentVolumeClaim) -> bool:
+    def obstacle(self, claim: PersistentVolumeClaim, in_use: str) -> Result | None:
+        """What keeps a worker pod from being made now; `in_use` is the reason of the event about a user."""
+        user = self.other_user(claim)
+        if user is not None:
+            text = (
+                f"pod {user.metadata.namespace}/{user.metadata.name} using PersistentVolumeClaim"
+                f" {claim.metadata.name}"
+            )
+            self.event(claim, "Warning", in_use, text)
+            return RequeueAfter(IN_USE_SECONDS)
+        return DONE if self._is_scratch_going(claim) else None  # its event brings the claim back
+
+    async def can_go_on(
+        self, claim: PersistentVolumeClaim, pod: Pod, is_wanted: Callable[[PersistentVolumeClaim], bool]
+    ) -> bool:
+        """Whether what the pod of `claim` tells counts; a pod that can do nothing more is deleted.
+
+        Raises StatusError, UnfitDocument.
+        """
+        if pod.is_gated and not await self.admit(claim, pod, is_wanted):
+            return False
+        is_blocked = pod.is_pending and uses_scratch(claim, pod) and self._is_scratch_going(claim)
+        if is_blocked or is_evicted(pod):
+            await self.delete_pods([pod])
+            return False
+        return True
+
+    def _is_scratch_going(self, claim: PersistentVolumeClaim) -> bool:
         """Whether the scratch claim of an earlier pod is being deleted.
 
         It does not go while a pod with a node uses it, and no such pod starts: a new pod must not do so.

@@ -85,16 +85,9 @@ class UploadController:
 
         The cache may be older than the end of an earlier pod: the claim is read again.
         """
-        user = self._work.other_user(claim)
-        if user is not None:
-            text = (
-                f"pod {user.metadata.namespace}/{user.metadata.name} using PersistentVolumeClaim"
-                f" {claim.metadata.name}"
-            )
-            self._work.event(claim, "Warning", TARGET_IN_USE, text)
-            return RequeueAfter(IN_USE_SECONDS)
-        if self._work.is_scratch_going(claim):
-            return DONE  # its event brings the claim back
+        obstacle = self._work.obstacle(claim, TARGET_IN_USE)
+        if obstacle is not None:
+            return obstacle
         current = await live(self._client, claim)
         if current is None or not _is_waiting(current):
             return DONE
@@ -129,11 +122,7 @@ class UploadController:
 
     async def _watch(self, claim: PersistentVolumeClaim, pod: Pod) -> Result:
         """Tell in the claim what its pod does, and remove the pod when it has done its part."""
-        if pod.is_gated and not await self._work.admit(claim, pod, _is_waiting):
-            return DONE
-        is_blocked = pod.is_pending and observed.uses_scratch(claim, pod)
-        if observed.is_evicted(pod) or (is_blocked and self._work.is_scratch_going(claim)):
-            await self._work.delete_pods([pod])
+        if not await self._work.can_go_on(claim, pod, _is_waiting):
             return DONE
         found = observed.of_upload_server(claim, pod)
         if observed.uses_scratch(claim, pod) and not pod.has_ended:
