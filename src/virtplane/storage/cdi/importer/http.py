@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,11 +41,15 @@ _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-")
 _ANSWER_BYTES = 1 << 20
 
 
+Sign = Callable[[str, URL, Mapping[str, str]], Mapping[str, str]]
+"""Headers that sign a request, by its method, address and other headers."""
+
+
 @dataclass(frozen=True, slots=True)
 class WebObject:
     """Where an object is and what is sent along.
 
-    `name` is the source's in messages (``http``, ``s3``, ...).
+    `name` is the source's in messages (``http``, ``s3``, ...); `sign` is asked for each request.
     """
 
     url: URL
@@ -53,6 +57,7 @@ class WebObject:
     user: str = ""
     password: str = ""
     headers: Sequence[tuple[str, str]] = ()
+    sign: Sign | None = None
 
     def failed(self, why: object) -> ImportFailed:
         """The error that the object cannot be reached."""
@@ -190,7 +195,7 @@ class Web:
         url = wanted.url
         for _ in range(_REDIRECTS):
             response = await self._session.request(
-                method, url, headers=self._headers(wanted, url, headers), allow_redirects=False
+                method, url, headers=self._headers(wanted, method, url, headers), allow_redirects=False
             )
             try:
                 location = response.headers.get("Location", "")
@@ -207,7 +212,7 @@ class Web:
                 raise wanted.failed(f"a redirect leads to {url.scheme!r}")
         raise wanted.failed(f"stopped after {_REDIRECTS} redirects")
 
-    def _headers(self, wanted: WebObject, url: URL, more: dict[str, str]) -> CIMultiDict[str]:
+    def _headers(self, wanted: WebObject, method: str, url: URL, more: dict[str, str]) -> CIMultiDict[str]:
         headers = CIMultiDict({"User-Agent": USER_AGENT, "Accept-Encoding": "identity"})
         downgraded = wanted.url.scheme == "https" and url.scheme == "http"
         if not downgraded:
@@ -215,6 +220,8 @@ class Web:
                 headers["Authorization"] = aiohttp.encode_basic_auth(wanted.user, wanted.password, "utf-8")
             for name, value in wanted.headers:
                 headers.add(name, value)
+            if wanted.sign is not None:
+                headers.update(wanted.sign(method, url, more))
         headers.update(more)
         return headers
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import quote, unquote
@@ -17,9 +18,9 @@ from virtplane.storage.cdi.importer.http import WebObject, address
 from virtplane.storage.cdi.importer.settings import Settings
 
 _REGION = re.compile(r"s3[.-]([a-z0-9-]+)\.amazonaws\.com")
-_LIFETIME_SECONDS = 7 * 24 * 3600
-"""The longest that a signature may live; an import signs once."""
 _ALGORITHM = "AWS4-HMAC-SHA256"
+_NOTHING = hashlib.sha256(b"").hexdigest()
+"""The hash of the body of requests that have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,20 @@ class Keys:
     region: str
 
 
-def s3_object(settings: Settings, now: datetime | None = None) -> WebObject:
-    """The object at the endpoint, with a signature in its address where the job has keys."""
+def s3_object(settings: Settings) -> WebObject:
+    """The object at the endpoint; requests for it are signed where the job has keys. Raises ImportFailed."""
     url = address(settings.endpoint, "s3")
-    if settings.access_key and settings.secret_key:
-        keys = Keys(settings.access_key, settings.secret_key, region_of(url.host or ""))
-        url = presigned(url, keys, now or datetime.now(UTC))
-    return WebObject(url, name="s3", headers=settings.headers)
+    if not (settings.access_key and settings.secret_key):
+        return WebObject(url, name="s3", headers=settings.headers)
+    keys = Keys(settings.access_key, settings.secret_key, region_of(url.host or ""))
+    path = quote(unquote(url.raw_path), safe="/-_.~")
+
+    def sign(method: str, target: URL, headers: Mapping[str, str]) -> dict[str, str]:
+        return signature(method, target, headers, keys, datetime.now(UTC))
+
+    return WebObject(
+        URL(f"{url.origin()}{path}", encoded=True), name="s3", headers=settings.headers, sign=sign
+    )
 
 
 def region_of(host: str) -> str:
@@ -46,29 +54,30 @@ def region_of(host: str) -> str:
     return found[1] if found else host.split(".", maxsplit=1)[0]
 
 
-def presigned(url: URL, keys: Keys, now: datetime, seconds: int = _LIFETIME_SECONDS) -> URL:
-    """`url` with a signature (Signature Version 4 in query parameters) that allows to GET it for
-    `seconds`.
+def signature(method: str, url: URL, headers: Mapping[str, str], keys: Keys, now: datetime) -> dict[str, str]:
+    """The headers that sign a request without a body (Signature Version 4); `headers` has a range, if any.
+
+    A signature is good for a quarter of an hour, so each request has its own.
     """
-    region = keys.region
     day, moment = now.strftime("%Y%m%d"), now.strftime("%Y%m%dT%H%M%SZ")
-    scope = f"{day}/{region}/s3/aws4_request"
-    path = quote(unquote(url.raw_path), safe="/-_.~")
-    query = {
-        "X-Amz-Algorithm": _ALGORITHM,
-        "X-Amz-Credential": f"{keys.access}/{scope}",
-        "X-Amz-Date": moment,
-        "X-Amz-Expires": str(seconds),
-        "X-Amz-SignedHeaders": "host",
-    }
-    canonical_query = "&".join(
-        f"{quote(name, safe='-_.~')}={quote(query[name], safe='-_.~')}" for name in sorted(query)
+    scope = f"{day}/{keys.region}/s3/aws4_request"
+    signed = {"host": url.raw_authority, "x-amz-content-sha256": _NOTHING, "x-amz-date": moment}
+    if "Range" in headers:
+        signed["range"] = headers["Range"]
+    lines = "".join(f"{name}:{signed[name]}\n" for name in sorted(signed))
+    names = ";".join(sorted(signed))
+    query = "&".join(
+        sorted(f"{quote(name, safe='-_.~')}={quote(text, safe='-_.~')}" for name, text in url.query.items())
     )
-    host = url.raw_authority
-    request = f"GET\n{path}\n{canonical_query}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD"
+    request = f"{method}\n{url.raw_path}\n{query}\n{lines}\n{names}\n{_NOTHING}"
     to_sign = f"{_ALGORITHM}\n{moment}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
     key = f"AWS4{keys.secret}".encode()
-    for part in (day, region, "s3", "aws4_request"):
+    for part in (day, keys.region, "s3", "aws4_request"):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
-    signature = hmac.new(key, to_sign.encode(), hashlib.sha256).hexdigest()
-    return URL(f"{url.scheme}://{host}{path}?{canonical_query}&X-Amz-Signature={signature}", encoded=True)
+    value = hmac.new(key, to_sign.encode(), hashlib.sha256).hexdigest()
+    credential = f"Credential={keys.access}/{scope}"
+    return {
+        "Authorization": f"{_ALGORITHM} {credential},SignedHeaders={names},Signature={value}",
+        "x-amz-content-sha256": _NOTHING,
+        "x-amz-date": moment,
+    }
