@@ -186,12 +186,12 @@ def data_runs(piece: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _remove_anyway(remove: Callable[..., object], path: str, _: object) -> None:
-    """Archives have folders that their owner may not change."""
-    Path(path).parent.chmod(0o700)
+    """Archives have folders that their owner may not read or change."""
     if remove in (os.open, os.scandir, os.lstat):
-        Path(path).chmod(0o700, follow_symlinks=True)
+        Path(path).chmod(0o700)
         shutil.rmtree(path)
     else:
+        Path(path).parent.chmod(0o700)
         remove(path)
 
 

@@ -8,6 +8,7 @@ import hashlib
 import io
 import lzma
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 
@@ -214,17 +215,35 @@ async def test_link_of_an_earlier_attempt_leads_no_file_out_of_the_volume(volume
     assert not list(outside.iterdir())
 
 
-async def test_locked_folders_of_an_earlier_attempt_are_removed(volume: Volume) -> None:
-    locked = volume.paths.data / "a/b"
-    locked.mkdir(parents=True)
-    (locked / "file").write_text("x")
-    (volume.paths.data / "lost+found").mkdir()
-    locked.chmod(0)
-    locked.parent.chmod(0o500)
-    async with serving(ServedFile(archive(file=b"data"))) as address:
-        ended = await volume.run("http", address, IMPORTER_CONTENTTYPE="archive")
-    assert ended.code == 0, ended.text
-    assert {each.name for each in volume.paths.data.iterdir()} == {"file", "lost+found"}
+_EMPTY = """
+import os, sys
+from pathlib import Path
+from virtplane.storage.cdi.importer.target import Target
+folder = Path(sys.argv[1])
+os.setgroups([])
+os.setgid(107)
+os.setuid(107)
+(folder / "a/b").mkdir(parents=True)
+(folder / "a/b/file").touch()
+(folder / "c").mkdir()
+(folder / "c/file").touch()
+(folder / "link").symlink_to("/etc")
+for name in ("a/b", "c", "a"):
+    (folder / name).chmod(0 if name == "c" else 0o500)
+Target(folder / "disk.img", False, 0, 0.0).empty()
+"""
+
+
+@pytest.mark.host
+def test_locked_folders_of_an_earlier_attempt_are_removed(volume: Volume) -> None:
+    """The importer is not root, and its volume's root is not its own."""
+    volume.paths.data.chmod(0o777)
+    for folder in volume.paths.data.parents:
+        if folder.stat().st_mode & 0o005 != 0o005:
+            folder.chmod(folder.stat().st_mode | 0o055)
+    (volume.paths.data / "lost+found").mkdir(0o700)
+    subprocess.run([sys.executable, "-c", _EMPTY, str(volume.paths.data)], check=True)
+    assert [each.name for each in volume.paths.data.iterdir()] == ["lost+found"]
 
 
 class _Bytes:
