@@ -22,6 +22,14 @@ DEVICES: JsonObject = {
     "disableHotplug": True,
     "downwardMetrics": {},
     "filesystems": [{"name": "shared", "virtiofs": {}}],
+    "gpus": [
+        {
+            "name": "gpu",
+            "deviceName": "vendor.com/gpu",
+            "virtualGPUOptions": {"display": {"ramFB": {"enabled": False}}},
+        }
+    ],
+    "hostDevices": [{"name": "card", "deviceName": "vendor.com/card"}],
     "disks": [
         {
             "name": "container",
@@ -213,8 +221,9 @@ ALTERNATIVES: Sequence[Sequence[Change]] = (
         ("domain.ioThreads", {"supplementalPoolThreadCount": 2}),
     ],
     [("domain.cpu", {"dedicatedCpuPlacement": True, "cores": 2})],
-    [("domain.memory.reservedOverhead", {"memLock": "Required"})],
+    [("domain.memory.reservedOverhead", {"memLock": "NotRequired"})],
     [("domain.features.hypervPassthrough", {"enabled": False})],
+    [("domain.devices.gpus.0.virtualGPUOptions", {"display": {"enabled": False}})],
     [("domain.devices.disks.0.blockSize", {"matchVolume": {"enabled": False}})],
     [("domain.devices.tpm", {"enabled": False})],
     [("domain.devices.autoattachMemBalloon", True), ("domain.devices.autoattachGraphicsDevice", False)],
@@ -225,7 +234,11 @@ ALTERNATIVES: Sequence[Sequence[Change]] = (
     [("domain.features.apic", {"enabled": False})],
     [("domain.features.hyperv", {"spinlocks": _ON, "vendorid": {"enabled": False, "vendorid": "me"}})],
     [("domain.memory", {"guest": "128Mi"}), ("domain.resources", {"overcommitGuestOverhead": True})],
-    [("volumes", [{"name": "host", "hostDisk": {"path": "/d/disk.img", "type": "Disk", "shared": True}}])],
+    [
+        ("domain.devices.gpus", []),
+        ("domain.devices.hostDevices", []),
+        ("volumes", [{"name": "host", "hostDisk": {"path": "/d/disk.img", "type": "Disk", "shared": True}}]),
+    ],
     [("volumes", [{"name": "answers", "sysprep": {"secret": {"name": "answers"}}}])],
     *(
         [("volumes", [{"name": "init", kind: {"userDataBase64": "IyE=", "networkDataBase64": "IyE="}}])]

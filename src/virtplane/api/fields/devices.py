@@ -60,6 +60,14 @@ _INTERFACE: Table = {
     "tag": warns(),
 }
 
+_GIVEN: Table = {
+    "claimName": warns("the pod has the claim, but the domain no device"),
+    "deviceName": acts("resource of the node of which the guest has a device"),
+    "name": acts("name of the device"),
+    "requestName": warns("the pod has the claim, but the domain no device"),
+    "tag": warns(),
+}
+
 DEVICES: Table = {
     "autoattachGraphicsDevice": acts("graphics card and VNC"),
     "autoattachInputDevice": warns("acts in the templates of virtual machines only, as in KubeVirt"),
@@ -73,8 +81,10 @@ DEVICES: Table = {
     **prefixed("disks[]", _DISK),
     "downwardMetrics": acts("the guest asks for metrics of the node on a channel"),
     "filesystems": copied("volumes that the guest mounts by their names"),
-    "gpus": warns("the pod asks for the device, but the domain has none"),
-    "hostDevices": warns("the pod asks for the device, but the domain has none"),
+    **prefixed("gpus[]", _GIVEN),
+    "gpus[].virtualGPUOptions.display.enabled": acts("whether the virtual GPU is a display"),
+    "gpus[].virtualGPUOptions.display.ramFB.enabled": acts("whether the display shows the guest's start"),
+    **prefixed("hostDevices[]", _GIVEN),
     "inputs[].bus": acts("bus of the input device"),
     "inputs[].name": acts("name of the input device"),
     "inputs[].type": acts("type of the input device"),

@@ -97,7 +97,7 @@ _CONFIGURATION: Table = {
     "network.permitSlirpInterface": warns("slirp is discontinued"),
     "obsoleteCPUModels": acts("CPU models that nodes do not offer"),
     "ovmfPath": warns("firmware is looked for in its usual place"),
-    "permittedHostDevices": warns(),
+    "permittedHostDevices": copied("devices of nodes that guests may have"),
     "persistentReservationConfiguration.enabled": acts("whether disks may ask for SCSI reservations"),
     "roleAggregationStrategy": acts("whether the roles are part of Kubernetes' own"),
     "seccompConfiguration": copied("seccomp profile of guests' pods"),

@@ -13,8 +13,8 @@ INSTANCETYPE: Table = {
     "cpu.model": acts("CPU model of the guest"),
     "cpu.numa": copied("NUMA nodes of the guest"),
     "cpu.realtime": copied("virtual CPUs with real-time priority"),
-    "gpus": warns("the pod asks for the device, but the domain has none"),
-    "hostDevices": warns("the pod asks for the device, but the domain has none"),
+    "gpus": copied("GPUs of the node that the guest has"),
+    "hostDevices": copied("devices of the node that the guest has"),
     "ioThreads": copied("I/O threads beside the guest's CPUs"),
     "ioThreadsPolicy": acts("how disks share I/O threads"),
     "launchSecurity": warns("nodes and devices are chosen by it, but the domain is not encrypted"),
@@ -53,7 +53,7 @@ _DEVICES: Table = {
     "preferredTPM.persistent": acts("a claim that keeps the TPM's state"),
     "preferredUseVirtioTransitional": acts("virtio devices that old guests know"),
     "preferredVideoType": acts("type of the graphics card"),
-    "preferredVirtualGPUOptions": warns(),
+    "preferredVirtualGPUOptions": copied("whether virtual GPUs are displays"),
 }
 
 _HYPERV_SWITCHES = (

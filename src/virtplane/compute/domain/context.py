@@ -81,5 +81,7 @@ class DomainContext:
     """False where the node cannot offer its own CPU model (``host-model``), as under emulation."""
     balloon_seconds: int = 10
     """How often the balloon reports statistics; 0 never."""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """The devices of the node that the pod was given: those of each resource, by environment variable."""
     cpus: tuple[HostCpu, ...] = ()
     """Those that the pod of a guest with dedicated CPUs has for itself."""

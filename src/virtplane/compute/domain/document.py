@@ -12,6 +12,7 @@ from virtplane.compute.domain import (
     devices,
     disks,
     filesystems,
+    hostdevices,
     interfaces,
     iothreads,
     metrics,
@@ -72,6 +73,7 @@ def render(vmi: VirtualMachineInstance, context: DomainContext) -> str:
     section.extend(interfaces.render_interfaces(vmi, context))
     section.extend(devices.render_devices(vmi, context))
     section.extend(metrics.render_channel(vmi))
+    section.extend(hostdevices.render_host_devices(wanted.devices, context))
     section.extend(pci.root_ports(vmi, section))
     root.append(section)
     root.extend(overrides.render_overrides(vmi, context))

@@ -26,6 +26,7 @@ from virtplane.compute.handler.node import heartbeat as heartbeats
 from virtplane.compute.handler.node.deviceplugin import DevicePlugin, devices
 from virtplane.compute.handler.node.heartbeat import Heartbeat
 from virtplane.compute.handler.node.labeller import NodeLabeller, Offers
+from virtplane.compute.handler.node.passthrough import PassthroughPlugins
 from virtplane.compute.handler.server import ConsoleServer, server_tls
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage import heldimages
@@ -83,7 +84,16 @@ class VirtHandler:
                 offers(settings, kvm=verdict.usable),
                 installation.config,
             )
-            installation.informer.add_handler(lambda *_: labeller.look_again())
+            passthrough = PassthroughPlugins(
+                settings.kubelet_root / "device-plugins",
+                lambda: installation.config().configuration.permitted_host_devices,
+            )
+
+            def look_again(*_: object) -> None:
+                labeller.look_again()
+                passthrough.look_again()
+
+            installation.informer.add_handler(look_again)
 
             def is_ready() -> bool:
                 offered = all(plugin.ready.is_set() for plugin in plugins)
@@ -97,6 +107,7 @@ class VirtHandler:
             manager.add(controller.controller)
             manager.add_runnable("heartbeat", heartbeat.run)
             manager.add_runnable("node-labeller", labeller.run)
+            manager.add_runnable("host-devices", passthrough.run)
             thaws = Thaws(settings.thaw_directory, controller)
             console_server = ConsoleServer(controller, thaws)
             consoles = partial(_serve, client, context, settings, console_server, serving)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import stat
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -60,6 +61,10 @@ _VOLUMES = "volumes"
 _CAPABILITIES = "cache/libvirt"
 _DEVICES = ("dev/net/tun", "dev/kvm", "dev/vhost-net", "dev/vhost-vsock", "dev/sev")
 """Below ``/``, on the node and in the container alike."""
+
+
+_HOST_DEVICES = ("dev/vfio", *(f"dev/bus/usb/{bus:03}" for bus in range(1, 33)))
+"""Folders of the nodes of devices that are passed through."""
 
 
 class Machine:
@@ -154,6 +159,7 @@ class Machine:
         await self._steps.run("devices", self._hand_over_devices, process)
         await self._steps.run("capabilities", self._share_capabilities)
         own = await self._steps.run("processors", _own_processors, vmi, process)
+        given = await self._steps.run("host devices", _given_devices, vmi, process)
         await self._steps.run("memory", privileges.let_lock, vmi, process)
         await link.request("start")
         self.lines.has_daemon = True
@@ -163,7 +169,9 @@ class Machine:
             self._prepare_volumes(vmi, process, claim_settings),
         )
         watch.lap("network and volumes")
-        context = DomainContext(emulation=emulation, disks=sources, interfaces=links, cpus=own, **options)
+        context = DomainContext(
+            emulation=emulation, disks=sources, interfaces=links, cpus=own, given=given, **options
+        )
         hypervisor = await self.lines.open_hypervisor()
         watch.lap("connection")
         paused = vmi.spec.start_strategy == "Paused"
@@ -391,6 +399,26 @@ class Machine:
 def _own_processors(vmi: VirtualMachineInstance, launcher: Process) -> tuple[HostCpu, ...]:
     """The CPUs to which a guest with dedicated ones is pinned; none for others."""
     return hostcpus.of_pod(launcher) if vmi.spec.domain.cpu.dedicated_cpu_placement else ()
+
+
+def _given_devices(vmi: VirtualMachineInstance, launcher: Process) -> dict[str, str]:
+    """The devices of the node that the pod has, where the guest is to have any.
+
+    What the launcher says of them is not checked: the kernel lets it use the device nodes of its pod alone,
+    and those become its user's.
+    """
+    devices = vmi.spec.domain.devices
+    if not devices.gpus and not devices.host_devices:
+        return {}
+    given = launcher.environment()
+    with launcher.root() as root:
+        for folder in _HOST_DEVICES:
+            nodes = [f"{folder}/{name}" for name in root.names(folder)] if root.is_folder(folder) else []
+            for node in nodes:
+                own = Path("/", node)
+                if stat.S_ISCHR(root.mode(node)) and own.is_char_device():
+                    root.give(node, device=own.stat().st_rdev)
+    return given
 
 
 def _resolver(launcher: Process) -> str:

@@ -25,6 +25,7 @@ _NO_PROCESS = (errno.ESRCH, errno.EINVAL, errno.ENODATA)
 """The kernel's answers for a process that has ended; others (no descriptors left) say nothing about it."""
 
 _CGROUP_BYTES = 65536
+_ENVIRONMENT_BYTES = 1 << 20
 _POD = re.compile(
     r"(?:^|-)pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?$", re.ASCII
 )
@@ -63,6 +64,23 @@ class Process:
         with self._lock:
             self._require_open()
             return Root(self._root)
+
+    def environment(self) -> dict[str, str]:
+        """The variables that the process was started with, as far as it has left them alone.
+
+        Raises OSError when it has ended, and for more than `_ENVIRONMENT_BYTES`.
+        """
+        with open(_open(self.pid, "environ", os.O_RDONLY), "rb") as file:
+            found = file.read(_ENVIRONMENT_BYTES + 1)
+        if not self.is_alive:
+            # Otherwise the number could be another process's by now.
+            raise ProcessLookupError(f"process {self.pid} has ended")
+        if len(found) > _ENVIRONMENT_BYTES:
+            raise OSError(
+                errno.EFBIG, f"process {self.pid} has more than {_ENVIRONMENT_BYTES} bytes of variables"
+            )
+        pairs = (entry.partition("=") for entry in found.decode(errors="replace").split("\0"))
+        return {name: value for name, equals, value in pairs if equals}
 
     def network(self) -> int:
         """A descriptor of its network namespace, the caller's to close. Raises OSError when closed."""

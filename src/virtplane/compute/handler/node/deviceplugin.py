@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import grpc
 
+from kubecore.json import JsonObject
 from kubecore.wire import Interface, Message, load_interface
 
 logger = logging.getLogger(__name__)
@@ -29,9 +31,27 @@ _CHECK_SECONDS = 1.0
 _OPTIONS = [("grpc.default_authority", "localhost")]
 
 
+class Offer(Protocol):
+    """What one plugin offers to pods."""
+
+    @property
+    def name(self) -> str:
+        """The plugin's, among those of this node."""
+
+    @property
+    def resource(self) -> str:
+        """The resource's name in pods and nodes."""
+
+    def units(self) -> Mapping[str, bool]:
+        """The units by ID, with whether they can be used now. Looked at again and again."""
+
+    def allocation(self, ids: Sequence[str]) -> JsonObject:
+        """What a container with these units gets: a ContainerAllocateResponse."""
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device node that containers may request."""
+    """A device node that containers may request, many at once."""
 
     name: str
     path: str
@@ -41,11 +61,24 @@ class Device:
         """The resource's name in pods and nodes."""
         return f"devices.kubevirt.io/{self.name}"
 
+    def units(self) -> Mapping[str, bool]:
+        """The same node many times."""
+        return dict.fromkeys((f"{self.name}{number}" for number in range(_UNITS)), Path(self.path).exists())
+
+    def allocation(self, ids: Sequence[str]) -> JsonObject:
+        """The node, however many units a container has."""
+        return {"devices": [device_spec(self.path)]} if ids else {}
+
+
+def device_spec(path: str) -> JsonObject:
+    """A device node of this node, in the container's place of the same name."""
+    return {"container_path": path, "host_path": path, "permissions": "mrw"}
+
 
 class DevicePlugin:
     """Serves one device. ``run`` until cancelled; `ready` is set once it is registered."""
 
-    def __init__(self, device: Device, folder: Path) -> None:
+    def __init__(self, device: Offer, folder: Path) -> None:
         self.device = device
         self.ready = asyncio.Event()
         self._folder = folder
@@ -115,26 +148,24 @@ class DevicePlugin:
         return self._wire.message("DevicePluginOptions")
 
     async def _list_and_watch(self, _request: Message, _context: object) -> AsyncIterator[Message]:
-        healthy: bool | None = None
+        told: Mapping[str, bool] | None = None
         while not self._closing.is_set():
-            present = Path(self.device.path).exists()
-            if present != healthy:
-                healthy = present
-                yield self._devices(healthy=present)
+            units = self.device.units()
+            if units != told:
+                told = units
+                yield self._devices(units)
             try:
                 async with asyncio.timeout(_CHECK_SECONDS * 5):
                     await self._closing.wait()
             except TimeoutError:
                 continue
 
-    def _devices(self, *, healthy: bool) -> Message:
-        health = "Healthy" if healthy else "Unhealthy"
-        devices = [{"ID": f"{self.device.name}{number}", "health": health} for number in range(_UNITS)]
+    def _devices(self, units: Mapping[str, bool]) -> Message:
+        devices = [{"ID": name, "health": "Healthy" if fit else "Unhealthy"} for name, fit in units.items()]
         return self._wire.message("ListAndWatchResponse", {"devices": devices})
 
     async def _allocate(self, request: Message, _context: object) -> Message:
-        spec = {"container_path": self.device.path, "host_path": self.device.path, "permissions": "mrw"}
-        responses = [{"devices": [spec]} for _ in request.container_requests]
+        responses = [self.device.allocation(list(asked.devices_ids)) for asked in request.container_requests]
         return self._wire.message("AllocateResponse", {"container_responses": responses})
 
     async def _pre_start(self, _request: Message, _context: object) -> Message:

@@ -115,6 +115,7 @@ READ_BY = {
         ".instancetype_reference_policy",
     ),
     "configuration.obsoleteCPUModels": ("compute/handler", ".obsolete_cpu_models"),
+    "configuration.permittedHostDevices": ("compute/handler/component.py", ".permitted_host_devices"),
     "configuration.persistentReservationConfiguration.enabled": (
         "compute/apiserver/admission/rules/devices.py",
         ".persistent_reservation",

@@ -60,7 +60,9 @@ def _domain(spec: JsonObject) -> str:
     names = (get_str(each, "name") for each in get_list(spec, "domain", "devices", "interfaces"))
     links = {name: InterfaceLink("tap0", "02:00:00:00:00:01") for name in names}
     cpus = tuple(HostCpu(number, node=number % 2) for number in range(32))
-    context = DomainContext(emulation=False, disks=disks, interfaces=links, cpus=cpus)
+    address, identity = "0000:01:00.0", "5d307ca9-b3ef-428c-8861-06e72d69f223"
+    given = {"PCI_RESOURCE_VENDOR_COM_CARD": address, "MDEV_PCI_RESOURCE_VENDOR_COM_GPU": identity}
+    context = DomainContext(emulation=False, disks=disks, interfaces=links, cpus=cpus, given=given)
     return document.render(_typed(spec), context)
 
 

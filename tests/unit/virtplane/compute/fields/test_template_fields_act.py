@@ -39,6 +39,8 @@ _TYPE: JsonObject = {
         "numa": {"guestMappingPassthrough": {}},
         "realtime": {"mask": "0-1"},
     },
+    "gpus": [{"name": "gpu", "deviceName": "vendor.com/gpu"}],
+    "hostDevices": [{"name": "card", "deviceName": "vendor.com/card"}],
     "ioThreads": {"supplementalPoolThreadCount": 2},
     "ioThreadsPolicy": "supplementalPool",
     "memory": {"guest": "8Gi", "hugepages": {"pageSize": "1Gi"}, "overcommitPercent": 50},
@@ -86,6 +88,7 @@ _PREFERENCE: JsonObject = {
         "preferredTPM": {"enabled": True, "persistent": True},
         "preferredUseVirtioTransitional": True,
         "preferredVideoType": "virtio",
+        "preferredVirtualGPUOptions": {"display": {"enabled": False}},
     },
     "features": {
         "preferredAcpi": _ON,
@@ -206,6 +209,8 @@ def _machine() -> JsonObject:
 
 def _applied(instancetype: JsonObject, preference: JsonObject | None = None) -> JsonObject:
     spec = _machine()
+    if preference is not None:
+        spec["domain"]["devices"]["gpus"] = [{"name": "g", "deviceName": "vendor.com/gpu"}]
     metadata: JsonObject = {"annotations": {}}
     apply(
         spec,

@@ -1,0 +1,104 @@
+"""Device plugins for the devices that guests may have, as the installation's configuration changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubecore.json import JsonObject
+from virtplane.api.kubevirt_v1.configuration import PermittedHostDevices
+from virtplane.compute.domain.hostdevices import variable
+from virtplane.compute.handler.node.deviceplugin import DevicePlugin, device_spec
+from virtplane.compute.handler.node.hostdevices import Resource, permitted
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 30.0
+_NOT_IN_FILE_NAMES = str.maketrans("/.", "--")
+
+
+@dataclass(slots=True)
+class ResourceOffer:
+    """The devices of one resource; `found` is replaced when the node has others."""
+
+    found: Resource
+
+    @property
+    def name(self) -> str:
+        """The resource's name, as part of a file's."""
+        return self.found.name.translate(_NOT_IN_FILE_NAMES)
+
+    @property
+    def resource(self) -> str:
+        """The resource's name."""
+        return self.found.name
+
+    def units(self) -> Mapping[str, bool]:
+        """The devices, each of which one container can have."""
+        return {device.id: True for device in self.found.devices}
+
+    def allocation(self, ids: Sequence[str]) -> JsonObject:
+        """The nodes of the devices, and their names in the environment."""
+        chosen = [device for device in self.found.devices if device.id in ids]
+        nodes = dict.fromkeys(node for device in chosen for node in device.nodes)
+        names = ",".join(device.name for device in chosen)
+        return {
+            "envs": {variable(self.found.prefix, self.found.name): names},
+            "devices": [device_spec(node) for node in nodes],
+        }
+
+
+class PassthroughPlugins:
+    """Runs a plugin for each permitted resource that this node has devices of."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Callable[[], PermittedHostDevices | None],
+        system: Path = Path("/sys"),
+    ) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._system = system
+        self._wake = asyncio.Event()
+        self._running: dict[str, tuple[ResourceOffer, asyncio.Task[None]]] = {}
+
+    def look_again(self) -> None:
+        """Look soon: the configuration may have changed."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Look at the configuration and the devices until cancelled."""
+        try:
+            while True:
+                self._wake.clear()
+                await self.look()
+                try:
+                    await asyncio.wait_for(self._wake.wait(), _LOOK_SECONDS)
+                except TimeoutError:
+                    logger.debug("Looking at the devices of the node again")
+        finally:
+            for name in list(self._running):
+                await self._stop(name)
+
+    async def look(self) -> None:
+        """Start, update and end plugins once."""
+        wanted = {resource.name: resource for resource in permitted(self._settings(), self._system)}
+        for name in [name for name in self._running if name not in wanted]:
+            await self._stop(name)
+        for name, resource in wanted.items():
+            if name in self._running:
+                self._running[name][0].found = resource
+                continue
+            offer = ResourceOffer(resource)
+            plugin = DevicePlugin(offer, self._folder)
+            self._running[name] = (offer, asyncio.create_task(plugin.run(), name=f"device-plugin-{name}"))
+            logger.info("Devices of the node are offered to guests", extra={"resource": name})
+
+    async def _stop(self, name: str) -> None:
+        _, task = self._running.pop(name)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
