@@ -57,7 +57,11 @@ def root_ports(vmi: VirtualMachineInstance, devices: Element) -> list[Element]:
     is_large = memory_bytes(domain) > _LARGE_BYTES
     ports, free = (2 * _PORTS, 2 * _FREE) if is_large else (_PORTS, _FREE)
     count = min(_MOST, max(ports, seats(devices) + free))
-    return [element("controller", {"type": "pci", "model": "pcie-root-port"}) for _ in range(count)]
+    # Index 0 is the root complex.
+    return [
+        element("controller", {"type": "pci", "index": index, "model": "pcie-root-port"})
+        for index in range(1, count + 1)
+    ]
 
 
 def seats(devices: Element) -> int:

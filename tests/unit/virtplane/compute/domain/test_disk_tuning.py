@@ -39,7 +39,10 @@ def attributes(root: ElementTree.Element, path: str) -> list[dict[str, str]]:
 
 
 def ports(root: ElementTree.Element) -> int:
-    return len(root.findall("devices/controller[@model='pcie-root-port']"))
+    """The root ports, which have the numbers behind that of the root complex."""
+    found = [port.get("index") for port in root.findall("devices/controller[@model='pcie-root-port']")]
+    assert found == [str(number) for number in range(1, len(found) + 1)]
+    return len(found)
 
 
 VIRTIO: JsonObject = {"name": "d", "disk": {"bus": "virtio"}}

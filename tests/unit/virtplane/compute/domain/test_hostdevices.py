@@ -22,7 +22,9 @@ def rendered(given: Mapping[str, str], **devices: Any) -> list[tuple[dict[str, s
     for node in found:
         address, alias = node.find("source/address"), node.find("alias")
         assert address is not None and alias is not None
-        result.append((dict(node.attrib), dict(address.attrib), str(alias.get("name"))))
+        own = {str(name): str(value) for name, value in node.attrib.items()}
+        place = {str(name): str(value) for name, value in address.attrib.items()}
+        result.append((own, place, str(alias.get("name"))))
     return result
 
 
