@@ -60,7 +60,7 @@ _CONFIGURATION: Table = {
     "hypervisors": warns(),
     "imagePullPolicy": acts("when launchers' images are pulled"),
     "instancetype.referencePolicy": acts("whether machines keep a reference to their instance type"),
-    "ksmConfiguration": warns(),
+    "ksmConfiguration": copied("nodes whose kernel merges equal pages while memory is short"),
     "liveUpdateConfiguration.maxCpuSockets": acts("room for sockets in guests' topology"),
     "liveUpdateConfiguration.maxGuest": warns("no memory is plugged in while a guest runs"),
     "liveUpdateConfiguration.maxHotplugRatio": acts("room for sockets in guests' topology"),

@@ -25,6 +25,7 @@ from virtplane.compute.handler.node import capabilities, hyperv
 from virtplane.compute.handler.node import heartbeat as heartbeats
 from virtplane.compute.handler.node.deviceplugin import DevicePlugin, devices
 from virtplane.compute.handler.node.heartbeat import Heartbeat
+from virtplane.compute.handler.node.ksm import KsmKeeper
 from virtplane.compute.handler.node.labeller import NodeLabeller, Offers
 from virtplane.compute.handler.node.passthrough import PassthroughPlugins
 from virtplane.compute.handler.server import ConsoleServer, server_tls
@@ -89,7 +90,10 @@ class VirtHandler:
                 lambda: installation.config().configuration.permitted_host_devices,
             )
 
+            ksm = KsmKeeper(client, context.node_name, installation.config)
+
             def look_again(*_: object) -> None:
+                ksm.look_again()
                 labeller.look_again()
                 passthrough.look_again()
 
@@ -108,6 +112,7 @@ class VirtHandler:
             manager.add_runnable("heartbeat", heartbeat.run)
             manager.add_runnable("node-labeller", labeller.run)
             manager.add_runnable("host-devices", passthrough.run)
+            manager.add_runnable("ksm", ksm.run)
             thaws = Thaws(settings.thaw_directory, controller)
             console_server = ConsoleServer(controller, thaws)
             consoles = partial(_serve, client, context, settings, console_server, serving)

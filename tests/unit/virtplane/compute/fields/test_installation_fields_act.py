@@ -105,6 +105,7 @@ READ_BY = {
         "compute/handler/controller.py",
         ".pvc_tolerate_less_space_up_to_percent",
     ),
+    "configuration.ksmConfiguration": ("compute/handler/node/ksm.py", ".ksm_configuration"),
     "configuration.memBalloonStatsPeriod": ("compute/handler/controller.py", ".mem_balloon_stats_period"),
     "configuration.virtualMachineOptions.disableFreePageReporting": (
         "compute/handler/controller.py",
