@@ -71,6 +71,11 @@ class PodPaths:
         """The launcher's ``/var/run/kubevirt/container-disks``."""
         return self.empty_dir("container-disks")
 
+    @property
+    def hotplug_disks(self) -> Path:
+        """The launcher's ``/var/run/kubevirt/hotplug-disks``; pods with ``disableHotplug`` lack it."""
+        return self.empty_dir("hotplug-disks")
+
 
 def pod_paths(settings: HandlerSettings, pod_uid: str) -> PodPaths:
     """The folders of the pod with that UID."""

@@ -14,7 +14,7 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +38,8 @@ _CLONE_FS, _CLONE_NEWNS = 0x00000200, 0x00020000
 _DETACH, _NO_FOLLOW = 0x02, 0x08
 _PROC_BYTES = 65536
 """More than any cgroup file or command line that is looked for."""
-_FOLDER = "container-disks"
+_FOLDERS = ("container-disks", "hotplug-disks")
+"""The emptyDirs of launcher pods in which virt-handler mounts disks."""
 
 
 class NotHeld(Exception):
@@ -72,22 +73,35 @@ def mount_disk(held: HeldImage, folder: Path, name: str, proc: Path = Path("/pro
         if _is_mounted(folder / name):
             return
         with _holder(held, proc) as process:
-            tree = _in_thread(process, held.path)
-        try:
-            target.create(name, lambda _: None)
-            with target.opened(name, os.O_PATH | os.O_NOFOLLOW) as file:
-                _call(_MOVE_MOUNT, tree, b"", file, b"", _MOVE_FROM_DESCRIPTOR | _MOVE_TO_DESCRIPTOR)
-        finally:
-            os.close(tree)
+            tree = clone_mount(process, lambda image: only_disk(image, held.path.strip("/")))
+        mount_tree(tree, target, name)
+
+
+def mount_tree(tree: int, target: Root, name: str) -> None:
+    """Mount what `clone_mount` has made on a new file `name` in the folder `target`; closes `tree`.
+
+    Raises OSError.
+    """
+    try:
+        target.create(name, lambda _: None)
+        with target.opened(name, os.O_PATH | os.O_NOFOLLOW) as file:
+            _call(_MOVE_MOUNT, tree, b"", file, b"", _MOVE_FROM_DESCRIPTOR | _MOVE_TO_DESCRIPTOR)
+    finally:
+        os.close(tree)
 
 
 def unmount_all(folder: Path) -> None:
     """Take away every mount in `folder`, so that the pod's folder can be removed."""
-    libc = ctypes.CDLL(None, use_errno=True)
     for point in mount_points_below(folder):
-        if libc.umount2(os.fsencode(point), _DETACH | _NO_FOLLOW) != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), str(point))
+        unmount(point)
+
+
+def unmount(point: Path) -> None:
+    """Take away the mount at `point`, at once and also from where it was propagated to. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.umount2(os.fsencode(point), _DETACH | _NO_FOLLOW) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), str(point))
 
 
 def unmount_orphans(pods: Path, proc: Path = Path("/proc")) -> list[str]:
@@ -97,7 +111,9 @@ def unmount_orphans(pods: Path, proc: Path = Path("/proc")) -> list[str]:
     cannot be unmounted is logged and left out. Raises OSError where mounts or processes cannot be read.
     """
     mounted = {
-        point.relative_to(pods).parts[0] for point in mount_points_below(pods) if _FOLDER in point.parts
+        point.relative_to(pods).parts[0]
+        for point in mount_points_below(pods)
+        if any(folder in point.parts for folder in _FOLDERS)
     }
     orphans = sorted(mounted - _pods_with_processes(proc)) if mounted else []
     return [uid for uid in orphans if _is_unmounted(uid, pods)]
@@ -105,10 +121,11 @@ def unmount_orphans(pods: Path, proc: Path = Path("/proc")) -> list[str]:
 
 def _is_unmounted(uid: str, pods: Path) -> bool:
     try:
-        unmount_all(pods / uid / "volumes" / "kubernetes.io~empty-dir" / _FOLDER)
+        for folder in _FOLDERS:
+            unmount_all(pods / uid / "volumes" / "kubernetes.io~empty-dir" / folder)
     except OSError as error:
         logger.warning(
-            "Container disks of an ended pod could not be unmounted: the kubelet cannot remove the pod."
+            "Disks of an ended pod could not be unmounted: the kubelet cannot remove the pod."
             " Restart virt-handler on this node to try again",
             extra={"pod": uid, "err": str(error)},
         )
@@ -130,6 +147,16 @@ def _holder(held: HeldImage, proc: Path) -> Iterator[int]:
     """The ``/proc/PID`` directory of the container that holds the image, opened so that the process ID cannot
     be reused.
     """
+    with contextlib.closing(processes_of(held.pod_uid, proc)) as found:
+        for process in found:
+            if _holds(process, held):
+                yield process
+                return
+    raise NotHeld(f"no container of pod {held.pod_uid} holds the image of volume {held.volume}")
+
+
+def processes_of(pod_uid: str, proc: Path = Path("/proc")) -> Generator[int]:
+    """The ``/proc/PID`` directories of a pod's processes, each open until the next is asked for."""
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue
@@ -138,18 +165,21 @@ def _holder(held: HeldImage, proc: Path) -> Iterator[int]:
         except OSError:
             continue
         try:
-            if _holds(process, held):
+            if _is_of(process, pod_uid):
                 yield process
-                return
         finally:
             os.close(process)
-    raise NotHeld(f"no container of pod {held.pod_uid} holds the image of volume {held.volume}")
+
+
+def _is_of(process: int, pod_uid: str) -> bool:
+    try:
+        return pod_uid in pods_of(_read("cgroup", process).decode(errors="replace"))
+    except OSError:
+        return False  # the process has ended
 
 
 def _holds(process: int, held: HeldImage) -> bool:
     try:
-        if held.pod_uid not in pods_of(_read("cgroup", process).decode(errors="replace")):
-            return False
         return _read("cmdline", process).split(b"\0")[-2:-1] == [image_holder(held.volume).encode()]
     except OSError:
         return False  # the process has ended
@@ -160,13 +190,19 @@ def _read(path: Path | str, folder: int | None = None) -> bytes:
         return file.read(_PROC_BYTES)
 
 
-def _in_thread(process: int, path: str) -> int:
-    """Run `_clone` in a new thread, which enters the container's mount namespace and then ends."""
+def clone_mount(process: int, find: Callable[[Root], str], *, read_only: bool = True) -> int:
+    """A detached copy of the mount of one file in a container's file system; a descriptor of it.
+
+    `process` is the ``/proc/PID`` directory of a process of the container. `find` gets its file system and
+    returns the path of the file. Raises BadImage where that is no regular file, OSError, and what `find`
+    raises.
+    """
     future: Future[int] = Future()
 
     def enter_and_run() -> None:
+        # The thread enters the container's mount namespace, and then ends.
         try:
-            future.set_result(_clone(process, path))
+            future.set_result(_clone(process, find, read_only=read_only))
         except BaseException as error:
             future.set_exception(error)
 
@@ -175,17 +211,16 @@ def _in_thread(process: int, path: str) -> int:
     return future.result()
 
 
-def _clone(process: int, path: str) -> int:
-    """A detached, read-only copy of the mount of the disk in the container's file system.
-
-    The kernel copies only mounts of the caller's namespace, so the calling thread enters the container's.
+def _clone(process: int, find: Callable[[Root], str], *, read_only: bool) -> int:
+    """See `clone_mount`. The kernel copies only mounts of the caller's namespace, so the calling thread
+    enters the container's.
     """
     link = os.open("root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=process)
     namespace = os.open("ns/mnt", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)
     libc = ctypes.CDLL(None, use_errno=True)
     try:
         with Root(f"/proc/self/fd/{link}", beneath=True) as image:
-            disk = only_disk(image, path.strip("/"))
+            disk = find(image)
             with image.opened(disk, os.O_PATH | os.O_NOFOLLOW) as file:
                 if not stat.S_ISREG(os.fstat(file).st_mode):
                     raise BadImage(f"/{disk} is not a regular file")
@@ -197,7 +232,7 @@ def _clone(process: int, path: str) -> int:
         os.close(namespace)
         os.close(link)
     try:
-        flags = _Attributes(set=_READ_ONLY | _NO_SUID | _NO_DEVICES | _NO_PROGRAMS)
+        flags = _Attributes(set=(_READ_ONLY if read_only else 0) | _NO_SUID | _NO_DEVICES | _NO_PROGRAMS)
         _call(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, ctypes.byref(flags), ctypes.sizeof(flags))
     except BaseException:
         os.close(tree)

@@ -123,7 +123,8 @@ def test_disks_of_pods_without_processes_are_unmounted_at_start(
 def test_a_pod_whose_disks_stay_mounted_holds_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    below = "volumes/kubernetes.io~empty-dir/container-disks"
+    emptied = "volumes/kubernetes.io~empty-dir"
+    below = f"{emptied}/container-disks"
     unmounted: list[Path] = []
 
     def unmount(folder: Path) -> None:
@@ -136,7 +137,7 @@ def test_a_pod_whose_disks_stay_mounted_holds_up_no_other(
     monkeypatch.setattr(heldimages, "unmount_all", unmount)
     (tmp_path / "proc").mkdir()
     assert heldimages.unmount_orphans(tmp_path, tmp_path / "proc") == [_OTHER_POD]
-    assert unmounted == [tmp_path / _OTHER_POD / below]
+    assert unmounted == [tmp_path / _OTHER_POD / below, tmp_path / _OTHER_POD / emptied / "hotplug-disks"]
     assert [record.__dict__["pod"] for record in caplog.records] == [_POD]
 
 
