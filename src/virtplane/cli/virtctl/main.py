@@ -11,6 +11,7 @@ import click
 from virtplane.cli.virtctl.usage import Commands, explain
 
 _COMMANDS = {
+    "addvolume": ("volumes", "add a volume to a running VM"),
     "console": ("console", "Connect to a console of a virtual machine instance."),
     "create": ("create", "Create a manifest for the specified Kind."),
     "evacuate-cancel": ("lifecycle", "Cancel evacuation for a VM, VMI, or all VMIs on a node"),
@@ -34,6 +35,7 @@ _COMMANDS = {
     "pause": ("pause", "Pause a virtual machine"),
     "permitted-devices": ("views", "List the permitted devices for vmis."),
     "port-forward": ("portforward", "Forward local ports to a virtualmachine or virtualmachineinstance."),
+    "removevolume": ("volumes", "remove a volume from a running VM"),
     "reset": ("pause", "Reset a virtual machine instance"),
     "restart": ("lifecycle", "Restart a virtual machine."),
     "scp": ("ssh", "SCP files from/to a virtual machine instance."),
