@@ -19,11 +19,13 @@ from kubecore.runtime import EventRecorder, Manager, key_of
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
+from virtplane.compute import hotplug
 from virtplane.compute.domain.document import domain_name
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.credentials import CredentialKeeper
 from virtplane.compute.handler.decisions import Observation
 from virtplane.compute.handler.guestagent import FROZEN, THAWED
+from virtplane.compute.handler.hotplug.plugs import Plugged
 from virtplane.compute.handler.kvm import KvmVerdict
 from virtplane.compute.handler.launcher import LauncherGone
 from virtplane.compute.handler.libvirtcalls import DomainState
@@ -64,6 +66,7 @@ class SimulatedMachine:
         self._weather = weather
         self._on_change = on_change
         self.remarks: list[str] = []
+        self.found = Plugged()
         self._containers = world.pods.get(pod_uid)
         if self._containers is not None:
             self._containers.listeners.append(on_change)
@@ -111,6 +114,31 @@ class SimulatedMachine:
 
     async def grow_disks(self, vmi: VirtualMachineInstance, settings: object) -> None:
         """A simulated guest's disks have no size."""
+
+    @property
+    def plugs(self) -> SimulatedMachine:
+        """See Machine.plugs."""
+        return self
+
+    async def clear(self) -> None:
+        """See Plugs.clear."""
+        self.found = Plugged(in_guest={})
+
+    async def follow_plugs(self, vmi: VirtualMachineInstance, settings: object) -> None:
+        """See Plugs.follow: the guest gets what a running attachment pod has, and gives it back."""
+        del settings
+        await asyncio.sleep(self._weather.chance.uniform(0.001, 0.5))
+        wanted = hotplug.plugged_volumes(vmi)
+        before = dict(self.found.in_guest or {})
+        kept = {name: target for name, target in before.items() if name in wanted}
+        for name, entry in wanted.items():
+            pod = entry.hotplug_volume.attach_pod_uid if entry.hotplug_volume is not None else None
+            if name not in kept and pod:
+                carrier = self._world.pods.get(pod)
+                if carrier is None or carrier.exit_code is not None:
+                    raise OSError(f"the attachment pod of {name} has ended")
+                kept[name] = f"sd{chr(97 + len(kept))}"
+        self.found = Plugged(frozenset(kept), kept)
 
     async def freeze(self) -> None:
         """See Machine.freeze; simulated guests have file systems that freeze at once."""

@@ -241,6 +241,10 @@ ALTERNATIVES: Sequence[Sequence[Change]] = (
     ],
     [("volumes", [{"name": "answers", "sysprep": {"secret": {"name": "answers"}}}])],
     *(
+        [("volumes", [{"name": "later", kind: {name: "c", "hotpluggable": True}}])]
+        for kind, name in (("persistentVolumeClaim", "claimName"), ("dataVolume", "name"))
+    ),
+    *(
         [("volumes", [{"name": "init", kind: {"userDataBase64": "IyE=", "networkDataBase64": "IyE="}}])]
         for kind in ("cloudInitNoCloud", "cloudInitConfigDrive")
     ),

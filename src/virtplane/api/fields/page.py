@@ -21,9 +21,10 @@ What each field of the accepted API does today. This page is made of the table t
   warned.
 - **refused**: admission refuses objects that set it.
 
-`[]` stands behind lists of objects. A row that ends in `…` stands for everything inside. Nothing is plugged
-into a running guest yet: whoever adds a volume (`addvolume`) finds the event `HotplugNotSupported` on the
-instance, and memory dumps are answered with a warning.
+`[]` stands behind lists of objects. A row that ends in `…` stands for everything inside. Claims and data
+volumes are plugged into a running guest and unplugged from it (`addvolume`, `removevolume`, or a changed
+template), as disks on `scsi` or `virtio` and as media of CD-ROM drives. Memory dumps are answered with a
+warning.
 """
 _NESTED = {
     "VirtualMachine": ("template.spec", "template.spec.", "VirtualMachineInstance"),

@@ -12,7 +12,7 @@ _INIT: Table = {
     "userData": acts("user data of the guest"),
     "userDataBase64": acts("user data of the guest"),
 }
-_LATER = "the guest starts without the disk, and no volume reaches a running guest"
+_LATER = "an attachment pod brings the claim, also to a running guest, and it can be taken away again"
 
 VOLUMES: Table = prefixed(
     "volumes[]",
@@ -27,7 +27,7 @@ VOLUMES: Table = prefixed(
         "containerDisk.imagePullSecret": acts("secret for the image's registry"),
         "containerDisk.path": acts("the disk's path in the image"),
         "containerPath": warns(),
-        "dataVolume.hotpluggable": warns(_LATER),
+        "dataVolume.hotpluggable": acts(_LATER),
         "dataVolume.name": acts("claim of that name"),
         "downwardAPI.fields": copied("fields of the pod on the disk"),
         "downwardAPI.volumeLabel": acts("label of the disk"),
@@ -42,7 +42,7 @@ VOLUMES: Table = prefixed(
         "memoryDump": warns("no memory is dumped"),
         "name": acts("ties volume and disk together"),
         "persistentVolumeClaim.claimName": acts("claim that holds the disk"),
-        "persistentVolumeClaim.hotpluggable": warns(_LATER),
+        "persistentVolumeClaim.hotpluggable": acts(_LATER),
         "persistentVolumeClaim.readOnly": acts("the pod mounts the claim read-only"),
         "secret.optional": acts("whether the guest starts without it"),
         "secret.secretName": acts("secret on the disk"),

@@ -20,7 +20,9 @@ def is_temporary(pod: JsonObject) -> bool:
 
 
 def is_attachment(pod: JsonObject) -> bool:
-    """Whether the pod is an attachment pod, which brings hotplugged volumes to the node."""
+    """Whether the pod is an attachment pod, which brings hotplugged volumes to the node, or a pod for which
+    such a volume's claim is bound.
+    """
     return meta.labels(pod).get("kubevirt.io") == "hotplug-disk"
 
 

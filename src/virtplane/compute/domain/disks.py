@@ -11,7 +11,7 @@ from virtplane.compute.domain import pci
 from virtplane.compute.domain.context import BlockSizes, DiskSource, DomainContext
 from virtplane.compute.domain.processor import vcpu_count
 from virtplane.compute.domain.xml import Element, alias, element
-from virtplane.compute.hotplug import permanent_disks
+from virtplane.compute.hotplug import started_disks
 
 RESERVATION_HELPER = f"{paths.SHARE_DIR}/daemons/pr/pr-helper.sock"
 """Where the node's helper for persistent reservations listens."""
@@ -76,7 +76,7 @@ def render_disks(
 
     `threads` has the numbers of their I/O threads by name.
     """
-    disks = permanent_disks(vmi)
+    disks = started_disks(vmi, context.disks)
     reported = {status.name: status.target for status in vmi.status.volume_status if status.target}
     targets = target_names(disks, reported)
     scsi = [disk.name for disk in disks if bus_of(disk) == "scsi"]
@@ -87,7 +87,7 @@ def render_disks(
     rendered = []
     for disk in disks:
         name = disk.name
-        node = _render(disk, context.disks.get(name), targets[name], context, transitional=transitional)
+        node = render_disk(disk, context.disks.get(name), targets[name], transitional=transitional)
         driver = node.find("driver")
         if driver is not None and name in threads:
             driver.set("iothread", str(threads[name]))
@@ -111,9 +111,8 @@ def _boot_orders(vmi: VirtualMachineInstance, disks: Sequence[Disk]) -> dict[str
     return orders
 
 
-def _render(
-    disk: Disk, source: DiskSource | None, target: str, context: DomainContext, *, transitional: bool
-) -> Element:
+def render_disk(disk: Disk, source: DiskSource | None, target: str, *, transitional: bool) -> Element:
+    """The element of one disk; only the drive of a CD-ROM may have no source. Raises MissingSource."""
     kind, bus, shown = device_kind(disk), bus_of(disk), _target(disk)
     if source is None and kind != "cdrom":
         raise MissingSource(disk.name)

@@ -24,7 +24,7 @@ from virtplane.compute.domain import (
 )
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.xml import element
-from virtplane.compute.hotplug import permanent_disks
+from virtplane.compute.hotplug import started_disks
 
 _MACHINE_TYPE = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
@@ -58,7 +58,7 @@ def render(vmi: VirtualMachineInstance, context: DomainContext) -> str:
     processors = processor.render_cpu(wanted, context)
     placement.add_numa(wanted, context, processors[-1])
     root.extend(processors)
-    threads = iothreads.plan(wanted, permanent_disks(vmi))
+    threads = iothreads.plan(wanted, started_disks(vmi, context.disks))
     if threads.count:
         root.append(element("iothreads", {}, str(threads.count)))
     root.extend(placement.render_tuning(wanted, context, threads.count))

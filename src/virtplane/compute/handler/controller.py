@@ -24,6 +24,7 @@ from virtplane.compute.domain.document import domain_name
 from virtplane.compute.handler import decisions, ioerrors, status
 from virtplane.compute.handler.api import in_time
 from virtplane.compute.handler.decisions import Action, Observation
+from virtplane.compute.handler.hotplug import reports
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone
 from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.machine import Machine
@@ -180,7 +181,7 @@ class InstanceController:
             await machine.unmount_images()
         except (OSError, StepBlocked) as error:
             logger.warning(
-                "Container disks of an ended pod could not be unmounted: the kubelet cannot remove the pod."
+                "Disks of an ended pod could not be unmounted: the kubelet cannot remove the pod."
                 " Restart virt-handler on this node to try again",
                 extra={"vmi": f"{key[0]}/{key[1]}", "pod": machine.paths.pod_uid, "err": str(error)},
             )
@@ -232,6 +233,9 @@ class InstanceController:
                 if machine.hypervisor is not None:
                     for text in await machine.io_errors.follow(vmi, machine.domain, machine.hypervisor):
                         self._event(vmi, "Warning", ioerrors.EVENT, text)
+                await self._follow_plugs(machine, vmi)
+            elif machine.domain is not None:
+                await machine.plugs.clear()
         except VolumeBlocked as error:
             if not _is_reported(vmi, _NOT_READY, str(error)):
                 text = "The guest cannot start yet; look at the storage of the volume"
@@ -272,11 +276,20 @@ class InstanceController:
                 claim_settings=self._claim_settings(),
             )
         finally:
-            for remark in machine.remarks:
-                self._event(vmi, "Normal", "ToleratedSmallPV", remark)
-            machine.remarks.clear()
+            self._pass_on_remarks(machine, vmi)
         self._event(vmi, "Normal", "Created", "VirtualMachineInstance defined.")
         await machine.recall(vmi)
+
+    async def _follow_plugs(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
+        try:
+            await machine.follow_plugs(vmi, self._claim_settings())
+        finally:
+            self._pass_on_remarks(machine, vmi)
+
+    def _pass_on_remarks(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
+        for remark in machine.remarks:
+            self._event(vmi, "Normal", "ToleratedSmallPV", remark)
+        machine.remarks.clear()
 
     def _claim_settings(self) -> ClaimSettings:
         developer = self._config().configuration.developer_configuration
@@ -301,6 +314,7 @@ class InstanceController:
             machine=machine.machine_type,
             sync_error=error,
             credentials=machine.credentials.outcome,
+            plugged=machine.plugs.found,
             now=now_rfc3339(),
         )
         fresh = status.render(vmi, report)
@@ -308,6 +322,8 @@ class InstanceController:
             await self._write(vmi, fresh)
             self._announce(vmi, phase)
             self._announce_credentials(vmi, fresh)
+            for reason, text in reports.events(vmi.status, fresh):
+                self._event(vmi, "Normal", reason, text)
         return self._again(vmi, phase, error, seen)
 
     async def _write(self, vmi: VirtualMachineInstance, fresh: VirtualMachineInstanceStatus) -> None:

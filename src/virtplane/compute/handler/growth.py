@@ -13,6 +13,7 @@ from virtplane.compute.handler.storage import claims, images
 from virtplane.compute.handler.storage.claims import ClaimSettings
 from virtplane.compute.handler.storage.volumes import claim_places
 from virtplane.compute.handler.threads import Steps
+from virtplane.compute.hotplug import hotplugged_volumes, plug_places
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,8 @@ class DiskGrowth:
         changed = {name: found[name] for name, size in sizes.items() if size != self._seen.get(name)}
         if not changed:
             return
-        rooms = await steps.run("disk sizes", _rooms, launcher, changed, settings)
+        places = {name: plug_places(name) for name in hotplugged_volumes(vmi)}
+        rooms = await steps.run("disk sizes", _rooms, launcher, changed, places, settings)
         for place, room in rooms.items():
             if room > await hypervisor.disk_capacity(self._domain, place):
                 await hypervisor.resize_disk(self._domain, place, room)
@@ -52,13 +54,16 @@ class DiskGrowth:
 
 
 def _rooms(
-    launcher: Process, changed: Mapping[str, PersistentVolumeClaimInfo], settings: ClaimSettings
+    launcher: Process,
+    changed: Mapping[str, PersistentVolumeClaimInfo],
+    places: Mapping[str, tuple[str, str]],
+    settings: ClaimSettings,
 ) -> dict[str, int]:
     """The sizes that disks can have now, by their paths in the launcher."""
     rooms = {}
     with launcher.root() as root:
         for name, info in changed.items():
-            device, file = claim_places(name)
+            device, file = places.get(name) or claim_places(name)
             if root.is_block_device(device):
                 rooms[device] = images.raw_size(root, device, block=True)
             elif root.is_file(file):

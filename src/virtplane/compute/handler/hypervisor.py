@@ -37,6 +37,11 @@ _AGENT_SECONDS = 5
 
 CLOSE_SECONDS = 5.0
 
+_LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
+"""A domain is started once; each later guest has another pod, and another definition."""
+_PLUG_SECONDS = LONG_CALL_SECONDS
+"""A drive's tray is opened by the guest, and QEMU opens the disk before it answers."""
+
 _LOCKED = re.compile(r'"id":"ua-([^"]{1,253})".*Failed to get .{0,40}lock', re.DOTALL)
 """What QEMU says of a file that another QEMU has open; the id is the alias of the disk."""
 
@@ -94,6 +99,8 @@ class Hypervisor:
             (libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_lifecycle),
             (libvirt.VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE, self._on_agent),
             (libvirt.VIR_DOMAIN_EVENT_ID_REBOOT, self._on_lifecycle),
+            (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED, self._on_lifecycle),
+            (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED, self._on_lifecycle),
         ):
             register = self._connection.domainEventRegisterAny
             self._callbacks.append(await self._call("register", register, None, event, callback, None))
@@ -121,6 +128,22 @@ class Hypervisor:
     async def description(self, name: str) -> str:
         """The XML of the running domain. Raises HypervisorError."""
         return str(await self._on(name, "describe", lambda domain: domain.XMLDesc(0)))
+
+    async def attach_device(self, name: str, xml: str) -> None:
+        """Add a device to the running guest. Raises HypervisorError."""
+        await self._on(
+            name, "attach device", lambda domain: domain.attachDeviceFlags(xml, _LIVE), _PLUG_SECONDS
+        )
+
+    async def detach_device(self, name: str, alias: str) -> None:
+        """Ask the guest to release a device; an event comes when it has. Raises HypervisorError."""
+        await self._on(name, "detach device", lambda domain: domain.detachDeviceAlias(alias, _LIVE))
+
+    async def update_device(self, name: str, xml: str) -> None:
+        """Change a device of the running guest. Raises HypervisorError."""
+        await self._on(
+            name, "update device", lambda domain: domain.updateDeviceFlags(xml, _LIVE), _PLUG_SECONDS
+        )
 
     async def suspend(self, name: str) -> None:
         """Pause the guest's CPUs."""

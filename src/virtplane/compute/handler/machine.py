@@ -30,6 +30,7 @@ from virtplane.compute.handler.connections import Connections
 from virtplane.compute.handler.credentials import CredentialKeeper
 from virtplane.compute.handler.decisions import Observation
 from virtplane.compute.handler.growth import DiskGrowth
+from virtplane.compute.handler.hotplug.plugs import Guest, Plugs
 from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.ioerrors import IoErrors
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone, LauncherLink
@@ -98,6 +99,7 @@ class Machine:
         self._steps = Steps(self.vmi, on_change)
         self._growth = DiskGrowth(self.name, self.vmi)
         self._metrics = MetricsProvider(Source(settings.node_name, self.vmi, self._figures), self.paths)
+        self.plugs = Plugs(self.name, self.vmi, self.paths, self._steps, self.remarks.append)
         self._volume = ""
         """The volume that is being prepared."""
         self._asking: asyncio.Task[None] | None = None
@@ -164,13 +166,19 @@ class Machine:
         await link.request("start")
         self.lines.has_daemon = True
         watch.lap("launcher")
+        plugged = await self.plugs.bring_all(vmi, process, claim_settings)
         links, sources = await both(
             self._prepare_network(vmi, link),
             self._prepare_volumes(vmi, process, claim_settings),
         )
         watch.lap("network and volumes")
         context = DomainContext(
-            emulation=emulation, disks=sources, interfaces=links, cpus=own, given=given, **options
+            emulation=emulation,
+            disks=sources | plugged,
+            interfaces=links,
+            cpus=own,
+            given=given,
+            **options,
         )
         hypervisor = await self.lines.open_hypervisor()
         watch.lap("connection")
@@ -198,6 +206,12 @@ class Machine:
         link, hypervisor = self.lines.link, self.hypervisor
         if link is not None and hypervisor is not None and self.lines.is_ready:
             await self._growth.follow(vmi, link.process, hypervisor, self._steps, settings)
+
+    async def follow_plugs(self, vmi: VirtualMachineInstance, settings: ClaimSettings) -> None:
+        """Plug and unplug volumes (see `Plugs.follow`, and what it raises)."""
+        link, hypervisor = self.lines.link, self.hypervisor
+        if link is not None and hypervisor is not None and self.lines.is_ready:
+            await self.plugs.follow(vmi, Guest(link.process, hypervisor), settings)
 
     def refresh_facts(self, vmi: VirtualMachineInstance) -> None:
         """Start querying the guest agent, if it is connected; `on_change` is called when its answer differs.
@@ -285,7 +299,8 @@ class Machine:
             self.lines.set_trouble(str(error))
 
     async def unmount_images(self) -> None:
-        """Unmount the container disks of a launcher that has ended, so that its pod can be removed."""
+        """Unmount the disks of a launcher that has ended, so that its pod can be removed."""
+        await self.plugs.clear()
         await self._steps.run("unmount", heldimages.unmount_all, self.paths.container_disks)
 
     async def close(self) -> None:

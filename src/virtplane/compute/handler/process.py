@@ -46,7 +46,7 @@ class Process:
 
     def __init__(self, pid: int, ended: int, root: int, network: int) -> None:
         self.pid = pid
-        """For messages only."""
+        """For messages, and for what is read while the process is known to live."""
         self.ended = ended
         """A descriptor that is readable once the process has ended."""
         self._root = root
@@ -87,6 +87,14 @@ class Process:
         with self._lock:
             self._require_open()
             return os.dup(self._network)
+
+    def cgroups(self) -> str:
+        """The lines of its ``/proc/<pid>/cgroup``. Raises OSError when it has ended."""
+        with open(_open(self.pid, "cgroup", os.O_RDONLY), "rb") as file:
+            found = file.read(_CGROUP_BYTES).decode(errors="replace")
+        if not self.is_alive:
+            raise ProcessLookupError(f"process {self.pid} has ended")
+        return found
 
     def close(self) -> None:
         """Close the descriptors; the process keeps running."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -29,8 +29,10 @@ from virtplane.compute.domain.processor import memory_bytes, topology
 from virtplane.compute.handler.credentials import Outcome
 from virtplane.compute.handler.decisions import FINAL_PHASES, Migratability, migratability
 from virtplane.compute.handler.guestagent import THAWED, AgentInterface
+from virtplane.compute.handler.hotplug.plugs import Plugged
+from virtplane.compute.handler.hotplug.reports import reported
 from virtplane.compute.handler.libvirtcalls import DomainState
-from virtplane.compute.hotplug import permanent_disks
+from virtplane.compute.hotplug import started_disks
 
 CREDENTIALS = "AccessCredentialsSynchronized"
 SYNCHRONIZED = "Synchronized"
@@ -73,6 +75,7 @@ class Report:
     credentials: Outcome | None
     """How setting access credentials went; None where the agent has none to set."""
     now: str
+    plugged: Plugged = field(default_factory=Plugged)
 
 
 def render(vmi: VirtualMachineInstance, report: Report) -> VirtualMachineInstanceStatus:
@@ -197,7 +200,7 @@ def _running(
         memory=memory if status.memory in (None, MemoryStatus()) else status.memory,
         interfaces=interfaces(vmi, report),
         guest_os_info=report.facts.os_info,
-        volume_status=_with_targets(vmi),
+        volume_status=_with_targets(vmi, report.plugged),
         fs_freeze_status=_freeze_status(report.facts, status),
     )
 
@@ -214,12 +217,10 @@ def _quantity(domain: DomainSpec) -> str:
     return str(given) if given is not None else str(memory_bytes(domain))
 
 
-def _with_targets(vmi: VirtualMachineInstance) -> tuple[VolumeStatus, ...]:
+def _with_targets(vmi: VirtualMachineInstance, plugged: Plugged) -> tuple[VolumeStatus, ...]:
     """Set the target device of each volume. virt-controller adds and removes the entries."""
-    entries = vmi.status.volume_status
-    reported = {entry.name: entry.target for entry in entries if entry.target}
-    targets = target_names(permanent_disks(vmi), reported)
-    return tuple(replace(entry, target=targets.get(entry.name, "")) for entry in entries)
+    known = {entry.name: entry.target for entry in vmi.status.volume_status if entry.target}
+    return reported(vmi, target_names(started_disks(vmi, plugged.in_pod), known), plugged)
 
 
 def interfaces(

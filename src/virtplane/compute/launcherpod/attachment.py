@@ -44,6 +44,38 @@ def render_attachment_pod(
             container.setdefault("volumeDevices", []).append({"name": name, "devicePath": path})
         elif name not in mounted:
             container["volumeMounts"].append({"name": name, "mountPath": f"/{name}"})
+    return _pod(inputs, launcher, container, pod_volumes, affinity)
+
+
+def render_trigger_pod(inputs: RenderInputs, launcher: JsonObject, volume: Volume) -> JsonObject:
+    """A pod that ends at once: it is there for the claim of `volume` to be bound where the guest is."""
+    claim = claim_name(volume)
+    container = _container(inputs)
+    container["command"] = ["/bin/bash", "-c", "exit", "0"]
+    container["volumeMounts"] = []
+    if is_block(inputs, claim):
+        container["volumeDevices"] = [{"name": volume.name, "devicePath": "/dev/hotplugblockdevice"}]
+    else:
+        container["volumeMounts"] = [{"name": volume.name, "mountPath": "/pvc"}]
+    near = {
+        "labelSelector": {"matchLabels": dict(meta.labels(launcher))},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
+    pod_volumes = [{"name": volume.name, "persistentVolumeClaim": {"claimName": claim}}]
+    pod = _pod(inputs, launcher, container, pod_volumes, affinity)
+    pod["metadata"]["annotations"]["kubevirt.io/ephemeral-provisioning"] = "true"
+    pod["spec"]["restartPolicy"] = "Never"
+    return pod
+
+
+def _pod(
+    inputs: RenderInputs,
+    launcher: JsonObject,
+    container: JsonObject,
+    volumes: list[JsonObject],
+    affinity: JsonObject,
+) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -61,7 +93,7 @@ def render_attachment_pod(
             "containers": [container],
             "affinity": affinity,
             "tolerations": _tolerations(launcher),
-            "volumes": pod_volumes,
+            "volumes": volumes,
             "terminationGracePeriodSeconds": 0,
         },
     }

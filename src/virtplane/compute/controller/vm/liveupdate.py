@@ -207,8 +207,11 @@ def volume_operations(vm: VirtualMachine, vmi: VirtualMachineInstance) -> list[J
         for index, volume in enumerate(running)
         if is_hotpluggable(volume) and wanted.get(volume.name) != volume
     ]
+    drives = {disk.name for disk in vmi.spec.domain.devices.disks if disk.cdrom is not None}
+    # A drive changes its medium at once; a disk with another claim comes once the first has left.
+    present = {v.name for index, v in enumerate(running) if index not in gone or v.name not in drives}
+    added = [volume for name, volume in wanted.items() if name not in present]
     kept = {volume.name for index, volume in enumerate(running) if index not in gone}
-    added = [volume for name, volume in wanted.items() if name not in kept]
     if not gone and not added:
         return []
     names = kept | {volume.name for volume in added}

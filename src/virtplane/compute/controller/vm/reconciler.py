@@ -39,6 +39,7 @@ from virtplane.compute.controller.vm import (
     starting,
     status,
     strategy,
+    volumerequests,
 )
 from virtplane.compute.controller.vm.draft import Draft
 from virtplane.compute.controller.vm.requests import open_requests
@@ -175,7 +176,8 @@ class VmController:
         error = await self._types.sync(work)
         if error is not None:
             return error, 0.0
-        error = await self._sync_data_volumes(work.vm)
+        error = await volumerequests.fulfil(self._cluster, work, vmi)
+        error = error or await self._sync_data_volumes(work.vm)
         if error is not None or not self._may_run(work.vm):
             return error, 0.0
         decision = strategy.decide(work.vm, vmi, failures.remaining_seconds(work.vm, times.now()))

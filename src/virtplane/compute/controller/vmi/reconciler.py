@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from functools import partial
 
 from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_forbidden, is_lost_race, is_not_found
@@ -56,16 +58,14 @@ class VmiController:
             cluster.nodes,
             cluster.kubevirts,
             cluster.migrations,
+            cluster.informer(resources.STORAGE_CLASSES),
         ):
             self.controller.depend(informer)
-        self._expected = Expectations(self.controller, cluster.pods, owner_key("VirtualMachineInstance"))
+        self._expected = Expectations(self.controller, cluster.pods, _owner_keys)
 
     def _pod_keys(self, pod: JsonObject) -> list[Key]:
-        if pods.is_attachment(pod):
-            name = meta.annotations(pod).get(labels.OWNER_VMI_NAME, "")
-            return [(meta.namespace(pod), name)] if name else []
-        waiting = self._users_of_claims(pod) if pods.is_finished(pod) else []
-        return [*owner_key("VirtualMachineInstance")(pod), *waiting]
+        is_over = pods.is_finished(pod) and not pods.is_attachment(pod)
+        return [*_owner_keys(pod), *(self._users_of_claims(pod) if is_over else [])]
 
     def _users_of_claims(self, pod: JsonObject) -> list[Key]:
         """The instances with claims of a pod, which may wait for its end."""
@@ -175,7 +175,8 @@ class VmiController:
         pod = pods.current_pod(vmi, own)
         if pod is not None:
             await self._sync_pod(vmi, pod)
-            return await hotplug.sync(self._cluster, vmi, pod, own)
+            creating = partial(self._expected.creating, key)
+            return await hotplug.AttachmentPods(self._cluster, vmi, pod, creating).sync(own)
         if phases.phase_of(vmi) not in phases.UNPROCESSED_PHASES or phases.is_receiver(vmi):
             return None  # the migration creates the launcher of a guest that comes from another cluster
         return await self._create_launcher(key, vmi, own, storage)
@@ -383,3 +384,11 @@ class VmiController:
 
     def _event(self, vmi: VirtualMachineInstance, kind: EventKind, reason: str, message: str) -> None:
         self._cluster.recorder.event(described(vmi), kind, reason, message)
+
+
+def _owner_keys(pod: JsonObject) -> Iterable[Key]:
+    """The instance of a launcher pod or an attachment pod, which its launcher controls."""
+    if pods.is_attachment(pod):
+        name = meta.annotations(pod).get(labels.OWNER_VMI_NAME, "")
+        return [(meta.namespace(pod), name)] if name else []
+    return owner_key("VirtualMachineInstance")(pod)

@@ -47,7 +47,7 @@ def storage_state(
         if not name or volume.name in hotplugged:
             continue
         claim = claims.get(name)
-        data_volume = data_volumes.get(name) or _populating(claim, data_volumes)
+        data_volume = data_volumes.get(name) or populating(claim, data_volumes)
         if data_volume is not None:
             used.append(name)
             phase = get_str(data_volume, "status", "phase")
@@ -62,7 +62,7 @@ def storage_state(
     return StorageState(missing, failed, unready, waits, tuple(used), bound and not unready)
 
 
-def _populating(claim: JsonObject | None, data_volumes: Mapping[str, JsonObject]) -> JsonObject | None:
+def populating(claim: JsonObject | None, data_volumes: Mapping[str, JsonObject]) -> JsonObject | None:
     """The DataVolume that populates a claim used directly."""
     for owner in get_list(claim, "metadata", "ownerReferences"):
         if owner.get("kind") == "DataVolume" and owner.get("controller"):

@@ -13,7 +13,7 @@ from virtplane.api import cdi_labels
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import HotplugVolumeStatus, PersistentVolumeClaimInfo, VolumeStatus
 from virtplane.api.kubevirt_v1.volumes import claim_name
-from virtplane.compute.hotplug import hotplugged_volumes
+from virtplane.compute.hotplug import hotplugged_volumes, is_leaving
 
 DEFAULT_OVERHEAD = "0.055"
 """Share of a filesystem volume that disk images must leave free, where CDI says nothing."""
@@ -52,6 +52,9 @@ def volume_status(
     sources |= {volume.name: "" for volume in vmi.spec.utility_volumes}
     for name, source in sources.items():
         entry = before.get(name) or VolumeStatus(name=name, target="")
+        if is_leaving(entry, vmi):
+            result[name] = entry  # it stands for another claim, until that is gone
+            continue
         claim = claims.get(source)
         if claim is not None:
             info = claim_info(claim, overhead_of(claim, cdi_config))

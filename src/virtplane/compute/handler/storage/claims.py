@@ -13,7 +13,7 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import PersistentVolumeClaimInfo
 from virtplane.api.kubevirt_v1.volumes import kind_of
 from virtplane.compute.handler.storage.rooted import Root
-from virtplane.compute.hotplug import hotplugged_volumes
+from virtplane.compute.hotplug import READY, hotplugged_volumes, plugged_volumes
 
 _MIB = 1 << 20
 _BLOCK = 512
@@ -39,14 +39,19 @@ def info_of(vmi: VirtualMachineInstance, volume: str) -> PersistentVolumeClaimIn
 
 
 def growing_volumes(vmi: VirtualMachineInstance) -> dict[str, PersistentVolumeClaimInfo]:
-    """The claims that are disks of the guest from its start, by volume; they may grow while it runs."""
-    hotplugged = hotplugged_volumes(vmi)
+    """The claims that are the guest's disks, by volume; they may grow while it runs.
+
+    A hotplugged one is a disk once the guest has it.
+    """
+    waiting = hotplugged_volumes(vmi) - {
+        name for name, entry in plugged_volumes(vmi).items() if entry.phase == READY
+    }
     found = {}
     for volume in vmi.spec.volumes:
         kind, info = kind_of(volume), info_of(vmi, volume.name)
         if kind is not None and kind.claim_is == "disk" and info is not None:
             found[volume.name] = info
-    return {name: info for name, info in found.items() if name not in hotplugged}
+    return {name: info for name, info in found.items() if name not in waiting}
 
 
 def requested_bytes(info: PersistentVolumeClaimInfo) -> int:

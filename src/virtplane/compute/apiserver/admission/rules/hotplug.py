@@ -85,6 +85,8 @@ def storage(
     permanent = _permanent(old_instance)
     if len(permanent & set(volumes)) != len(permanent & set(old_volumes)):
         yield Cause("Number of permanent volumes has changed")
+    declarative = config.gate("DeclarativeHotplugVolumes")
+    drives = {name for name, disk in disks.items() if declarative and disk.cdrom is not None}
     migrated = {entry.volume_name for entry in instance.status.migrated_volumes}
     for name, volume in sorted(volumes.items(), key=lambda entry: entry[0] not in permanent):
         kind = "permanent" if name in permanent else "hotplug"
@@ -95,7 +97,7 @@ def storage(
             yield from _new_volume(name, volume, disks, old_disks)
         elif name in migrated and name in permanent:
             continue
-        elif volume != before and name not in migrated:
+        elif volume != before and name not in migrated and not (name in drives and name not in permanent):
             yield Cause(f"{kind} volume {name}, changed")
         elif name not in disks and name not in permanent and volume.memory_dump is None:
             yield Cause(f"volume {name} doesn't have a matching disk")

@@ -20,6 +20,7 @@ from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import controller as module
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.decisions import Observation
+from virtplane.compute.handler.hotplug.plugs import Plugged
 from virtplane.compute.handler.libvirtcalls import DomainState
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.status import GuestFacts
@@ -85,6 +86,20 @@ class Machine:
 
     async def grow_disks(self, _vmi: object, _settings: object) -> None:
         """There are no claims."""
+
+    async def follow_plugs(self, _vmi: object, _settings: object) -> None:
+        """There are no hotplugged volumes."""
+
+    @property
+    def plugs(self) -> Machine:
+        return self
+
+    async def clear(self) -> None:
+        """The part of Plugs."""
+
+    @property
+    def found(self) -> Plugged:
+        return Plugged()
 
     @property
     def io_errors(self) -> Machine:

@@ -1,0 +1,118 @@
+"""Volumes that come to a running guest and leave it: claims of both kinds, and media of a CD-ROM drive."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from tests.e2e.claims import CLAIMS, Claims, claim
+from tests.e2e.clusters import Cluster, Machine, manifest
+from tests.e2e.failures import Document
+from tests.e2e.support import Console, wait_for
+from tests.support.clusters import clean_up
+
+pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(240)]
+
+
+def _disk(console: Console, serial: str) -> str:
+    """The guest's name of a disk (``sda``, ``vdc``), empty where it has none."""
+    shown = f"grep -qs {serial} $d/serial $d/device/vpd_pg80"
+    return console.run(f"(cd /sys/block; for d in sd* vd*; do {shown} && echo $d; done)")
+
+
+def _entry(machine: Machine, name: str) -> Document:
+    entries = (machine.instance() or {}).get("status", {}).get("volumeStatus", [])
+    found: Document = next((each for each in entries if each["name"] == name), {})
+    return found
+
+
+def _has_phase(machine: Machine, phase: str, *names: str) -> bool:
+    return all(_entry(machine, name).get("phase") == phase for name in names)
+
+
+def _is_rid_of(machine: Machine, *names: str) -> bool:
+    return not any(_entry(machine, name) for name in names)
+
+
+def _machine() -> Document:
+    wanted = manifest("plugged", grace=2)
+    spec = wanted["spec"]["template"]["spec"]
+    spec["domain"]["devices"]["disks"].append({"name": "drive", "cdrom": {"bus": "sata"}})
+    return wanted
+
+
+@pytest.mark.feature("VML-29", "VML-30", "VML-31", "VML-32", "VML-33", "VML-34", "CTL-39", "CTL-40")
+def test_volumes_come_and_go_while_the_guest_runs(cluster: Cluster, claims: Claims) -> None:
+    for name, mode in (("files", "Filesystem"), ("blocks", "Block"), ("medium", "Filesystem")):
+        claims.create(claim(name, "64Mi", mode))
+    machine = cluster.create(_machine())
+    try:
+        machine.wait_running()
+        with machine.console() as console:
+            _plug_write_and_unplug(cluster, machine, console)
+            _plug_again_and_grow(cluster, machine, console)
+            _change_media(cluster, machine, console)
+        first = machine.uid()
+        cluster.virtctl("restart", "plugged")
+        machine.wait_restarted(first)
+        with machine.console() as console:
+            for name in ("files", "blocks"):
+                assert _read(console, name) == name
+    finally:
+        clean_up([machine])
+
+
+def _plug(cluster: Cluster, machine: Machine) -> None:
+    cluster.virtctl("addvolume", "plugged", "--volume-name=files", "--serial=files")
+    cluster.virtctl("addvolume", "plugged", "--volume-name=blocks", "--bus=virtio")
+    wait_for("both are plugged", partial(_has_phase, machine, "Ready", "files", "blocks"), 60)
+
+
+def _plug_write_and_unplug(cluster: Cluster, machine: Machine, console: Console) -> None:
+    _plug(cluster, machine)
+    for name in ("files", "blocks"):
+        disk = wait_for(f"the guest sees {name}", partial(_disk, console, name), 20)
+        console.run(f"echo {name} | dd of=/dev/{disk} conv=fsync 2>/dev/null")
+    for name in ("files", "blocks"):
+        cluster.virtctl("removevolume", "plugged", f"--volume-name={name}")
+    wait_for("both are unplugged", partial(_is_rid_of, machine, "files", "blocks"), 60)
+    for name in ("files", "blocks"):
+        assert not _disk(console, name)
+    attachments = [pod for pod in machine.pods() if pod["metadata"]["name"].startswith("hp-volume-")]
+    assert not attachments
+    seen = {event["reason"] for event in machine.events()}
+    assert {"VolumeMountedToPod", "VolumeReady", "VolumeUnMountedFromPod", "VolumeUnplugged"} <= seen
+
+
+def _plug_again_and_grow(cluster: Cluster, machine: Machine, console: Console) -> None:
+    _plug(cluster, machine)
+    for name in ("files", "blocks"):
+        assert _read(console, name) == name
+        more = {"spec": {"resources": {"requests": {"storage": "128Mi"}}}}
+        cluster.request("PATCH", f"{CLAIMS}/{name}", more)
+    for name in ("files", "blocks"):
+        wait_for(f"{name} has grown", partial(_has_grown, console, name), 60)
+
+
+def _change_media(cluster: Cluster, machine: Machine, console: Console) -> None:
+    assert console.run("cat /sys/block/sr0/size") == "0"
+    path = machine._vm_path
+    volumes = cluster.request("GET", path)["spec"]["template"]["spec"]["volumes"]
+    medium = {"name": "drive", "persistentVolumeClaim": {"claimName": "medium", "hotpluggable": True}}
+    for wanted, has_medium in (([*volumes, medium], True), (volumes, False)):
+        cluster.request("PATCH", path, {"spec": {"template": {"spec": {"volumes": wanted}}}})
+        wait_for("the drive is as wanted", partial(_drive_has_medium, machine, console, has_medium), 60)
+
+
+def _drive_has_medium(machine: Machine, console: Console, wanted: bool) -> bool:
+    console.run("dd if=/dev/sr0 of=/dev/null bs=2048 count=1 2>/dev/null")
+    return (console.run("cat /sys/block/sr0/size") not in ("0", "")) is wanted
+
+
+def _read(console: Console, name: str) -> str:
+    disk = wait_for(f"the guest sees {name}", partial(_disk, console, name), 20)
+    return console.run(f"dd if=/dev/{disk} bs={len(name)} count=1 2>/dev/null")
+
+
+def _has_grown(console: Console, name: str) -> bool:
+    return int(console.run(f"cat /sys/block/{_disk(console, name)}/size")) > 90 * 2048

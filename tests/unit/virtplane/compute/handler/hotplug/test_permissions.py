@@ -1,0 +1,92 @@
+"""Devices of a launcher's cgroup: plugged ones come and go, its container's own stay."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from virtplane.compute.handler.hotplug import permissions
+from virtplane.compute.handler.hotplug.permissions import NoCgroup
+from virtplane.compute.handler.storage.rooted import Root
+
+_OWN, _PLUGGED, _OTHER = os.makedev(7, 240), os.makedev(7, 241), os.makedev(7, 242)
+
+
+@dataclass
+class _Launcher:
+    """A process, with the file system of its container."""
+
+    pid: int
+    container: Path
+
+    def cgroups(self) -> str:
+        return Path(f"/proc/{self.pid}/cgroup").read_text()
+
+    def root(self) -> Root:
+        return Root(self.container)
+
+
+def test_a_cgroup_is_found_below_the_root_that_the_node_has_mounted(tmp_path: Path) -> None:
+    group = tmp_path / "root/sys/devices/kubepods/pod1/c"
+    group.mkdir(parents=True)
+    (group / "cgroup.procs").write_text("1\n77\n")
+    (tmp_path / "mountinfo").write_text(
+        "30 25 0:26 /outer /sys/memory rw - cgroup cgroup rw,memory\n"
+        "31 25 0:27 /outer /sys/devices rw,nosuid shared:9 - cgroup cgroup rw,devices\n"
+    )
+
+    class Named(_Launcher):
+        def cgroups(self) -> str:
+            return "9:memory:/x\n5:devices:/outer/kubepods/pod1/c\n0::/\n"
+
+    found = permissions.cgroup_of(Named(77, tmp_path), tmp_path)  # type: ignore[arg-type]
+    assert (found.path, found.is_unified) == (group, False)
+    with pytest.raises(NoCgroup, match="launcher 78"):
+        permissions.cgroup_of(Named(78, tmp_path), tmp_path)  # type: ignore[arg-type]
+
+
+@contextmanager
+def _group() -> Iterator[Path]:
+    base = Path("/sys/fs/cgroup/devices")
+    if os.geteuid() != 0 or not (base / "devices.list").exists():
+        pytest.skip("needs root and cgroup v1 with the device controller")
+    group = base / f"virtplane-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        yield group
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.host
+def test_what_is_no_longer_plugged_is_taken_back_though_nobody_remembers_it(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    os.mknod(tmp_path / "dev/permanent", stat.S_IFBLK | 0o600, _OWN)
+    with _group() as group:
+        (group / "devices.deny").write_text("a")
+        for number in (_OWN, _OTHER):
+            (group / "devices.allow").write_text(f"b {os.major(number)}:{os.minor(number)} rwm")
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+            (group / "cgroup.procs").write_text(str(process.pid))
+            launcher = _Launcher(process.pid, tmp_path)
+            host = Path("/proc/self")
+            for _ in range(2):
+                permissions.allow(launcher, [_PLUGGED], host)  # type: ignore[arg-type]
+                assert _listed(group) == {_OWN, _PLUGGED}
+            permissions.allow(launcher, [], host)  # type: ignore[arg-type]
+            assert _listed(group) == {_OWN}
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+def _listed(group: Path) -> set[int]:
+    lines = (line.split() for line in (group / "devices.list").read_text().splitlines())
+    found = [numbers.split(":") for kind, numbers, _ in lines if kind == "b"]
+    return {os.makedev(int(major), int(minor)) for major, minor in found}
