@@ -21,6 +21,8 @@ PACKAGES = (
     "qemu-utils",
     "seabios",
     "ovmf",
+    "swtpm",
+    "swtpm-tools",
     "libvirt-daemon",
     "libvirt-daemon-driver-qemu",
     "libvirt-clients",
