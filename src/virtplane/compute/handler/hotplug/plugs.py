@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 _STEP = "hotplug"
 
+IS_LEAVING = "already in the process of unplug"
+"""What QEMU says of a device that the guest was asked for before."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plugged:
@@ -149,19 +152,22 @@ class Plugs:
         live = await self._live(guest)
         leaving = [disk for disk in live if disk.is_plugged and disk.name not in wanted]
         for disk in leaving:
-            await _collected(errors, self._unplug(disk, guest.hypervisor))
+            await _collected(errors, self._unplug(disk, guest))
         return await self._live(guest) if leaving else live
 
-    async def _unplug(self, disk: LiveDisk, hypervisor: Hypervisor) -> None:
-        """Ask the guest for the disk; it may take its time to release it."""
+    async def _unplug(self, disk: LiveDisk, guest: Guest) -> None:
+        """Ask the guest for the disk. It may take its time; an event comes when it has released it."""
+        hypervisor = guest.hypervisor
         if disk.device == "cdrom":
             await hypervisor.update_device(self._domain, disks.ejected(disk))
         else:
             try:
                 await hypervisor.detach_device(self._domain, f"ua-{disk.name}")
             except HypervisorError as error:
-                if "in the process of unplug" not in error.why:
+                is_gone = all(each.name != disk.name for each in await self._live(guest))
+                if not is_gone and IS_LEAVING not in error.why:
                     raise
+                return
         logger.info("A volume is being unplugged", extra={"vmi": self._vmi, "volume": disk.name})
 
     async def _plug(

@@ -1,0 +1,102 @@
+"""Plugging into a guest of libvirt's real daemon and QEMU; the guest is paused, so it releases nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from tests.unit.virtplane.compute.handler.test_hypervisor import Daemon, daemon
+
+from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.domain import plugs
+from virtplane.compute.domain.context import DiskSource
+from virtplane.compute.handler.hotplug.plugs import IS_LEAVING
+from virtplane.compute.handler.hypervisor import Hypervisor
+from virtplane.compute.handler.libvirtcalls import HypervisorError
+
+__all__ = ["daemon"]
+
+pytestmark = [pytest.mark.host, pytest.mark.timeout(60)]
+
+_DOMAIN = """
+<domain type='qemu'><name>ns_vm</name><memory unit='MiB'>16</memory>
+<os><type arch='x86_64' machine='q35'>hvm</type></os>
+<devices>
+  <controller type='pci' index='0' model='pcie-root'/>
+  <controller type='scsi' index='0' model='virtio-non-transitional'/>
+  <controller type='pci' model='pcie-root-port'/><controller type='pci' model='pcie-root-port'/>
+  <controller type='pci' model='pcie-root-port'/><controller type='pci' model='pcie-root-port'/>
+  <disk type='file' device='cdrom'><target dev='sda' bus='sata' tray='open'/><readonly/>
+    <alias name='ua-drive'/></disk>
+</devices></domain>
+"""
+_DISKS: list[JsonObject] = [
+    {"name": "one", "disk": {"bus": "scsi"}, "serial": "first"},
+    {"name": "two", "disk": {"bus": "scsi"}, "shareable": True, "cache": "none", "errorPolicy": "report"},
+    {"name": "three", "disk": {"bus": "virtio"}, "io": "threads"},
+]
+_VMI = decode(VirtualMachineInstance, {"spec": {"domain": {"devices": {"disks": _DISKS}}}})
+
+
+def _source(folder: Path, name: str) -> DiskSource:
+    path = folder / f"{name}.img"
+    path.write_bytes(b"\0" * (1 << 20))
+    owner = folder.stat()
+    os.chown(path, owner.st_uid, owner.st_gid)
+    return DiskSource(str(path))
+
+
+@pytest.mark.feature("VML-29", "VML-30", "VML-33")
+async def test_disks_and_media_come_and_go(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugs, "HOTPLUG_DIR", str(daemon.folder))
+    changed = asyncio.Event()
+    hypervisor = await Hypervisor.open(daemon.socket, changed.set)
+
+    async def live() -> dict[str, plugs.LiveDisk]:
+        return {disk.name: disk for disk in plugs.live_disks(await hypervisor.description("ns_vm"))}
+
+    try:
+        await hypervisor.start(_DOMAIN, paused=True)
+        for disk in _VMI.spec.domain.devices.disks:
+            source = _source(daemon.folder, disk.name)
+            xml = plugs.plugged_disk(_VMI, disk, source, list((await live()).values()))
+            await hypervisor.attach_device("ns_vm", xml)
+        found = await live()
+        assert {name: (disk.target, disk.unit, disk.is_plugged) for name, disk in found.items()} == {
+            "drive": ("sda", None, False),
+            "one": ("sdb", 0, True),
+            "two": ("sdc", 1, True),
+            "three": ("vda", None, True),
+        }
+        assert found["one"].element.findtext("serial") == "first"
+        medium = _source(daemon.folder, "medium")
+        await hypervisor.update_device("ns_vm", plugs.inserted(found["drive"], medium))
+        drive = (await live())["drive"]
+        assert (drive.source, drive.is_plugged) == (medium.path, True)
+        await hypervisor.update_device("ns_vm", plugs.ejected(drive))
+        assert (await live())["drive"].source == ""
+        await hypervisor.update_device("ns_vm", plugs.inserted((await live())["drive"], medium))
+        changed.clear()
+        await hypervisor.detach_device("ns_vm", "ua-one")
+        while "one" in await live():  # an event comes when QEMU has let it go
+            await changed.wait()
+            changed.clear()
+        await hypervisor.detach_device("ns_vm", "ua-three")
+        with pytest.raises(HypervisorError, match=IS_LEAVING):
+            await hypervisor.detach_device("ns_vm", "ua-three")
+        assert "three" in await live()
+        xml = plugs.plugged_disk(
+            _VMI,
+            _VMI.spec.domain.devices.disks[0],
+            _source(daemon.folder, "one"),
+            list((await live()).values()),
+        )
+        await hypervisor.attach_device("ns_vm", xml)
+        assert ((await live())["one"].target, (await live())["one"].unit) == ("sdb", 0)
+    finally:
+        await hypervisor.destroy("ns_vm")
+        await hypervisor.close()
