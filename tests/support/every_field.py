@@ -223,6 +223,7 @@ ALTERNATIVES: Sequence[Sequence[Change]] = (
     [("domain.cpu", {"dedicatedCpuPlacement": True, "cores": 2})],
     [("domain.memory.reservedOverhead", {"memLock": "NotRequired"})],
     [("domain.features.hypervPassthrough", {"enabled": False})],
+    [("domain.launchSecurity", {"sev": {"dhCert": "a", "session": "b", "policy": {"encryptedState": True}}})],
     [("domain.devices.gpus.0.virtualGPUOptions", {"display": {"enabled": False}})],
     [("domain.devices.disks.0.blockSize", {"matchVolume": {"enabled": False}})],
     [("domain.devices.tpm", {"enabled": False})],

@@ -72,6 +72,17 @@ _CLOCK: Table = {
     "utc.offsetSeconds": acts("seconds by which the guest's hardware clock differs from UTC"),
 }
 
+_TOO_NEW = "nodes and devices are chosen by it, but libvirt 9 cannot start such guests"
+
+LAUNCH_SECURITY: Table = {
+    "sev.attestation": warns("the guest starts without waiting for its owner"),
+    "sev.dhCert": acts("certificate of the guest's owner"),
+    "sev.policy.encryptedState": acts("registers are encrypted, too"),
+    "sev.session": acts("session of the guest's owner"),
+    "snp": warns(_TOO_NEW),
+    "tdx": warns(_TOO_NEW),
+}
+
 DOMAIN: Table = {
     "chassis.asset": acts(_CHASSIS),
     "chassis.manufacturer": acts(_CHASSIS),
@@ -91,7 +102,7 @@ DOMAIN: Table = {
     "firmware.uuid": acts("UUID in SMBIOS and in cloud-init data"),
     "ioThreads.supplementalPoolThreadCount": acts("I/O threads beside the guest's CPUs"),
     "ioThreadsPolicy": acts("how disks share I/O threads"),
-    "launchSecurity": warns("nodes and devices are chosen by it, but the domain is not encrypted"),
+    **prefixed("launchSecurity", LAUNCH_SECURITY),
     "machine.type": acts("machine type of the domain; the node must have it"),
     "memory.guest": acts("memory of the guest, and the pod's memory request"),
     "memory.hugepages.pageSize": acts("huge pages for the guest's memory"),

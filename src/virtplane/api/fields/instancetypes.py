@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from virtplane.api.fields.instance import LAUNCH_SECURITY
 from virtplane.api.fields.state import Table, acts, copied, prefixed, warns
 
 INSTANCETYPE: Table = {
@@ -17,7 +18,7 @@ INSTANCETYPE: Table = {
     "hostDevices": copied("devices of the node that the guest has"),
     "ioThreads": copied("I/O threads beside the guest's CPUs"),
     "ioThreadsPolicy": acts("how disks share I/O threads"),
-    "launchSecurity": warns("nodes and devices are chosen by it, but the domain is not encrypted"),
+    **prefixed("launchSecurity", LAUNCH_SECURITY),
     "memory.guest": acts("memory of the guest"),
     "memory.hugepages.pageSize": acts("huge pages for the guest's memory"),
     "memory.maxGuest": warns("no memory is plugged in while the guest runs"),
@@ -98,7 +99,7 @@ PREFERENCE: Table = {
     "machine.preferredMachineType": acts("machine type of the domain"),
     "preferSpreadSocketToCoreRatio": acts("how virtual CPUs become sockets and cores"),
     "preferredArchitecture": acts("nodes that the pod can run on; guests are x86-64", "amd64"),
-    "preferredLaunchSecurity": warns("nodes and devices are chosen by it, but the domain is not encrypted"),
+    **prefixed("preferredLaunchSecurity", LAUNCH_SECURITY),
     "preferredSubdomain": acts("DNS name of pod and guest"),
     "preferredTerminationGracePeriodSeconds": acts("time that the guest has to shut down"),
     "requirements.architecture": acts("machines without it are refused"),

@@ -15,6 +15,7 @@ from virtplane.compute.domain import (
     hostdevices,
     interfaces,
     iothreads,
+    launchsecurity,
     metrics,
     overrides,
     pci,
@@ -75,7 +76,9 @@ def render(vmi: VirtualMachineInstance, context: DomainContext) -> str:
     section.extend(metrics.render_channel(vmi))
     section.extend(hostdevices.render_host_devices(wanted.devices, context))
     section.extend(pci.root_ports(vmi, section))
+    launchsecurity.let_devices_share(wanted, section)
     root.append(section)
+    root.extend(launchsecurity.render_launch_security(wanted))
     root.extend(overrides.render_overrides(vmi, context))
     root.extend(platform.render_unused_capabilities(processors[-1]))
     return etree.tostring(root, pretty_print=True, encoding="unicode")

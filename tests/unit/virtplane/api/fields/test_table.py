@@ -113,12 +113,12 @@ def test_what_admission_fills_in_itself_is_not_warned_of_in_instances() -> None:
 
 
 def test_a_pools_own_fields_and_those_of_its_template_are_warned_of() -> None:
-    machine: JsonObject = {"template": {"spec": {"domain": {"launchSecurity": {"sev": {}}}}}}
+    machine: JsonObject = {"template": {"spec": {"domain": {"launchSecurity": {"snp": {}}}}}}
     pool = {"maxUnavailable": "20%", "autohealing": {}, "virtualMachineTemplate": {"spec": machine}}
     assert [text.split(":")[0] for text in unsupported_warnings(POOL, pool)] == [
         "spec.maxUnavailable",
         "spec.autohealing",
-        "spec.virtualMachineTemplate.spec.template.spec.domain.launchSecurity",
+        "spec.virtualMachineTemplate.spec.template.spec.domain.launchSecurity.snp",
     ]
 
 
