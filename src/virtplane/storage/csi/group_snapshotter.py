@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject
-from kubecore.objects import meta, times
+from kubecore.objects import times
 from kubecore.objects.fields import go_quote
 from kubecore.objects.structs import UnfitDocument, decode, encode
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
@@ -26,13 +26,13 @@ from virtplane.api.volumegroupsnapshot_v1 import (
     VolumeGroupSnapshotContent,
     VolumeGroupSnapshotContentStatus,
 )
-from virtplane.cluster.objects import finalizer_patch, status_patch
+from virtplane.cluster.objects import finalizer_patch
 from virtplane.storage.csi import parameters
+from virtplane.storage.csi.contents import Contents
 from virtplane.storage.csi.driver import CallError
 from virtplane.storage.csi.parts import (
     Environment,
     Problem,
-    annotations_patch,
     patch,
     read_annotated_secret,
     read_secret,
@@ -110,6 +110,14 @@ class GroupSnapshotter:
     def __init__(self, env: Environment, naming: Naming, *, extra_metadata: bool, selector: str = "") -> None:
         """`selector` is a label selector of contents: each node may have its own snapshotter."""
         self._env = env
+        self._stored = Contents(
+            env,
+            _KIND,
+            partial(decode, VolumeGroupSnapshotContent),
+            VolumeGroupSnapshotContentStatus,
+            marked=names.GROUP_BEING_CREATED,
+            owners=kinds.VOLUME_GROUP_SNAPSHOTS,
+        )
         self._naming = naming
         self._extra_metadata = extra_metadata
         self._contents = env.manager.informer(
@@ -139,13 +147,13 @@ class GroupSnapshotter:
         wish = (content.metadata.uid, is_to_be_deleted(content))
         if delay := self._retries.remaining(key, wish):
             return RequeueAfter(delay)
-        live = await self._read(content)
+        live = await self._stored.read(content)
         if live is None or live.metadata.uid != content.metadata.uid or self._is_settled(live):
             return DONE
         if is_to_be_deleted(live):
             is_done = await self._delete(live)
         elif is_ready(live):
-            await self._mark(live, present=False)
+            await self._stored.mark(live, present=False)
             is_done = True
         else:
             is_done = await self._advance(live)
@@ -165,15 +173,6 @@ class GroupSnapshotter:
             return names.GROUP_CONTENT_FINALIZER not in content.metadata.finalizers
         return is_ready(content) and names.GROUP_BEING_CREATED not in content.metadata.annotations
 
-    async def _read(self, content: VolumeGroupSnapshotContent) -> VolumeGroupSnapshotContent | None:
-        try:
-            found = await self._env.client.get(_KIND, content.metadata.name)
-        except StatusError as error:
-            if is_not_found(error):
-                return None
-            raise
-        return decode(VolumeGroupSnapshotContent, found)
-
     # Taking a group.
 
     async def _advance(self, content: VolumeGroupSnapshotContent) -> bool:
@@ -188,7 +187,7 @@ class GroupSnapshotter:
                 return await self._look(content)
             return await self._take(content)
         except (Problem, CallError) as problem:
-            await self._report(content, reason, f"{text}: {problem}")
+            await self._stored.report(content, reason, f"{text}: {problem}")
             return False
 
     async def _take(self, content: VolumeGroupSnapshotContent) -> bool:
@@ -199,9 +198,9 @@ class GroupSnapshotter:
             text = "cannot create group snapshot. Group snapshot content {} not bound to a group snapshot"
             raise Problem(volumes + go_quote(text.format(content.metadata.name)))
         passed, secrets = await self._input(content)
-        if await self._is_abandoned(content):
+        if await self._stored.is_abandoned(content, content.spec.volume_group_snapshot_ref):
             return True
-        marked = await self._mark(content, present=True)
+        marked = await self._stored.mark(content, present=True)
         if marked is None:
             return True
         values: dict[str, Any] = {
@@ -214,7 +213,7 @@ class GroupSnapshotter:
             answer = await self._env.group_controller("CreateVolumeGroupSnapshot", values)
         except CallError as error:
             if error.is_final_or_full:
-                await self._mark(marked, present=False)
+                await self._stored.mark(marked, present=False)
             raise Problem(volumes + go_quote(str(error))) from error
         group = answer.group_snapshot
         if not group.group_snapshot_id or not all(each.snapshot_id for each in group.snapshots):
@@ -222,9 +221,9 @@ class GroupSnapshotter:
         if not group.snapshots:
             raise Problem("the CSI driver returned a group snapshot without snapshots")
         status = new_status(marked, group, group.group_snapshot_id, with_members=True)
-        written = await self._change(marked, status)
+        written = await self._stored.change(marked, status)
         if written is not None:
-            await self._mark(written, present=False)
+            await self._stored.mark(written, present=False)
         return bool(group.ready_to_use)
 
     async def _input(self, content: VolumeGroupSnapshotContent) -> tuple[dict[str, str], dict[str, str]]:
@@ -248,26 +247,6 @@ class GroupSnapshotter:
             passed[parameters.PREFIX + "volumegroupsnapshotcontent/name"] = name
         return passed, secrets
 
-    async def _is_abandoned(self, content: VolumeGroupSnapshotContent) -> bool:
-        """Whether the driver has not been asked yet, and the group is gone.
-
-        A delayed request has created such a content; the snapshot controller deletes it.
-        """
-        if content.status is not None or names.GROUP_BEING_CREATED in content.metadata.annotations:
-            return False
-        reference = content.spec.volume_group_snapshot_ref
-        try:
-            found = await self._env.client.get(
-                kinds.VOLUME_GROUP_SNAPSHOTS, reference.name or "", reference.namespace
-            )
-        except StatusError as error:
-            if error.code == 403:
-                return False  # upstream's roles of this part have no right to look
-            if is_not_found(error):
-                return True
-            raise
-        return meta.uid(found) != reference.uid
-
     async def _look(self, content: VolumeGroupSnapshotContent) -> bool:
         """How far a group is that exists already. Raises Problem."""
         given = content.spec.source.group_snapshot_handles
@@ -284,40 +263,8 @@ class GroupSnapshotter:
             text = f"failed to list group snapshot for group snapshot content {name}: {go_quote(str(error))}"
             raise Problem(text) from error
         group = answer.group_snapshot
-        await self._change(content, new_status(content, group, handle, with_members=False))
+        await self._stored.change(content, new_status(content, group, handle, with_members=False))
         return bool(group.ready_to_use)
-
-    async def _mark(
-        self, content: VolumeGroupSnapshotContent, *, present: bool
-    ) -> VolumeGroupSnapshotContent | None:
-        """Write down that there may be a group, or that it is known; None where the content is gone."""
-        operations = annotations_patch(content, {names.GROUP_BEING_CREATED: "yes" if present else None})
-        if not operations:
-            return content
-        document = await patch(self._env.client, _KIND, content, operations)
-        return None if document is None else decode(VolumeGroupSnapshotContent, document)
-
-    async def _change(
-        self, content: VolumeGroupSnapshotContent, status: JsonObject
-    ) -> VolumeGroupSnapshotContent | None:
-        operations = status_patch(content, VolumeGroupSnapshotContentStatus, content.status, status)
-        if not operations:
-            return content
-        document = await patch(self._env.client, _KIND, content, operations, "status")
-        return None if document is None else decode(VolumeGroupSnapshotContent, document)
-
-    async def _report(self, content: VolumeGroupSnapshotContent, reason: str, text: str) -> None:
-        """Say in the status and by an event what is wrong, unless that is what was said last."""
-        live = await self._read(content)
-        if live is None:
-            return
-        error = live.status.error if live.status is not None else None
-        if error is not None and error.message == text:
-            return
-        status = encode(live.status) if live.status is not None else {}
-        status |= {"readyToUse": False, "error": {"message": text, "time": times.now_rfc3339()}}
-        await self._change(live, status)
-        self._env.event(live, "Warning", reason, text)
 
     # Secrets.
 

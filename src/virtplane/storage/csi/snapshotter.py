@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 from typing import Any
 
-from kubecore.errors import StatusError, is_not_found
-from kubecore.json import JsonObject
-from kubecore.objects import meta, times
 from kubecore.objects.fields import go_quote
 from kubecore.objects.structs import UnfitDocument, decode, encode
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
@@ -25,13 +23,13 @@ from virtplane.api.volumesnapshot_v1 import (
     VolumeSnapshotContent,
     VolumeSnapshotContentStatus,
 )
-from virtplane.cluster.objects import finalizer_patch, status_patch
+from virtplane.cluster.objects import finalizer_patch
 from virtplane.storage.csi import parameters
+from virtplane.storage.csi.contents import Contents
 from virtplane.storage.csi.driver import CallError
 from virtplane.storage.csi.parts import (
     Environment,
     Problem,
-    annotations_patch,
     patch,
     read_annotated_secret,
     read_secret,
@@ -78,6 +76,14 @@ class Snapshotter:
     def __init__(self, env: Environment, naming: Naming, *, extra_metadata: bool, selector: str = "") -> None:
         """`selector` is a label selector of contents: each node may have its own snapshotter."""
         self._env = env
+        self._stored = Contents(
+            env,
+            kinds.VOLUME_SNAPSHOT_CONTENTS,
+            partial(decode, VolumeSnapshotContent),
+            VolumeSnapshotContentStatus,
+            marked=names.SNAPSHOT_BEING_CREATED,
+            owners=kinds.VOLUME_SNAPSHOTS,
+        )
         self._naming = naming
         self._extra_metadata = extra_metadata
         self._contents = env.manager.informer(
@@ -105,13 +111,13 @@ class Snapshotter:
         wish = (content.metadata.uid, is_to_be_deleted(content))
         if delay := self._retries.remaining(key, wish):
             return RequeueAfter(delay)
-        live = await self._read(content)
+        live = await self._stored.read(content)
         if live is None or live.metadata.uid != content.metadata.uid or self._is_settled(live):
             return DONE
         if is_to_be_deleted(live):
             is_done = await self._delete(live)
         elif is_ready(live):
-            await self._mark(live, present=False)
+            await self._stored.mark(live, present=False)
             is_done = True
         else:
             is_done = await self._advance(live)
@@ -135,15 +141,6 @@ class Snapshotter:
             return names.CONTENT_FINALIZER not in content.metadata.finalizers
         return is_ready(content) and names.SNAPSHOT_BEING_CREATED not in content.metadata.annotations
 
-    async def _read(self, content: VolumeSnapshotContent) -> VolumeSnapshotContent | None:
-        try:
-            found = await self._env.client.get(kinds.VOLUME_SNAPSHOT_CONTENTS, content.metadata.name)
-        except StatusError as error:
-            if is_not_found(error):
-                return None
-            raise
-        return decode(VolumeSnapshotContent, found)
-
     # Taking a snapshot.
 
     async def _advance(self, content: VolumeSnapshotContent) -> bool:
@@ -158,7 +155,7 @@ class Snapshotter:
                 return await self._look(content)
             return await self._take(content)
         except (Problem, CallError) as problem:
-            await self._report(content, reason, f"{text}: {problem}")
+            await self._stored.report(content, reason, f"{text}: {problem}")
             return False
 
     async def _take(self, content: VolumeSnapshotContent) -> bool:
@@ -186,9 +183,9 @@ class Snapshotter:
             passed["csi.storage.k8s.io/volumesnapshot/name"] = reference.name or ""
             passed["csi.storage.k8s.io/volumesnapshot/namespace"] = reference.namespace or ""
             passed["csi.storage.k8s.io/volumesnapshotcontent/name"] = name
-        if await self._is_abandoned(content):
+        if await self._stored.is_abandoned(content, content.spec.volume_snapshot_ref):
             return True
-        marked = await self._mark(content, present=True)
+        marked = await self._stored.mark(content, present=True)
         if marked is None:
             return True
         values = {
@@ -201,35 +198,15 @@ class Snapshotter:
             answer = await self._env.controller("CreateSnapshot", values)
         except CallError as error:
             if error.is_final_or_full:
-                await self._mark(marked, present=False)
+                await self._stored.mark(marked, present=False)
             text = f"failed to take snapshot of the volume {handle}: {go_quote(str(error))}"
             raise Problem(text) from error
         if not answer.snapshot.snapshot_id:
             raise Problem("the CSI driver returned a snapshot without an ID")
         written = await self._write(marked, answer.snapshot, answer.snapshot.snapshot_id)
         if written is not None:
-            await self._mark(written, present=False)
+            await self._stored.mark(written, present=False)
         return bool(answer.snapshot.ready_to_use)
-
-    async def _is_abandoned(self, content: VolumeSnapshotContent) -> bool:
-        """Whether the driver has not been asked yet, and the snapshot is gone.
-
-        A delayed request has created such a content; the snapshot controller deletes it.
-        """
-        if content.status is not None or names.SNAPSHOT_BEING_CREATED in content.metadata.annotations:
-            return False
-        reference = content.spec.volume_snapshot_ref
-        try:
-            found = await self._env.client.get(
-                kinds.VOLUME_SNAPSHOTS, reference.name or "", reference.namespace
-            )
-        except StatusError as error:
-            if error.code == 403:
-                return False  # upstream's roles of this part have no right to look
-            if is_not_found(error):
-                return True
-            raise
-        return meta.uid(found) != reference.uid
 
     async def _look(self, content: VolumeSnapshotContent) -> bool:
         """How far a snapshot is that exists already. Raises Problem, CallError."""
@@ -252,14 +229,6 @@ class Snapshotter:
         await self._write(content, snapshot, handle)
         return bool(snapshot.ready_to_use)
 
-    async def _mark(self, content: VolumeSnapshotContent, *, present: bool) -> VolumeSnapshotContent | None:
-        """Write down that there may be a snapshot, or that it is known; None where the content is gone."""
-        operations = annotations_patch(content, {names.SNAPSHOT_BEING_CREATED: "yes" if present else None})
-        if not operations:
-            return content
-        document = await patch(self._env.client, kinds.VOLUME_SNAPSHOT_CONTENTS, content, operations)
-        return None if document is None else decode(VolumeSnapshotContent, document)
-
     async def _write(
         self, content: VolumeSnapshotContent, snapshot: Message | None, handle: str
     ) -> VolumeSnapshotContent | None:
@@ -278,31 +247,7 @@ class Snapshotter:
         status["readyToUse"] = ready
         if ready:
             status.pop("error", None)
-        return await self._change(content, status)
-
-    async def _change(
-        self, content: VolumeSnapshotContent, status: JsonObject
-    ) -> VolumeSnapshotContent | None:
-        operations = status_patch(content, VolumeSnapshotContentStatus, content.status, status)
-        if not operations:
-            return content
-        document = await patch(
-            self._env.client, kinds.VOLUME_SNAPSHOT_CONTENTS, content, operations, "status"
-        )
-        return None if document is None else decode(VolumeSnapshotContent, document)
-
-    async def _report(self, content: VolumeSnapshotContent, reason: str, text: str) -> None:
-        """Say in the status and by an event what is wrong, unless that is what was said last."""
-        live = await self._read(content)
-        if live is None:
-            return
-        error = live.status.error if live.status is not None else None
-        if error is not None and error.message == text:
-            return
-        status = encode(live.status) if live.status is not None else {}
-        status |= {"readyToUse": False, "error": {"message": text, "time": times.now_rfc3339()}}
-        await self._change(live, status)
-        self._env.event(live, "Warning", reason, text)
+        return await self._stored.change(content, status)
 
     # Secrets.
 
@@ -344,7 +289,7 @@ class Snapshotter:
             status = encode(content.status) if content.status is not None else {}
             for field in ("snapshotHandle", "readyToUse", "creationTime", "restoreSize"):
                 status.pop(field, None)
-            written = await self._change(content, status)
+            written = await self._stored.change(content, status)
             if written is None:
                 return True
             content = written
