@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.clusters import Deadline, RunFailure, access, running_cluster
+from tests.conformance.clusters import Deadline, Kind, RunFailure, access, running_cluster
 
 FLOOR = Path(__file__).with_name("floor.json")
 WHOLE_RUN_SECONDS = 600.0
@@ -43,12 +43,12 @@ class Atlas:
 
     name: str
     program: str
-    with_virtplane: bool
+    cluster: Kind
 
 
 ATLASES = (
-    Atlas("kubernetes", "atlas.py", with_virtplane=False),
-    Atlas("kubevirt", "atlas_kubevirt.py", with_virtplane=True),
+    Atlas("kubernetes", "atlas.py", "bare"),
+    Atlas("kubevirt", "atlas_kubevirt.py", "virtplane"),
 )
 
 
@@ -97,7 +97,7 @@ def judge(name: str, scores: dict[str, Score], floor: dict[str, int]) -> bool:
 
 def _check(atlas: Atlas, options: argparse.Namespace, deadline: Deadline) -> dict[str, Score]:
     with (
-        running_cluster(atlas.with_virtplane, deadline, keep=options.keep) as state,
+        running_cluster(atlas.cluster, deadline, keep=options.keep) as state,
         tempfile.TemporaryDirectory(prefix="virtplane-atlas-") as folder,
     ):
         corpora = split(sorted((options.directory / "atlas").glob(f"{atlas.name}-*.jsonl.gz")), Path(folder))

@@ -10,6 +10,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
+
+from kubecore.json import JsonObject
+from virtplane.api import cdi_names
+from virtplane.cli.cluster import HOST_IMAGE, host_image_accounts
 
 ROOT = Path(__file__).resolve().parents[2]
 _UP_SECONDS = 180.0
@@ -21,6 +26,17 @@ _DOCUMENTATION_RANGES = ("--external-range=192.0.0.0/15",)
 
 The range is too large to be a pool: the recorded servers give load balancers no address.
 """
+
+
+Kind = Literal["bare", "virtplane", "cdi"]
+"""What a cluster has: Kubernetes alone, virtplane as `up` installs it, or as the cases of CDI need it."""
+
+_WORKER_IMAGES = {
+    "IMPORTER_IMAGE": "importer:1",
+    "CLONER_IMAGE": "cloner:1",
+    "UPLOAD_SERVER_IMAGE": "uploadserver:1",
+}
+"""The images of worker pods in the recordings. The cases play what would run in them."""
 
 
 class RunFailure(Exception):
@@ -43,11 +59,11 @@ class Deadline:
 
 
 @contextmanager
-def running_cluster(with_virtplane: bool, deadline: Deadline, *, keep: bool = False) -> Iterator[Path]:
-    """The state directory of a new cluster; bare, or with virtplane and its neighbours' kinds."""
+def running_cluster(kind: Kind, deadline: Deadline, *, keep: bool = False) -> Iterator[Path]:
+    """The state directory of a new cluster."""
     state = Path(tempfile.mkdtemp(prefix="virtplane-conformance-"))
     try:
-        _bring_up(with_virtplane, state, deadline)
+        _bring_up(kind, state, deadline)
         yield state
     finally:
         if keep:
@@ -58,13 +74,16 @@ def running_cluster(with_virtplane: bool, deadline: Deadline, *, keep: bool = Fa
             shutil.rmtree(state, ignore_errors=True)
 
 
-def _bring_up(with_virtplane: bool, state: Path, deadline: Deadline) -> None:
+def _bring_up(kind: Kind, state: Path, deadline: Deadline) -> None:
     def up(program: Path, *options: str) -> None:
         command = [str(program), "up", "--state", str(state), *_DOCUMENTATION_RANGES, *options]
         subprocess.run(command, check=True, timeout=deadline.left(_UP_SECONDS))
 
-    up(ROOT / ".venv/bin/kindling", *_AS_RECORDED)
-    if with_virtplane:
+    accounts = host_image_accounts(cdi_names.NAMESPACE) if kind == "cdi" else []
+    up(ROOT / ".venv/bin/kindling", *_AS_RECORDED, *accounts)
+    if kind == "cdi":
+        asyncio.run(asyncio.wait_for(_install_cdi(state), deadline.left(2 * _UP_SECONDS)))
+    if kind == "virtplane":
         asyncio.run(asyncio.wait_for(_add_neighbours(state), deadline.left(_UP_SECONDS)))
         up(ROOT / "virtplane")
         asyncio.run(asyncio.wait_for(_reset_configuration(state), deadline.left(_UP_SECONDS)))
@@ -91,6 +110,52 @@ async def _add_neighbours(state: Path) -> None:
         for plural, obj in OBJECTS:
             group, _, version = obj["apiVersion"].partition("/")
             await client.create(ResourceType(group, version, plural, obj["kind"], False), obj)
+
+
+async def _install_cdi(state: Path) -> None:
+    """CDI in the recorded namespace with the recorded settings; no pod but those that run now finds a node.
+
+    The snapshot controller is not there, only its kinds.
+    """
+    from kubecore.client import Client, load_kubeconfig
+    from kubecore.resources import CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS, NODES
+    from virtplane.api import volumesnapshot_crds
+    from virtplane.api.resources import CDIS
+    from virtplane.cli.install import install
+    from virtplane.cli.installation import is_cdi_available
+    from virtplane.operators.kubevirt.manifests import CDI_NAME, InstallOptions
+
+    options = InstallOptions(
+        cdi_names.NAMESPACE,
+        HOST_IMAGE,
+        "compact",
+        use_emulation=True,
+        dense=True,
+        require_webhook_certificate=True,
+    )
+    async with Client(load_kubeconfig(state / "kubeconfig")) as client:
+        for definition in volumesnapshot_crds.custom_resource_definitions():
+            definition["metadata"]["labels"] = {}  # as if somebody else had installed them
+            await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+        await install(client, options)
+        container = {
+            "name": "virt-operator",
+            "env": [{"name": name, "value": image} for name, image in _WORKER_IMAGES.items()],
+        }
+        wanted = {"spec": {"template": {"spec": {"containers": [container]}}}}
+        await client.patch(DEPLOYMENTS, "virt-operator", wanted, cdi_names.NAMESPACE, type="strategic")
+        await install(client, options)  # waits for the new pod; what was added stays
+        spec: JsonObject = {"config": {"featureGates": ["HonorWaitForFirstConsumer"]}}
+        spec |= {"imagePullPolicy": "IfNotPresent", "customizeComponents": {}, "infra": {}, "workload": {}}
+        change = [{"op": "replace", "path": "/spec", "value": spec}]
+        await client.patch(CDIS, CDI_NAME, change, type="json")
+        while True:
+            if is_cdi_available(await client.get(CDIS, CDI_NAME)):
+                break
+            await asyncio.sleep(0.2)
+        for node in (await client.list(NODES))["items"]:
+            name = node["metadata"]["name"]
+            await client.patch(NODES, name, {"spec": {"unschedulable": True}}, type="merge")
 
 
 async def _reset_configuration(state: Path) -> None:

@@ -49,7 +49,7 @@ def kindling(*arguments: str, state: Path) -> int:
     ).returncode
 
 
-def _host_image_accounts() -> list[str]:
+def host_image_accounts(namespace: str = NAMESPACE) -> list[str]:
     """kindling's options that allow only the product's service accounts to use the host image."""
     from virtplane.api.cdi_names import CRON_ACCOUNT
     from virtplane.components import COMPONENTS
@@ -57,7 +57,7 @@ def _host_image_accounts() -> list[str]:
 
     own = {component.service_account for component in COMPONENTS.values()}
     accounts = sorted({*own, *DRIVER_ACCOUNTS, CRON_ACCOUNT})
-    return [f"--host-image-account={NAMESPACE}/{account}" for account in accounts]
+    return [f"--host-image-account={namespace}/{account}" for account in accounts]
 
 
 def start(
@@ -81,7 +81,7 @@ def start(
     wishes = [f"--{name}={value}" for name, value in given.items() if value is not None]
     wishes += [f"--external-range={text}" for text in external_ranges]
     wishes += [f"--node-link={name}" for name in node_links]
-    code = kindling("up", *_host_image_accounts(), *wishes, state=state)
+    code = kindling("up", *host_image_accounts(), *wishes, state=state)
     if code:
         logs = state / "logs"
         why = f"The reason stands above; logs are in {logs}." if logs.is_dir() else "The reason stands above."
