@@ -39,6 +39,7 @@ def test_region_is_read_from_the_host(host: str, region: str) -> None:
     assert region_of(host) == region
 
 
+@pytest.mark.feature("VMC-52")
 async def test_object_of_s3_is_asked_for_with_a_signature_and_without_keys_plainly(
     volume: Volume, raw_disk: bytes
 ) -> None:

@@ -126,6 +126,8 @@ async def until_written(disk: Path, size: int) -> None:
 
 @pytest.mark.host
 @pytest.mark.feature("STO-51")
+@pytest.mark.feature("VMC-45")
+@pytest.mark.feature("VMC-75")
 @pytest.mark.feature("STO-52")
 async def test_disks_come_from_nginx_and_its_refusals_are_told(
     nginx_program: Path, tmp_path: Path, raw_disk: bytes, converted: Callable[..., bytes]

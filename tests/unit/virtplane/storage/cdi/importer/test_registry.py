@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import trustme
 from tests.support.registry import PASSWORD, USER, server
 from tests.unit.virtplane.storage.cdi.importer.conftest import Volume
 
@@ -20,7 +22,9 @@ KEYS = {"IMPORTER_ACCESS_KEY_ID": USER, "IMPORTER_SECRET_KEY": PASSWORD, "INSECU
 
 
 @contextmanager
-def registry(tmp_path: Path, files: dict[str, bytes], config: ImageConfig) -> Iterator[str]:
+def registry(
+    tmp_path: Path, files: dict[str, bytes], config: ImageConfig, tls: ssl.SSLContext | None = None
+) -> Iterator[str]:
     """The reference of an image of two layers, the second of which has `files`."""
     layers = []
     for number, content in enumerate(({"etc/os-release": b"ID=x"}, files)):
@@ -33,6 +37,8 @@ def registry(tmp_path: Path, files: dict[str, bytes], config: ImageConfig) -> It
     archive = tmp_path / "image.tar"
     write_archive(archive, "example/disk:1", layers, config)
     web = server(archive)
+    if tls is not None:
+        web.socket = tls.wrap_socket(web.socket, server_side=True)
     thread = threading.Thread(target=web.serve_forever, daemon=True)
     thread.start()
     try:
@@ -58,6 +64,35 @@ async def test_disk_of_an_image_is_imported_with_the_labels_of_its_environment(
     assert json.loads(ended.text)["labels"] == {"instancetype.kubevirt.io/default-preference": "fedora"}
     assert ended.disk.read_bytes()[: len(raw_disk)] == raw_disk
     assert not list(volume.paths.scratch.iterdir())
+
+
+@pytest.mark.feature("VMC-48")
+@pytest.mark.feature("VMC-74")
+@pytest.mark.feature("VMC-76")
+@pytest.mark.feature("VMC-77")
+async def test_authorities_of_a_config_map_are_trusted_whatever_their_files_are_called(
+    volume: Volume, tmp_path: Path, raw_disk: bytes
+) -> None:
+    """skopeo reads ``.crt`` files of one folder; config maps have ``ca.pem``, and a proxy has its own."""
+    volume.give_scratch()
+    authority, other = trustme.CA(), trustme.CA()
+    for folder, name, each in (("certs", "ca.pem", authority), ("proxycerts", "ca.crt", other)):
+        (tmp_path / folder).mkdir()
+        each.cert_pem.write_to_path(tmp_path / folder / name)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    keys = KEYS | {"INSECURE_TLS": "false"}
+    folders = {
+        "IMPORTER_CERT_DIR": str(tmp_path / "certs"),
+        "IMPORTER_PROXY_CERT_DIR": str(tmp_path / "proxycerts"),
+    }
+    with registry(tmp_path, {"disk/disk.img": raw_disk}, ImageConfig("test"), tls) as reference:
+        good = await volume.run("registry", reference, **keys, **folders)
+        stranger = await volume.run("registry", reference, **keys)
+    assert good.code == 0, good.text
+    assert good.disk.read_bytes()[: len(raw_disk)] == raw_disk
+    assert stranger.code == 1
+    assert "certificate" in stranger.text
 
 
 async def test_image_without_a_disk_and_wrong_passwords_are_told(volume: Volume, tmp_path: Path) -> None:
