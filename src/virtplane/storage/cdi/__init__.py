@@ -6,5 +6,5 @@ asks registries whether images have changed.
 
 `rendering` makes the spec of a claim of what a DataVolume asks for, `sizes` knows how much of a volume its
 file system takes. `tokens` prove to controllers and to the upload proxy what a user may; `clone_rights` says
-who may clone what.
+who may clone what. `ending` ends the worker programs when their pods go.
 """

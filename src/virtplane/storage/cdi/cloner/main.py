@@ -20,6 +20,7 @@ from pathlib import Path
 import aiohttp
 
 from kubecore.logs import set_up_logging
+from virtplane.storage.cdi import ending
 from virtplane.storage.cdi.importer.progress import Progress, served
 from virtplane.storage.cdi.importer.settings import log_level
 from virtplane.storage.cdi.uploadserver.server import BLOCK_CLONE, CONTENT_HEADER, FILESYSTEM_CLONE
@@ -71,8 +72,11 @@ def main() -> int:
     try:
         settings = read_clone_settings(os.environ)
         os.environ.pop(_KEY)  # What runs beside us needs no secrets.
-        text = asyncio.run(_run(settings))
+        text = ending.run(_run(settings))
         _TERMINATION.write_text(text)
+    except ending.Ended:
+        _log.error("the clone was ended from outside")
+        return ending.EXIT_CODE
     except KeyError as error:
         _log.error("the environment variable %s is missing", error)
         return 1

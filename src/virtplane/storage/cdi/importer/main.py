@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 from collections.abc import Awaitable, Callable
 
 from kubecore.logs import set_up_logging
+from virtplane.storage.cdi import ending
 from virtplane.storage.cdi.importer import pipeline
 from virtplane.storage.cdi.importer.http import Web, WebObject, address
 from virtplane.storage.cdi.importer.outcome import (
@@ -44,8 +44,6 @@ from virtplane.storage.cdi.importer.target import find_target
 
 _log = logging.getLogger(__name__)
 
-_ENDED = 128 + signal.SIGTERM
-
 
 def main() -> int:
     """Run one import by the environment."""
@@ -63,10 +61,11 @@ def process(paths: Paths, port: int) -> int:
     for name in SECRETS:
         os.environ.pop(name, None)  # What runs beside us needs no secrets.
     try:
-        code, text = asyncio.run(_run(settings, port))
-    except asyncio.CancelledError:
+        # What a source holds at its server (the transfer of an oVirt disk) is given back before the end.
+        code, text = ending.run(_run(settings, port))
+    except ending.Ended:
         _log.error("the import was ended from outside")
-        return _ENDED
+        return ending.EXIT_CODE
     try:
         settings.paths.termination.write_text(text)
     except OSError as error:
@@ -76,10 +75,6 @@ def process(paths: Paths, port: int) -> int:
 
 
 async def _run(settings: Settings, port: int) -> tuple[int, str]:
-    task = asyncio.current_task()
-    assert task is not None
-    # What a source holds at its server (the transfer of an oVirt disk) is given back before the process ends.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     progress = Progress(settings.owner_uid)
     async with served(progress, port):
         code, text = await attempt(settings, progress)

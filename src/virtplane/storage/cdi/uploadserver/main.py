@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from aiohttp import web
 
 from kubecore.logs import set_up_logging
+from virtplane.storage.cdi import ending
 from virtplane.storage.cdi.importer.outcome import ImportFailed, Outcome
 from virtplane.storage.cdi.importer.pipeline import Job
 from virtplane.storage.cdi.importer.progress import Progress
@@ -33,8 +34,11 @@ def main() -> int:
     set_up_logging("uploadserver", level=log_level(sys.argv[1:]))
     try:
         settings = read_upload_settings(os.environ)
-        text = asyncio.run(serve(settings))
+        text = ending.run(serve(settings))
         settings.volume.paths.termination.write_text(text)
+    except ending.Ended:
+        _log.error("the upload was ended from outside")
+        return ending.EXIT_CODE
     except (ImportFailed, KeyError, ValueError, OSError) as error:
         _log.error("UploadServer failed: %s", error)
         return 1
