@@ -29,9 +29,17 @@ from virtplane.compute.handler.hotplug.plugs import Plugged
 from virtplane.compute.handler.kvm import KvmVerdict
 from virtplane.compute.handler.launcher import LauncherGone
 from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.network.cards import Card
 from virtplane.compute.handler.node.heartbeat import Heartbeat
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.status import GuestFacts
+
+
+class _Networks:
+    """Stands in for ``handler.network.keeper.GuestNetworks``."""
+
+    def __init__(self) -> None:
+        self.cards: dict[str, Card] = {}
 
 
 class SimulatedMachine:
@@ -54,14 +62,13 @@ class SimulatedMachine:
         self.domain: DomainState | None = None
         self.facts = GuestFacts()
         self.credentials = CredentialKeeper()
-        self.macs: dict[str, str] = {}
         self.machine_type = ""
         self.shutdown_started: datetime | None = None
         self.gone = False
         self.terminating = False
         self.fatal = ""
         self.lasting_trouble = ""
-        self.pod_addresses: tuple[str, ...] = ()
+        self.networks = _Networks()
         self._world = world
         self._weather = weather
         self._on_change = on_change
@@ -111,6 +118,9 @@ class SimulatedMachine:
 
     def refresh_facts(self, vmi: VirtualMachineInstance) -> None:
         """A simulated guest has no agent."""
+
+    async def follow_networks(self, vmi: VirtualMachineInstance, *, emulation: bool) -> None:
+        """A simulated guest has no interfaces."""
 
     async def grow_disks(self, vmi: VirtualMachineInstance, settings: object) -> None:
         """A simulated guest's disks have no size."""

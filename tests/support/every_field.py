@@ -9,6 +9,7 @@ from kubecore.json import JsonObject, deep_copy
 from kubecore.objects.structs import UnfitDocument
 from virtplane.api.fields.state import State, Table
 
+_PORT_RANGE = {"start": 5000, "end": 5009, "protocol": "UDP"}
 _PROBE: JsonObject = {"httpGet": {"port": 80}, "initialDelaySeconds": 5}
 _INIT = {"networkData": "version: 2", "secretRef": {"name": "s"}, "networkDataSecretRef": {"name": "n"}}
 _ON: JsonObject = {"enabled": False}
@@ -57,6 +58,7 @@ DEVICES: JsonObject = {
             "pciAddress": "0000:0b:00.0",
             "macAddress": "02:00:00:00:00:07",
             "model": "e1000e",
+            "pciAddress": "0000:81:01.0",
             "ports": [{"name": "http", "port": 80, "protocol": "UDP"}],
             "state": "down",
             "dhcpOptions": {
@@ -68,6 +70,7 @@ DEVICES: JsonObject = {
         }
     ],
     "logSerialConsole": False,
+    "networkInterfaceMultiqueue": True,
     "rng": {},
     "sound": {"name": "horn", "model": "ac97"},
     "tpm": {"persistent": True},
@@ -232,6 +235,12 @@ ALTERNATIVES: Sequence[Sequence[Change]] = (
     [("domain.devices.watchdog", {"name": "dog", "diag288": {"action": "shutdown"}})],
     [("domain.devices.interfaces", []), ("networks", []), ("domain.devices.autoattachPodInterface", False)],
     [("domain.devices.interfaces", [{"name": "default", "bridge": {}}])],
+    [("domain.devices.interfaces", [{"name": "default", "masquerade": {}}]), ("domain.cpu", {"cores": 2})],
+    [("domain.devices.interfaces", [{"name": "default", "masquerade": {}, "portRanges": [_PORT_RANGE]}])],
+    [
+        ("domain.devices.interfaces", [{"name": "default", "bridge": {}}]),
+        ("networks", [{"name": "default", "multus": {"networkName": "blue", "default": True}}]),
+    ],
     [("domain.features.apic", {"enabled": False})],
     [("domain.features.hyperv", {"spinlocks": _ON, "vendorid": {"enabled": False, "vendorid": "me"}})],
     [("domain.memory", {"guest": "128Mi"}), ("domain.resources", {"overcommitGuestOverhead": True})],

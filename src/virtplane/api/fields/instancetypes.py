@@ -46,7 +46,7 @@ _DEVICES: Table = {
     "preferredInterfaceMasquerade": acts("binding of interfaces on the pod network"),
     "preferredInterfaceModel": acts("model of network cards"),
     "preferredLunBus": acts("bus of LUNs"),
-    "preferredNetworkInterfaceMultiQueue": warns(),
+    "preferredNetworkInterfaceMultiQueue": acts("a queue of each card for each processor"),
     "preferredPanicDeviceModel": warns(),
     "preferredRng": acts("random numbers of the host"),
     "preferredSoundModel": acts("model of the sound card"),

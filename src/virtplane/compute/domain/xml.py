@@ -9,6 +9,9 @@ from lxml import etree
 
 Element: TypeAlias = etree._Element
 
+ALIAS_PREFIX = "ua-"
+"""Of the aliases that users of libvirt, not libvirt itself, give."""
+
 Attributes: TypeAlias = Mapping[str, object]
 
 
@@ -41,4 +44,4 @@ def yes_no(value: bool) -> str:
 
 def alias(name: str) -> Element:
     """A user alias, by which later changes find the device."""
-    return element("alias", {"name": f"ua-{name}"})
+    return element("alias", {"name": f"{ALIAS_PREFIX}{name}"})

@@ -229,6 +229,7 @@ class InstanceController:
             elif machine.domain is not None and machine.domain.is_active:
                 await machine.recall(vmi)
                 machine.refresh_facts(vmi)
+                await machine.follow_networks(vmi, emulation=self._emulation)
                 await machine.grow_disks(vmi, self._claim_settings())
                 if machine.hypervisor is not None:
                     for text in await machine.io_errors.follow(vmi, machine.domain, machine.hypervisor):
@@ -309,8 +310,7 @@ class InstanceController:
             domain_known=seen.domain_known or seen.launcher_gone,
             facts=machine.facts,
             emulation=self._emulation,
-            macs=machine.macs,
-            pod_addresses=machine.pod_addresses,
+            cards=machine.networks.cards,
             machine=machine.machine_type,
             sync_error=error,
             credentials=machine.credentials.outcome,

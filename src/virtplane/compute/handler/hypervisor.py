@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import libvirt
 
+from virtplane.compute.domain.xml import ALIAS_PREFIX
 from virtplane.compute.handler import guestagent
 from virtplane.compute.handler.libvirtcalls import (
     LONG_CALL_SECONDS,
@@ -44,6 +45,9 @@ _PLUG_SECONDS = LONG_CALL_SECONDS
 
 _LOCKED = re.compile(r'"id":"ua-([^"]{1,253})".*Failed to get .{0,40}lock', re.DOTALL)
 """What QEMU says of a file that another QEMU has open; the id is the alias of the disk."""
+
+_UNPLUGGING = "in the process of unplug"
+"""What QEMU says of a device that the guest was asked for before."""
 
 _KEEPALIVE = (10, 3)
 """After so many seconds of silence the daemon is asked whether it is there; after so many tries it is not."""
@@ -144,6 +148,14 @@ class Hypervisor:
         await self._on(
             name, "update device", lambda domain: domain.updateDeviceFlags(xml, _LIVE), _PLUG_SECONDS
         )
+
+    async def detach_interface(self, name: str, interface: str) -> None:
+        """Ask the running guest to let an interface go, which may take a while. Raises HypervisorError."""
+        try:
+            await self.detach_device(name, f"{ALIAS_PREFIX}{interface}")
+        except HypervisorError as error:
+            if _UNPLUGGING not in error.why:
+                raise
 
     async def suspend(self, name: str) -> None:
         """Pause the guest's CPUs."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import stat
 import time
 from collections.abc import Awaitable, Callable
@@ -22,7 +21,6 @@ from virtplane.compute.domain.context import (
     DiskSource,
     DomainContext,
     HostCpu,
-    InterfaceLink,
 )
 from virtplane.compute.domain.document import domain_name, machine_type, render
 from virtplane.compute.handler import guestagent, hostcpus, privileges
@@ -37,9 +35,7 @@ from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone, Lau
 from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
 from virtplane.compute.handler.metrics.provider import MetricsProvider, Source
 from virtplane.compute.handler.metrics.report import GuestFigures
-from virtplane.compute.handler.netns import enter_and_run
-from virtplane.compute.handler.network import lease, setup
-from virtplane.compute.handler.network import plan as network_plan
+from virtplane.compute.handler.network.keeper import GuestNetworks
 from virtplane.compute.handler.node import capabilities
 from virtplane.compute.handler.process import Process
 from virtplane.compute.handler.settings import HandlerSettings, PodPaths, pod_paths
@@ -54,7 +50,6 @@ logger = logging.getLogger(__name__)
 
 _First = TypeVar("_First")
 _Second = TypeVar("_Second")
-_Result = TypeVar("_Result")
 
 _VOLUMES = "volumes"
 """The step that hangs where storage does."""
@@ -87,16 +82,15 @@ class Machine:
         self.facts = GuestFacts()
         self.credentials = CredentialKeeper()
         self.io_errors = IoErrors(self.name, self.vmi)
-        self.macs: dict[str, str] = {}
         self.machine_type = ""
         self.shutdown_started: datetime | None = None
         self.fatal = ""
         """Why this guest can never run in its pod, or the empty string."""
         self.remarks: list[str] = []
         """What its owner should know of claims that are smaller than requested."""
-        self.pod_addresses: tuple[str, ...] = ()
         self.lines = Connections(self.vmi, self.paths, on_change)
         self._steps = Steps(self.vmi, on_change)
+        self.networks = GuestNetworks(self.name, self.vmi, self._steps)
         self._growth = DiskGrowth(self.name, self.vmi)
         self._metrics = MetricsProvider(Source(settings.node_name, self.vmi, self._figures), self.paths)
         self.plugs = Plugs(self.name, self.vmi, self.paths, self._steps, self.remarks.append)
@@ -168,7 +162,7 @@ class Machine:
         watch.lap("launcher")
         plugged = await self.plugs.bring_all(vmi, process, claim_settings)
         links, sources = await both(
-            self._prepare_network(vmi, link),
+            self.networks.prepare(vmi, link),
             self._prepare_volumes(vmi, process, claim_settings),
         )
         watch.lap("network and volumes")
@@ -193,13 +187,19 @@ class Machine:
         """Read from the pod what was prepared before virt-handler restarted."""
         if not self.lines.is_ready:
             return
-        if not self.macs:
-            await self._prepare_network(vmi, self._link())
         self._metrics.keep(vmi, self._link().process)
         hypervisor = self.hypervisor
+        if hypervisor is not None:
+            await self.networks.recall(vmi, self._link(), hypervisor)
         if not self.machine_type and hypervisor is not None:
             self.machine_type = machine_type(await hypervisor.description(self.name))
             hypervisor.agent_connected = hypervisor.agent_connected or await self._agent_answers(hypervisor)
+
+    async def follow_networks(self, vmi: VirtualMachineInstance, *, emulation: bool) -> None:
+        """Bring the guest's interfaces to what `vmi` says. Raises what ``GuestNetworks.follow`` raises."""
+        link, hypervisor = self.lines.link, self.hypervisor
+        if link is not None and hypervisor is not None and self.lines.is_ready:
+            await self.networks.follow(vmi, link, hypervisor, emulation=emulation)
 
     async def grow_disks(self, vmi: VirtualMachineInstance, settings: ClaimSettings) -> None:
         """Let the running guest see the room that its claims have gained. Raises HypervisorError, OSError."""
@@ -368,41 +368,6 @@ class Machine:
                 if path.is_file():
                     root.copy(path, f"{_CAPABILITIES}/{path.relative_to(warm)}")
 
-    async def _prepare_network(
-        self, vmi: VirtualMachineInstance, link: LauncherLink
-    ) -> dict[str, InterfaceLink]:
-        if network_plan.primary_interface(vmi) is None:
-            return {}
-        pod = await self._in_network(link.process, setup.read_pod_interface)
-        if pod is None:
-            raise setup.NetworkSetupError("the pod has no network interface")
-        try:
-            plan = network_plan.plan_network(vmi, pod)
-        except network_plan.UnusableNetwork as error:
-            raise setup.NetworkSetupError(str(error)) from error
-        if plan is None:
-            return {}
-        await self._in_network(link.process, lambda: setup.apply(plan))
-        resolver = lease.parse_resolver(await self._steps.run("resolver", _resolver, link.process))
-        offer = lease.lease(plan, vmi, resolver)
-        if offer is not None:
-            await link.request("dhcp", interface=network_plan.PRIMARY_BRIDGE, lease=offer)
-        self.macs = {plan.interface: plan.mac}
-        self.pod_addresses = tuple(str(address.ip) for address in pod.addresses)
-        return {plan.interface: InterfaceLink(network_plan.PRIMARY_TAP, plan.mac, pod.mtu)}
-
-    async def _in_network(self, launcher: Process, function: Callable[[], _Result]) -> _Result:
-        """Run `function` in the pod's network namespace. Raises what it raises, StepBlocked and OSError."""
-
-        def run() -> _Result:
-            namespace = launcher.network()
-            try:
-                return enter_and_run(namespace, function)
-            finally:
-                os.close(namespace)
-
-        return await self._steps.run("network", run)
-
     async def _agent_answers(self, hypervisor: Hypervisor) -> bool:
         try:
             await hypervisor.agent_command(self.name, '{"execute":"guest-ping"}', 2)
@@ -434,11 +399,6 @@ def _given_devices(vmi: VirtualMachineInstance, launcher: Process) -> dict[str, 
                 if stat.S_ISCHR(root.mode(node)) and own.is_char_device():
                     root.give(node, device=own.stat().st_rdev)
     return given
-
-
-def _resolver(launcher: Process) -> str:
-    with launcher.root() as root:
-        return root.read("etc/resolv.conf").decode()
 
 
 async def both(first: Awaitable[_First], second: Awaitable[_Second]) -> tuple[_First, _Second]:

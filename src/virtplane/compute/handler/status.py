@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from virtplane.api.conditions import Condition
 from virtplane.api.kubevirt_v1.cpu import CPUTopology
 from virtplane.api.kubevirt_v1.domain import DomainSpec, Machine
 from virtplane.api.kubevirt_v1.memory import MemoryStatus
+from virtplane.api.kubevirt_v1.networks import Interface
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import (
     VirtualMachineInstanceGuestOSInfo,
@@ -32,7 +33,9 @@ from virtplane.compute.handler.guestagent import THAWED, AgentInterface
 from virtplane.compute.handler.hotplug.plugs import Plugged
 from virtplane.compute.handler.hotplug.reports import reported
 from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.network.cards import Card
 from virtplane.compute.hotplug import started_disks
+from virtplane.compute.podlinks import DOMAIN, GUEST_AGENT, MULTUS, sources
 
 CREDENTIALS = "AccessCredentialsSynchronized"
 SYNCHRONIZED = "Synchronized"
@@ -66,9 +69,8 @@ class Report:
     """False where libvirt cannot be reached: what depends on the domain stays as it was reported."""
     facts: GuestFacts
     emulation: bool
-    macs: dict[str, str]
-    """MAC of each wired interface, by its name in the specification."""
-    pod_addresses: tuple[str, ...]
+    cards: Mapping[str, Card]
+    """The guest's interfaces, by their names in the specification."""
     machine: str
     sync_error: tuple[str, str] | None
     """Reason and message of what went wrong, or None."""
@@ -227,32 +229,46 @@ def interfaces(
     vmi: VirtualMachineInstance, report: Report
 ) -> tuple[VirtualMachineInstanceNetworkInterface, ...]:
     """The guest's interfaces: those of the spec first, with data of the guest agent, then those that only the
-    agent reports.
+    agent reports. Whether the pod is on a network is virt-controller's to say, and kept.
     """
     by_mac = {item.mac.lower(): item for item in report.facts.agent_interfaces}
+    before = {item.name: item for item in vmi.status.interfaces if item.name}
     rendered = []
-    pod_networks = {network.name for network in vmi.spec.networks if network.pod is not None}
     for interface in vmi.spec.domain.devices.interfaces:
-        mac = report.macs.get(interface.name, "")
-        if not mac:
-            continue
-        seen = by_mac.pop(mac.lower(), None)
-        addresses = report.pod_addresses if interface.name in pod_networks else ()
-        if seen is not None and interface.masquerade is None:
-            addresses = _primary_first(seen.addresses, addresses) or addresses
-        entry = VirtualMachineInstanceNetworkInterface(
-            name=interface.name,
-            mac=mac,
-            queue_count=1,
-            pod_interface_name="eth0",
-            info_source="domain, guest-agent" if seen else "domain",
-            link_state="down" if interface.state == "down" else "up",
-            interface_name=seen.name if seen is not None else None,
-            ip_address=addresses[0] if addresses else None,
-            ip_addresses=addresses,
-        )
-        rendered.append(entry)
+        known = before.get(interface.name)
+        on_network = known is not None and MULTUS in sources(known)
+        card = report.cards.get(interface.name)
+        if card is not None:
+            seen = by_mac.pop(card.mac.lower(), None)
+            rendered.append(_entry(interface, card, seen, on_network=on_network))
+        elif known is not None and on_network:
+            # The pod is on the network, the guest is not: not yet, or not any more.
+            rendered.append(
+                VirtualMachineInstanceNetworkInterface(
+                    name=known.name, info_source=MULTUS, pod_interface_name=known.pod_interface_name
+                )
+            )
     return (*rendered, *_guest_only(by_mac.values()))
+
+
+def _entry(
+    interface: Interface, card: Card, seen: AgentInterface | None, *, on_network: bool
+) -> VirtualMachineInstanceNetworkInterface:
+    addresses = card.addresses
+    if seen is not None and interface.masquerade is None:
+        addresses = _primary_first(seen.addresses, addresses) or addresses
+    known = {DOMAIN: True, GUEST_AGENT: seen is not None, MULTUS: on_network}
+    return VirtualMachineInstanceNetworkInterface(
+        name=interface.name,
+        mac=card.mac,
+        queue_count=card.queues,
+        pod_interface_name=card.pod_interface,
+        info_source=", ".join(source for source, is_one in known.items() if is_one),
+        link_state="up" if card.is_up else "down",
+        interface_name=seen.name if seen is not None else None,
+        ip_address=addresses[0] if addresses else None,
+        ip_addresses=addresses,
+    )
 
 
 def _primary_first(found: Sequence[str], primary: Sequence[str]) -> tuple[str, ...]:

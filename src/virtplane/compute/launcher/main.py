@@ -40,6 +40,7 @@ class Launcher:
         self._control = ControlServer(settings, self._selector, self._handle, self._on_disconnect)
         self._libvirt = LibvirtDaemon(settings)
         self._leases: dict[str, tuple[socket.socket, dict[str, Any]]] = {}
+        self._servers: dict[str, list[socket.socket]] = {}
         self._exit_code: int | None = None
         self._restart_at: float | None = None
         self._kill_at: float | None = None
@@ -80,6 +81,8 @@ class Launcher:
             self._libvirt.start()
         elif command == "dhcp":
             self._serve_lease(request["interface"], request["lease"])
+        elif command == "end-dhcp":
+            self._end_lease(request["interface"])
         elif command == "exit":
             self._exit_code = int(request["code"])
         elif command != "ping":
@@ -98,12 +101,21 @@ class Launcher:
             return
         server = dhcp.open_socket(interface)
         self._leases[interface] = (server, lease)
+        self._servers[interface] = [server]
         self._selector.register(server, selectors.EVENT_READ, lambda: self._on_lease_request(interface))
         if lease.get("ipv6"):
             server6 = dhcp6.open_socket(interface)
+            self._servers[interface].append(server6)
             self._selector.register(
                 server6, selectors.EVENT_READ, lambda: self._on_ipv6_request(interface, server6)
             )
+
+    def _end_lease(self, interface: str) -> None:
+        """Stop serving on an interface that goes. Repeating it does nothing."""
+        self._leases.pop(interface, None)
+        for server in self._servers.pop(interface, ()):
+            self._selector.unregister(server)
+            server.close()
 
     def _on_lease_request(self, interface: str) -> None:
         """Answer one datagram. Neither malformed requests nor failed answers may end the launcher."""

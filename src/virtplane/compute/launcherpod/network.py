@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import orjson
@@ -12,15 +11,11 @@ from virtplane.api import labels
 from virtplane.api.kubevirt_v1.configuration import InterfaceBindingPlugin
 from virtplane.api.kubevirt_v1.networks import Interface
 from virtplane.compute.launcherpod.inputs import RenderInputs
+from virtplane.compute.podlinks import DOMAIN, is_numbered, pod_interface_name, sources
 
 NETWORK_STATUS_ANNOTATION = "k8s.v1.cni.cncf.io/network-status"
 NETWORK_INFO_ANNOTATION = labels.NETWORK_INFO
 _ISTIO_ANNOTATIONS = ("istio.io/reroute-virtual-interfaces", "traffic.sidecar.istio.io/kubevirtInterfaces")
-
-
-def pod_interface_name(network: str) -> str:
-    """The name of a secondary network's interface in the pod."""
-    return "pod" + hashlib.sha256(network.encode()).hexdigest()[:11]
 
 
 def pod_annotations(inputs: RenderInputs) -> dict[str, str]:
@@ -46,10 +41,18 @@ def network_attachments(inputs: RenderInputs) -> list[JsonObject]:
     for network in inputs.spec.networks:
         interface = interfaces.get(network.name, Interface(name=network.name))
         multus = network.multus
-        if multus is not None and not multus.default and interface.state != "absent":
+        if multus is not None and not multus.default and _is_on_network(inputs, interface):
             result.append(_attachment(inputs, interface, multus.network_name))
         result += _plugin_attachment(inputs, interface)
     return result
+
+
+def _is_on_network(inputs: RenderInputs, interface: Interface) -> bool:
+    """Whether the pod is to be on the network: an interface that leaves has to be out of the guest first."""
+    if interface.state != "absent":
+        return True
+    status = next((item for item in inputs.vmi.status.interfaces if item.name == interface.name), None)
+    return status is not None and DOMAIN in sources(status)
 
 
 def _attachment(inputs: RenderInputs, interface: Interface, reference: str) -> JsonObject:
@@ -64,7 +67,7 @@ def _attachment(inputs: RenderInputs, interface: Interface, reference: str) -> J
 def _established_name(inputs: RenderInputs, network: str) -> str:
     """The interface name that a running instance already uses (older instances have numbered names)."""
     for status in inputs.vmi.status.interfaces:
-        if status.name == network:
+        if status.name == network and is_numbered(status.pod_interface_name or ""):
             return status.pod_interface_name or ""
     return ""
 

@@ -14,6 +14,7 @@ from virtplane.api.kubevirt_v1.networks import Interface, Network
 from virtplane.api.kubevirt_v1.vm import VirtualMachineSpec
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virtplane.api.kubevirt_v1.volumes import Volume
+from virtplane.compute.controller.vm.interfaces import ABSENT, can_be_plugged
 from virtplane.compute.hotplug import is_hotpluggable
 
 MESSAGE = "a non-live-updatable field was changed in the template spec"
@@ -127,8 +128,11 @@ def network_needs_restart(template: VirtualMachineInstanceSpec, vmi: VirtualMach
         if other is None or _comparable(interface) != _comparable(other):
             return True
     present = {interface.name for interface in running}
-    if any(network.pod is not None and network.name not in present for network in template.networks):
-        return True
+    networks = {network.name: network for network in template.networks}
+    for interface in wanted.values():
+        is_new = interface.name not in present and interface.state != ABSENT
+        if is_new and not can_be_plugged(interface, networks.get(interface.name)):
+            return True
     return _networks_changed({network.name: network for network in template.networks}, vmi)
 
 
@@ -145,6 +149,4 @@ def _networks_changed(networks: Mapping[str, Network], vmi: VirtualMachineInstan
 
 
 def _comparable(interface: Interface) -> Any:
-    # Changing the link state needs a restart, too: virt-handler does not update the link of a running guest
-    # yet.
-    return _without_empty_texts(replace(interface, state=interface.state or "up"))
+    return _without_empty_texts(replace(interface, state=None))

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject
 from kubecore.objects import meta
+from kubecore.objects.structs import decode
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
 from virtplane.cluster.objects import patch
-from virtplane.compute.controller.vm import liveupdate, reading, restart, starting, volumemigration
+from virtplane.compute.controller.vm import (
+    interfaces,
+    liveupdate,
+    reading,
+    restart,
+    starting,
+    volumemigration,
+)
 from virtplane.compute.controller.vm.draft import Draft
 from virtplane.compute.controller.vm.instancetypes import InstancetypeSync
 from virtplane.compute.controller.vm.status import SyncError
@@ -58,6 +66,9 @@ class RunningInstances:
                 return error
         elif settings.gate("DeclarativeHotplugVolumes") and not settings.gate("HotplugVolumes"):
             await self._patch(vmi, liveupdate.volume_operations(vm, vmi))
+        if not conditions.has_status(known, "RestartRequired", "True"):
+            await self._patch(vmi, interfaces.instance_operations(vm, vmi))
+            await self._clear_template(draft, vmi)
         if not settings.live_update or conditions.has_status(known, "RestartRequired", "True"):
             return None
         update = liveupdate.live_update(vm, vmi, cpu_allocation_ratio=settings.cpu_allocation_ratio)
@@ -65,6 +76,16 @@ class RunningInstances:
         if update.restart_message:
             _require_restart(known, update.restart_message)
         return update.error
+
+    async def _clear_template(self, draft: Draft, vmi: VirtualMachineInstance) -> None:
+        """Remove interfaces that have left the guest from the template, in the draft too."""
+        operations = interfaces.template_operations(draft.vm, vmi)
+        if operations:
+            name, namespace = draft.vm.metadata.name, draft.vm.metadata.namespace
+            answer = await self._cluster.client.patch(
+                kinds.VIRTUAL_MACHINES, name, operations, namespace, type="json"
+            )
+            draft.vm = decode(VirtualMachine, answer)
 
     async def _patch(self, vmi: VirtualMachineInstance, operations: list[JsonObject]) -> None:
         await patch(self._cluster, kinds.VIRTUAL_MACHINE_INSTANCES, vmi, operations, must_exist=True)

@@ -13,6 +13,7 @@ from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.cluster.objects import described
+from virtplane.compute.controller.vm import interfaces
 from virtplane.compute.controller.vm.strategy import RECEIVER_ANNOTATION, first_request
 from virtplane.instancetypes.defaults import default_disks
 
@@ -76,6 +77,7 @@ def new_instance(vm: VirtualMachine, written: JsonObject, *, is_receiver: bool =
         written_volumes = zip(vm.spec.instance.volumes, spec["volumes"] or (), strict=True)
         spec["volumes"] = [item for volume, item in written_volumes if volume.memory_dump is None]
     domain.setdefault("devices", {})
+    interfaces.drop_absent(spec)
     default_disks(spec)
     metadata: JsonObject = {
         "name": vm.metadata.name,

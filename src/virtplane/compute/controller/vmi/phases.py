@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import orjson
 from msgspec.structs import replace
 
 from kubecore.json import JsonObject, deep_copy, get_str
@@ -15,14 +14,12 @@ from kubecore.objects.times import now_rfc3339
 from virtplane.api import labels
 from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigrationState
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceNetworkInterface
 from virtplane.cluster import conditions
 from virtplane.compute import amounts
 from virtplane.compute.controller import pods
-from virtplane.compute.controller.vmi import hotplug, volumes
+from virtplane.compute.controller.vmi import hotplug, networks, volumes
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.controller.vmi.storage import StorageState
-from virtplane.compute.launcherpod import network
 
 NODE_LABEL = labels.NODE_NAME
 TARGET_NODE_LABEL = labels.MIGRATION_TARGET_NODE
@@ -181,44 +178,9 @@ def _enter_node(vmi: VirtualMachineInstance, new: JsonObject, pod: JsonObject, a
     entries = volumes.volume_status(vmi, around.claims, around.cdi_config)
     if entries:
         status["volumeStatus"] = [encode(entry) for entry in entries]
-    interfaces = interface_status(vmi, pod)
+    interfaces = networks.interface_status(vmi, pod)
     if interfaces:
         status["interfaces"] = [encode(interface) for interface in interfaces]
-
-
-def interface_status(
-    vmi: VirtualMachineInstance, pod: JsonObject
-) -> list[VirtualMachineInstanceNetworkInterface]:
-    """The interfaces of the status, updated from the pod's network annotations."""
-    before = {item.name: item for item in vmi.status.interfaces}
-    attached = {
-        get_str(item, "interface") for item in _network_status(pod) if item.get("default") is not True
-    }
-    networks = {item.name: item.multus for item in vmi.spec.networks}
-    result: list[VirtualMachineInstanceNetworkInterface] = []
-    for interface in vmi.spec.domain.devices.interfaces:
-        name = interface.name
-        multus = networks.get(name)
-        is_primary = multus is None or bool(multus.default)
-        pod_interface = "eth0" if is_primary else network.pod_interface_name(name)
-        unknown = VirtualMachineInstanceNetworkInterface(name=name)
-        entry = before.pop(name, unknown)
-        if entry.pod_interface_name is None and (is_primary or pod_interface in attached):
-            entry = replace(entry, pod_interface_name=pod_interface)
-        if entry.info_source is None and pod_interface in attached:
-            entry = replace(entry, info_source="multus-status")
-        if entry != unknown:
-            result.append(entry)
-    return [*result, *before.values()]
-
-
-def _network_status(pod: JsonObject) -> list[JsonObject]:
-    text = meta.annotations(pod).get(network.NETWORK_STATUS_ANNOTATION, "")
-    try:
-        found = orjson.loads(text) if text else []
-    except orjson.JSONDecodeError:
-        return []
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def _watch_running(vmi: VirtualMachineInstance, new: JsonObject, around: Surroundings) -> str:
@@ -235,6 +197,8 @@ def _watch_running(vmi: VirtualMachineInstance, new: JsonObject, around: Surroun
         image = pods.compute_image(around.pod)
         is_outdated = bool(around.launcher_image) and image != around.launcher_image
         meta.set_label(new, OUTDATED_LABEL, "" if is_outdated else None)
+        if vmi.status.interfaces or vmi.spec.networks:
+            status["interfaces"] = [encode(item) for item in networks.interface_status(vmi, around.pod)]
         return phase_of(vmi)
     state = vmi.status.migration_state or VirtualMachineInstanceMigrationState()
     has_left = state.completed and state.target_state is not None and state.target_state.sync_address

@@ -23,7 +23,15 @@ from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster, owner_key
 from virtplane.cluster.objects import AnyObject, any_object, as_written, described, leave_unfit
 from virtplane.compute.controller import pods
-from virtplane.compute.controller.vmi import backend, exclusive, hotplug, phases, provisioning, topology
+from virtplane.compute.controller.vmi import (
+    backend,
+    exclusive,
+    hotplug,
+    networks,
+    phases,
+    provisioning,
+    topology,
+)
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.controller.vmi.phases import Surroundings
 from virtplane.compute.controller.vmi.storage import StorageState, needs_state_claim, storage_state
@@ -332,6 +340,8 @@ class VmiController:
         for label in _SYNCED_LABELS:
             if label == phases.OUTDATED_LABEL or label in vmi.metadata.labels:
                 meta.set_label(new, label, vmi.metadata.labels.get(label))
+        if vmi.status.phase == "Running":
+            networks.set_attachments(new, self._cluster.render_inputs(vmi))
         evicting = "kubevirt" if vmi.status.evacuation_node_name else None
         meta.set_annotation(new, _EVICTION_ANNOTATION, evicting)
         patch = guarded_patch(pod, new, ("metadata", "labels"), ("metadata", "annotations"))

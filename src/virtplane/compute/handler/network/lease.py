@@ -13,8 +13,8 @@ from virtplane.compute.handler.network.plan import (
     DHCP_ADDRESS,
     BridgePlan,
     MasqueradePlan,
+    Plan,
     Route,
-    primary_interface,
 )
 
 _EVERYWHERE = ipaddress.IPv4Network("0.0.0.0/0")
@@ -42,14 +42,13 @@ def parse_resolver(text: str) -> Resolver:
     return Resolver(usable, tuple(search))
 
 
-def lease(
-    plan: MasqueradePlan | BridgePlan, vmi: VirtualMachineInstance, resolver: Resolver
-) -> JsonObject | None:
-    """The lease in the form of ``launcher.dhcp.answer``; None if the pod has no IPv4 address."""
+def lease(plan: Plan, vmi: VirtualMachineInstance, resolver: Resolver) -> JsonObject | None:
+    """The lease in the form of ``launcher.dhcp.answer``; None if there is no IPv4 address to tell."""
     found = _masqueraded(plan) if isinstance(plan, MasqueradePlan) else _bridged(plan)
     if found is None:
         return None
-    interface = primary_interface(vmi)
+    interfaces = vmi.spec.domain.devices.interfaces
+    interface = next((item for item in interfaces if item.name == plan.interface), None)
     options = (interface.dhcp_options if interface is not None else None) or DHCPOptions()
     search = list(resolver.search)
     if vmi.spec.subdomain:
@@ -81,7 +80,7 @@ def _masqueraded(plan: MasqueradePlan) -> JsonObject:
 
 def _bridged(plan: BridgePlan) -> JsonObject | None:
     address = plan.pod.ipv4
-    if address is None:
+    if address is None or not plan.serves_dhcp:
         return None
     default = next((route for route in plan.pod.routes if route.destination == _EVERYWHERE), None)
     router = default.gateway if default is not None else None

@@ -28,6 +28,7 @@ _HOLDER_KINDS = ("dummy", "bridge")
 """A dummy link is made to be connected to nothing, but not every kernel has it; a bridge without ports is as
 good, and without bridges no guest could be bridged."""
 
+_TAP_FLAGS = ("no_pi", "one_queue", "vnet_hdr", "tun_excl", "multi_queue", "persist", "nofilter")
 _MAIN_TABLE = 254
 _UNICAST = 1
 _BY_KERNEL = 2
@@ -113,7 +114,7 @@ def _index(route: IPRoute, name: str) -> int:
 
 def _add(route: IPRoute, step: AddLink) -> None:
     if step.kind == "tap":
-        route.link("add", ifname=step.name, kind="tuntap", mode="tap", uid=QEMU_USER, gid=QEMU_USER)
+        add_tap(route, step.name, step.queues)
         return
     kinds = _HOLDER_KINDS if step.kind == "holder" else (step.kind,)
     for kind in kinds:
@@ -124,6 +125,12 @@ def _add(route: IPRoute, step: AddLink) -> None:
                 raise
         else:
             return
+
+
+def add_tap(route: IPRoute, name: str, queues: int) -> None:
+    """Make a tap that QEMU may open, once for each of its `queues`. Raises NetlinkError and OSError."""
+    several = {"ifr": {**dict.fromkeys(_TAP_FLAGS, 0), "multi_queue": 1}} if queues > 1 else {}
+    route.link("add", ifname=name, kind="tuntap", mode="tap", uid=QEMU_USER, gid=QEMU_USER, **several)
 
 
 def _set(route: IPRoute, step: SetLink) -> None:

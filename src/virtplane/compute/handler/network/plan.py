@@ -8,16 +8,16 @@ import re
 from dataclasses import dataclass
 from typing import TypeVar
 
-from virtplane.api.kubevirt_v1.networks import Interface, PodNetwork
+from virtplane.api.kubevirt_v1.networks import PodNetwork
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.domain.processor import vcpu_count
+from virtplane.compute.podlinks import PRIMARY, LinkNames, Wire, wires
 
-PRIMARY_BRIDGE = "k6t-eth0"
-PRIMARY_TAP = "tap0"
-POD_INTERFACE = "eth0"
 MASQUERADE_MAC = "02:00:00:00:00:00"
 DEFAULT_NETWORK = "10.0.2.0/24"
 DEFAULT_NETWORK6 = "fd10:0:2::/120"
 _FEWEST_ADDRESSES = 4
+_MOST_QUEUES = 256
 _Network = TypeVar("_Network", ipaddress.IPv4Network, ipaddress.IPv6Network)
 _LEADING_ZEROS = re.compile(r"\b0+(?=[0-9])", re.ASCII)
 DHCP_ADDRESS = ipaddress.IPv4Interface("169.254.75.10/32")
@@ -79,8 +79,11 @@ class MasqueradePlan:
     """None if the pod has no IPv6."""
     mac: str
     mtu: int
-    ports: tuple[tuple[str, int], ...]
-    """Protocol and number of each forwarded port; empty forwards everything."""
+    ports: tuple[tuple[str, int, int], ...]
+    """Protocol, first and last number of the forwarded ports; empty forwards everything."""
+    queues: int = 1
+    """Queues of the tap."""
+    names: LinkNames = PRIMARY
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,30 +95,52 @@ class BridgePlan:
     bridge_mac: str
     """Of the bridge and of the pod's own card, whose MAC the guest has."""
     pod: PodInterface
+    queues: int = 1
+    names: LinkNames = PRIMARY
+    serves_dhcp: bool = True
+    """Whether the launcher tells the guest the pod's address."""
 
 
-def primary_interface(vmi: VirtualMachineInstance) -> Interface | None:
-    """The interface on the pod network, or None for a guest without one."""
-    networks = {network.name for network in vmi.spec.networks if network.pod is not None}
-    interfaces = vmi.spec.domain.devices.interfaces
-    return next((item for item in interfaces if item.name in networks), None)
+Plan = MasqueradePlan | BridgePlan
 
 
-def plan_network(vmi: VirtualMachineInstance, pod: PodInterface) -> MasqueradePlan | BridgePlan | None:
-    """The plan for the primary interface.
+def primary_wire(vmi: VirtualMachineInstance) -> Wire | None:
+    """The interface on the pod's default network, or None for a guest without one."""
+    return next((wire for wire in wires(vmi) if wire.is_primary), None)
 
-    None for a guest without one, and for bindings that are not supported, of which admission warns. Raises
-    UnusableNetwork.
-    """
-    interface = primary_interface(vmi)
-    if interface is None:
-        return None
+
+def is_tapped(wire: Wire) -> bool:
+    """Whether the guest's side of an interface is a tap that virt-handler makes."""
+    interface = wire.interface
+    return interface.bridge is not None or (interface.masquerade is not None and wire.is_primary)
+
+
+def plan_wire(vmi: VirtualMachineInstance, wire: Wire, pod: PodInterface) -> Plan:
+    """The plan for an interface that is tapped. Raises UnusableNetwork."""
+    interface = wire.interface
     mac = (interface.mac_address or "").replace("-", ":").lower() or pod.mac
-    if interface.bridge is not None:
-        return BridgePlan(interface.name, mac, _bridge_mac(pod.mac), pod)
+    queues = tap_queues(vmi, wire)
     if interface.masquerade is not None:
-        return _masquerade(vmi, interface, mac, pod)
-    return None
+        return _masquerade(wire, mac, pod, queues)
+    return BridgePlan(
+        interface.name,
+        mac,
+        _bridge_mac(pod.mac),
+        pod,
+        queues,
+        wire.names,
+        serves_dhcp=interface.bridge is not None,
+    )
+
+
+def tap_queues(vmi: VirtualMachineInstance, wire: Wire) -> int:
+    """The queues of an interface: one for each processor where multiqueue is asked for and the model has
+    queues.
+    """
+    devices = vmi.spec.domain.devices
+    if not devices.network_interface_multiqueue or (wire.interface.model or "virtio") != "virtio":
+        return 1
+    return min(vcpu_count(vmi.spec.domain), _MOST_QUEUES)
 
 
 def _bridge_mac(mac: str) -> str:
@@ -124,19 +149,17 @@ def _bridge_mac(mac: str) -> str:
     return ":".join(["02", *(digest[index : index + 2] for index in range(0, 10, 2))])
 
 
-def _masquerade(
-    vmi: VirtualMachineInstance, interface: Interface, mac: str, pod: PodInterface
-) -> MasqueradePlan:
+def _masquerade(wire: Wire, mac: str, pod: PodInterface, queues: int) -> MasqueradePlan:
     """The gateway gets the first address of the network, and the guest the second."""
-    network = next(item for item in vmi.spec.networks if item.name == interface.name)
-    wanted = network.pod or PodNetwork()
+    interface, wanted = wire.interface, wire.network.pod or PodNetwork()
     # Kubernetes has always read 010 as ten, whatever other systems make of it.
     cidr = _room(ipaddress.IPv4Network, _LEADING_ZEROS.sub("", wanted.vm_network_cidr or DEFAULT_NETWORK))
     ipv6 = None
     if pod.has_ipv6:
         cidr6 = _room(ipaddress.IPv6Network, wanted.vm_i_pv6_network_cidr or DEFAULT_NETWORK6)
         ipv6 = GuestNetwork6(ipaddress.IPv6Interface(f"{cidr6[1]}/{cidr6.prefixlen}"), cidr6[2])
-    ports = tuple(((port.protocol or "TCP").lower(), port.port) for port in interface.ports)
+    ports = [((port.protocol or "TCP").lower(), port.port, port.port) for port in interface.ports]
+    ports += [(item.protocol.lower(), item.start, item.end) for item in interface.port_ranges]
     return MasqueradePlan(
         interface=interface.name,
         gateway=ipaddress.IPv4Interface(f"{cidr[1]}/{cidr.prefixlen}"),
@@ -144,7 +167,8 @@ def _masquerade(
         ipv6=ipv6,
         mac=mac,
         mtu=pod.mtu,
-        ports=ports,
+        ports=tuple(ports),
+        queues=queues,
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from virtplane.compute.handler.network.plan import POD_INTERFACE, PRIMARY_BRIDGE, MasqueradePlan
+from virtplane.compute.handler.network.plan import MasqueradePlan
+from virtplane.compute.podlinks import PRIMARY
 
 _TABLE = "nat"
 _HOOKS = ("prerouting", -100), ("input", 100), ("output", -100), ("postrouting", 100)
@@ -19,7 +20,9 @@ def ruleset(plan: MasqueradePlan) -> dict[str, Any]:
     return {"nftables": commands}
 
 
-def _table(family: str, guest: str, gateway: str, ports: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+def _table(
+    family: str, guest: str, gateway: str, ports: Sequence[tuple[str, int, int]]
+) -> list[dict[str, Any]]:
     table = {"family": family, "name": _TABLE}
     commands: list[dict[str, Any]] = [
         {"add": {"table": table}},
@@ -38,20 +41,21 @@ def _table(family: str, guest: str, gateway: str, ports: Sequence[tuple[str, int
 
 
 def _rules(
-    family: str, guest: str, gateway: str, ports: Sequence[tuple[str, int]]
+    family: str, guest: str, gateway: str, ports: Sequence[tuple[str, int, int]]
 ) -> list[tuple[str, list[dict[str, Any]]]]:
     to_guest = {"dnat": {"addr": guest}}
     own = _match({"payload": {"protocol": family, "field": "saddr"}}, guest)
     rules: list[tuple[str, list[dict[str, Any]]]] = [
         ("postrouting", [own, {"masquerade": None}]),
-        ("prerouting", [_match({"meta": {"key": "iifname"}}, POD_INTERFACE), _jump("KUBEVIRT_PREINBOUND")]),
+        ("prerouting", [_match({"meta": {"key": "iifname"}}, PRIMARY.pod), _jump("KUBEVIRT_PREINBOUND")]),
         (
             "postrouting",
-            [_match({"meta": {"key": "oifname"}}, PRIMARY_BRIDGE), _jump("KUBEVIRT_POSTINBOUND")],
+            [_match({"meta": {"key": "oifname"}}, PRIMARY.bridge), _jump("KUBEVIRT_POSTINBOUND")],
         ),
     ]
     wanted = [
-        [_match({"payload": {"protocol": protocol, "field": "dport"}}, number)] for protocol, number in ports
+        [_match({"payload": {"protocol": protocol, "field": "dport"}}, _range(first, last))]
+        for protocol, first, last in ports
     ]
     for chosen in wanted or [[]]:
         rules.append(("KUBEVIRT_PREINBOUND", [*chosen, to_guest]))
@@ -73,7 +77,11 @@ def _rule(family: str, chain: str, *expressions: dict[str, Any]) -> dict[str, An
     return {"add": {"rule": rule | {"expr": list(expressions)}}}
 
 
-def _match(left: dict[str, Any], right: str | int) -> dict[str, Any]:
+def _range(first: int, last: int) -> int | dict[str, Any]:
+    return first if first == last else {"range": [first, last]}
+
+
+def _match(left: dict[str, Any], right: str | int | dict[str, Any]) -> dict[str, Any]:
     return {"match": {"op": "==", "left": left, "right": right}}
 
 

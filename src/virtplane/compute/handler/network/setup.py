@@ -14,17 +14,16 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from virtplane.api.launcherpods import QEMU_USER
 from virtplane.compute.handler.network import bridge, links
 from virtplane.compute.handler.network.plan import (
     MASQUERADE_MAC,
-    PRIMARY_BRIDGE,
-    PRIMARY_TAP,
     BridgePlan,
     MasqueradePlan,
+    Plan,
     PodInterface,
 )
 from virtplane.compute.handler.network.rules import ruleset
+from virtplane.compute.podlinks import PRIMARY, LinkNames
 
 # Lets the launcher serve DHCP without privileges.
 _DHCP_SYSCTLS = {"net/ipv4/ip_unprivileged_port_start": "0"}
@@ -49,22 +48,32 @@ class NetworkSetupError(Exception):
     """The pod's network could not be prepared; the guest cannot run in this pod."""
 
 
-def read_pod_interface() -> PodInterface | None:
+def read_pod_interface(names: LinkNames = PRIMARY) -> PodInterface | None:
     """The pod's own interface; None in a pod without one. Runs inside the namespace."""
     with IPRoute() as route:
-        return bridge.pod_interface(links.look(route))
+        return bridge.pod_interface(links.look(route), names)
 
 
-def apply(plan: MasqueradePlan | BridgePlan) -> None:
+def apply(plan: Plan) -> None:
     """Apply the plan. Runs inside the namespace. Raises NetworkSetupError."""
     try:
         if isinstance(plan, MasqueradePlan):
             _apply_masquerade(plan)
         else:
             _apply_bridge(plan)
-        _switch_off_checksum_offload(PRIMARY_BRIDGE)
+        _switch_off_checksum_offload(plan.names.bridge)
     except (OSError, NetlinkError, bridge.CardGone) as error:
-        raise NetworkSetupError(f"preparing {PRIMARY_BRIDGE} failed: {error}") from error
+        raise NetworkSetupError(f"preparing {plan.names.bridge} failed: {error}") from error
+
+
+def remove(names: LinkNames) -> None:
+    """Give the pod its interface back. Runs inside the namespace. Raises NetworkSetupError."""
+    try:
+        with IPRoute() as route:
+            for step in bridge.removal(links.look(route), names):
+                links.take(route, step)
+    except (OSError, NetlinkError) as error:
+        raise NetworkSetupError(f"removing {names.bridge} failed: {error}") from error
 
 
 def _apply_masquerade(plan: MasqueradePlan) -> None:
@@ -83,8 +92,14 @@ def _apply_bridge(plan: BridgePlan) -> None:
         left = bridge.steps(links.look(route), plan)
     if left:
         raise NetworkSetupError(
-            f"preparing {PRIMARY_BRIDGE} had no lasting effect, because this step is still needed: {left[0]}"
+            f"preparing {plan.names.bridge} had no lasting effect, because this step is still needed:"
+            f" {left[0]}"
         )
+    # The pod itself is not on a network that its guest is on: no address, no solicitation of its own.
+    for name in (plan.names.bridge, plan.names.card, plan.names.tap):
+        setting = Path("/proc/sys/net/ipv6/conf", name, "disable_ipv6")
+        if setting.exists():
+            setting.write_text("1")
 
 
 def _set_sysctls(values: dict[str, str]) -> None:
@@ -98,10 +113,10 @@ def _index(route: IPRoute, name: str) -> int | None:
 
 
 def _ensure_bridge(route: IPRoute, plan: MasqueradePlan) -> int:
-    index = _index(route, PRIMARY_BRIDGE)
+    index = _index(route, PRIMARY.bridge)
     if index is None:
-        route.link("add", ifname=PRIMARY_BRIDGE, kind="bridge", address=MASQUERADE_MAC, mtu=plan.mtu)
-        index = _index(route, PRIMARY_BRIDGE)
+        route.link("add", ifname=PRIMARY.bridge, kind="bridge", address=MASQUERADE_MAC, mtu=plan.mtu)
+        index = _index(route, PRIMARY.bridge)
         assert index is not None
     gateways = [(socket.AF_INET, str(plan.gateway.ip), plan.gateway.network.prefixlen)]
     if plan.ipv6 is not None:
@@ -115,10 +130,10 @@ def _ensure_bridge(route: IPRoute, plan: MasqueradePlan) -> int:
 
 
 def _ensure_tap(route: IPRoute, plan: MasqueradePlan, bridge: int) -> None:
-    index = _index(route, PRIMARY_TAP)
+    index = _index(route, PRIMARY.tap)
     if index is None:
-        route.link("add", ifname=PRIMARY_TAP, kind="tuntap", mode="tap", uid=QEMU_USER, gid=QEMU_USER)
-        index = _index(route, PRIMARY_TAP)
+        links.add_tap(route, PRIMARY.tap, plan.queues)
+        index = _index(route, PRIMARY.tap)
         assert index is not None
     route.link("set", index=index, mtu=plan.mtu, master=bridge, state="up")
 

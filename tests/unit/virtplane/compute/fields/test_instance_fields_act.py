@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import every_field
+from tests.support.network_plans import plan_network
 
 import virtplane
 from kubecore.json import JsonObject, deep_copy, get_list, get_str
@@ -67,7 +68,7 @@ def _domain(spec: JsonObject) -> str:
 
 
 def _network(spec: JsonObject) -> tuple[object, object]:
-    found = plan.plan_network(_typed(spec), _POD)
+    found = plan_network(_typed(spec), _POD)
     return found, lease.lease(found, _typed(spec), _RESOLVER) if found else None
 
 

@@ -82,6 +82,7 @@ _PREFERENCE: JsonObject = {
         "preferredInputBus": "usb",
         "preferredInputType": "tablet",
         "preferredInterfaceMasquerade": {},
+        "preferredNetworkInterfaceMultiQueue": True,
         "preferredInterfaceModel": "e1000e",
         "preferredLunBus": "sata",
         "preferredRng": {},

@@ -16,6 +16,7 @@ from virtplane.compute.apiserver.eviction import ALLOWED, Verdict, evaluate
 from virtplane.compute.handler import status
 from virtplane.compute.handler.guestagent import AgentInterface
 from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.network.cards import Card
 from virtplane.compute.handler.status import GuestFacts, Report
 
 VMI: dict[str, Any] = {
@@ -49,8 +50,7 @@ def report(**changes: Any) -> Report:
         "domain_known": True,
         "facts": GuestFacts(),
         "emulation": True,
-        "macs": {"default": "02:00:00:00:00:01"},
-        "pod_addresses": ("10.1.0.5",),
+        "cards": {"default": Card("02:00:00:00:00:01", "eth0", addresses=("10.1.0.5",))},
         "machine": "pc-q35-7.2",
         "sync_error": None,
         "credentials": None,

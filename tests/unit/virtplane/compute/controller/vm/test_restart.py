@@ -89,15 +89,35 @@ def test_hotpluggable_volumes_come_and_go_freely() -> None:
     assert not _needs_restart(_spec(), after, {}, live_update=True)
 
 
-def test_a_change_of_a_links_state_needs_a_restart() -> None:
+def test_a_running_guest_follows_the_state_of_a_link() -> None:
     def template(**state: str) -> JsonObject:
         devices = {"interfaces": [{"name": "default", "masquerade": {}, **state}]}
         return {"domain": {"devices": devices}, "networks": [{"name": "default", "pod": {}}]}
 
     running = {"spec": template()}
-    assert not _network_needs_restart(template(), running)
-    assert not _network_needs_restart(template(state="up"), running)
-    assert _network_needs_restart(template(state="down"), running)
+    for state in ({}, {"state": "up"}, {"state": "down"}):
+        assert not _network_needs_restart(template(**state), running)
+
+
+@pytest.mark.feature("VML-38")
+@pytest.mark.parametrize(
+    ("network", "interface", "needed"),
+    [
+        ({"multus": {"networkName": "blue"}}, {"bridge": {}}, False),
+        ({"multus": {"networkName": "blue"}}, {"bridge": {}, "state": "absent"}, False),
+        ({"multus": {"networkName": "blue"}}, {"binding": {"name": "plugin"}}, True),
+        ({"multus": {"networkName": "blue"}}, {"sriov": {}}, True),
+        ({"pod": {}}, {"bridge": {}}, True),
+    ],
+)
+def test_only_bridged_interfaces_of_secondary_networks_come_to_a_running_guest(
+    network: JsonObject, interface: JsonObject, needed: bool
+) -> None:
+    template = {
+        "domain": {"devices": {"interfaces": [{"name": "new", **interface}]}},
+        "networks": [{"name": "new", **network}],
+    }
+    assert _network_needs_restart(template, {"spec": {}}) is needed
 
 
 @pytest.mark.parametrize(

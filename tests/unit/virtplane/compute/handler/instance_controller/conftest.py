@@ -48,8 +48,7 @@ class Machine:
         self.changed: Callable[[], None] = lambda: None
         # What the report is made of.
         self.facts, self.fatal, self.machine_type = GuestFacts(), "", "q35"
-        self.macs: dict[str, str] = {}
-        self.pod_addresses: tuple[str, ...] = ()
+        self.networks = type("Networks", (), {"cards": {}})()
         self.shutdown_started = None
         self.credentials = type("Keeper", (), {"outcome": None})()
         self.hypervisor = object()
@@ -83,6 +82,9 @@ class Machine:
 
     def refresh_facts(self, _vmi: object) -> None:
         """There is no agent."""
+
+    async def follow_networks(self, _vmi: object, *, emulation: bool) -> None:
+        """The guest has what it started with."""
 
     async def grow_disks(self, _vmi: object, _settings: object) -> None:
         """There are no claims."""

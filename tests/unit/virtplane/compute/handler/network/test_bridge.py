@@ -8,12 +8,12 @@ from itertools import product
 from typing import Any
 
 import pytest
+from tests.support.network_plans import plan_network
 
 from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.networks import MultusNetwork, Network
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler.network.bridge import (
-    CARD,
-    FIRST_HOLDER,
     HOLDING,
     AddAddress,
     AddLink,
@@ -26,6 +26,7 @@ from virtplane.compute.handler.network.bridge import (
     SetLink,
     Step,
     pod_interface,
+    removal,
     steps,
 )
 from virtplane.compute.handler.network.plan import (
@@ -33,9 +34,10 @@ from virtplane.compute.handler.network.plan import (
     BridgePlan,
     PodInterface,
     Route,
-    plan_network,
 )
+from virtplane.compute.podlinks import PRIMARY, LinkNames, link_names
 
+CARD, FIRST_HOLDER = PRIMARY.card, PRIMARY.first_holder
 POD = PodInterface(
     "0a:58:0a:01:00:05",
     1450,
@@ -195,6 +197,54 @@ def test_a_holder_is_not_taken_for_the_card_that_is_gone() -> None:
     del kernel.links["eth0"]
     with pytest.raises(CardGone, match="eth0-nic"):
         steps(kernel.look(), plan_of(finished()))
+
+
+def test_the_way_back_gives_the_pod_its_card_with_its_mac() -> None:
+    kernel = finished()
+    back(kernel)
+    assert set(kernel.links) == {"eth0"}
+    assert kernel.links["eth0"].interface.mac == POD.mac
+    assert kernel.links["eth0"].alias == ""
+    assert removal(kernel.look(), PRIMARY) == []
+
+
+def test_a_virt_handler_that_is_killed_on_the_way_there_or_back_leaves_nothing() -> None:
+    there, whole = len(steps(Kernel().look(), plan_of(Kernel()))), finished()
+    for first, second in product(range(there + 1), range(len(removal(whole.look(), PRIMARY)) + 1)):
+        kernel = Kernel()
+        handler(kernel, first)
+        back(kernel, second)
+        back(kernel)
+        assert set(kernel.links) == {"eth0"}, (first, second)
+        assert kernel.links["eth0"].interface.mac == POD.mac, (first, second)
+
+
+def back(kernel: Kernel, patience: int | None = None) -> None:
+    for step in removal(kernel.look(), PRIMARY)[:patience]:
+        kernel.take(step)
+
+
+def test_names_of_all_links_fit_the_kernel_and_differ() -> None:
+    for network in ("blue", "a-very-long-name-of-a-network-that-no-kernel-takes"):
+        names = link_names(Network(name=network, multus=MultusNetwork(network_name="x")))
+        made = [names.pod, names.bridge, names.tap, names.card, names.first_holder]
+        assert len(set(made)) == 5 and all(len(name) <= 15 for name in made)
+    assert link_names(Network(name="blue", multus=MultusNetwork(network_name="x"))) == LinkNames(
+        "pod16477688c0e", "k6t-16477688c0e", "tap16477688c0e", "16477688c0e-nic", "16477688c0e-old"
+    )
+
+
+@pytest.mark.parametrize("name", ["net1", "net12"])
+def test_an_instance_of_an_older_release_keeps_its_numbered_names(name: str) -> None:
+    names = link_names(Network(name="blue", multus=MultusNetwork(network_name="x")), name)
+    assert (names.pod, names.bridge, names.card) == (name, f"k6t-{name}", f"{name}-nic")
+    assert names.tap == f"tap{name[3:]}"
+
+
+@pytest.mark.parametrize("name", ["eth0", "lo", "net", "net0", "net1/../x", "k6t-eth0", "pod123"])
+def test_no_other_name_in_the_status_chooses_links(name: str) -> None:
+    blue = Network(name="blue", multus=MultusNetwork(network_name="x"))
+    assert link_names(blue, name) == link_names(blue)
 
 
 def test_a_namespace_without_the_pods_interface_has_none() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.network_plans import plan_network
 
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler.network.lease import Resolver, guest_routes, lease, parse_resolver
-from virtplane.compute.handler.network.plan import PodInterface, Route, plan_network
+from virtplane.compute.handler.network.plan import PodInterface, Route
 
 ADDRESS = IPv4Interface("10.1.0.5/24")
 DEFAULT = Route(IPv4Network("0.0.0.0/0"), IPv4Address("10.1.0.1"))

@@ -11,6 +11,7 @@ from ipaddress import IPv4Interface, IPv6Interface
 from typing import Any
 
 import pytest
+from tests.support.network_plans import plan_network
 
 from kubecore.objects.structs import decode
 from virtplane.api.fields.instance import INSTANCE
@@ -26,13 +27,13 @@ DUAL = replace(POD, addresses=(*POD.addresses, IPv6Interface("fd6b::1:5/64")))
 
 
 def masquerade(vmi: VirtualMachineInstance, pod: network.PodInterface = POD) -> network.MasqueradePlan:
-    plan = network.plan_network(vmi, pod)
+    plan = plan_network(vmi, pod)
     assert isinstance(plan, network.MasqueradePlan)
     return plan
 
 
 def bridge(**interface: Any) -> network.BridgePlan:
-    plan = network.plan_network(instance({"bridge": {}, **interface}), POD)
+    plan = plan_network(instance({"bridge": {}, **interface}), POD)
     assert isinstance(plan, network.BridgePlan)
     return plan
 
@@ -106,7 +107,7 @@ def test_leading_zeros_in_a_network_are_those_of_decimal_numbers() -> None:
 @pytest.mark.parametrize("binding", ["sriov", "passtBinding", "binding"])
 def test_bindings_that_admission_warns_of_are_not_wired(binding: str) -> None:
     assert INSTANCE[f"domain.devices.interfaces[].{binding}"].state is State.WARNS
-    assert network.plan_network(instance({binding: {"name": "b"}}), POD) is None
+    assert plan_network(instance({binding: {"name": "b"}}), POD) is None
 
 
 @pytest.mark.feature("NET-01", "NET-10")
@@ -127,14 +128,21 @@ def test_a_bridged_guest_may_name_its_mac() -> None:
 
 
 def test_guest_without_pod_network_has_no_plan() -> None:
-    assert network.plan_network(VirtualMachineInstance(), POD) is None
+    assert plan_network(VirtualMachineInstance(), POD) is None
 
 
-@pytest.mark.parametrize("ports", [[], [{"port": 80}, {"port": 53, "protocol": "UDP"}]])
-def test_nft_accepts_the_rules(ports: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize(
+    "ports",
+    [
+        {},
+        {"ports": [{"port": 80}, {"port": 53, "protocol": "UDP"}]},
+        {"portRanges": [{"protocol": "TCP", "start": 1, "end": 65535}]},
+    ],
+)
+def test_nft_accepts_the_rules(ports: dict[str, Any]) -> None:
     if shutil.which("nft") is None or shutil.which("unshare") is None:
         pytest.skip("nft is not installed")
-    plan = masquerade(instance({"masquerade": {}, "ports": ports}), DUAL)
+    plan = masquerade(instance({"masquerade": {}, **ports}), DUAL)
     done = subprocess.run(
         ["unshare", "--net", "--map-root-user", "nft", "-j", "-f", "-"],
         input=json.dumps(ruleset(plan)),
@@ -170,6 +178,15 @@ def test_the_guest_speaks_with_the_pods_address() -> None:
 def test_without_a_list_every_port_leads_to_the_guest() -> None:
     (arriving,) = [rule["expr"] for rule in _rules() if rule["chain"] == "KUBEVIRT_PREINBOUND"]
     assert arriving == [{"dnat": {"addr": "10.0.2.2"}}]
+
+
+@pytest.mark.feature("NET-03")
+def test_ranges_of_ports_lead_to_the_guest() -> None:
+    ranges = [{"protocol": "UDP", "start": 5000, "end": 5009}, {"protocol": "TCP", "start": 80, "end": 80}]
+    rules = _rules(portRanges=ranges)
+    arriving = [rule["expr"][0] for rule in rules if rule["chain"] == "KUBEVIRT_PREINBOUND"]
+    ports = {each["match"]["left"]["payload"]["protocol"]: each["match"]["right"] for each in arriving}
+    assert ports == {"udp": {"range": [5000, 5009]}, "tcp": 80}
 
 
 def test_with_a_list_only_its_ports_lead_to_the_guest() -> None:

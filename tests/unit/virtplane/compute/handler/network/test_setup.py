@@ -14,19 +14,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Interface
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from pyroute2 import IPRoute
+from tests.support.network_plans import plan_network
 
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler.netns import enter_and_run
 from virtplane.compute.handler.network import bridge, links, setup
 from virtplane.compute.handler.network.lease import Resolver, lease
-from virtplane.compute.handler.network.plan import BridgePlan, PodInterface, Route, plan_network
+from virtplane.compute.handler.network.plan import BridgePlan, Plan, PodInterface, Route, plan_wire
 from virtplane.compute.handler.threads import in_thread
 from virtplane.compute.launcher import dhcp
+from virtplane.compute.podlinks import LinkNames, wires
 
 pytestmark = pytest.mark.host
 
@@ -165,6 +168,90 @@ async def test_a_virt_handler_that_is_killed_after_every_step_comes_to_the_same_
     after = await pod.inside(state)
     await bridged(pod)
     assert await pod.inside(state) == after
+
+
+BLUE = LinkNames("pod16477688c0e", "k6t-16477688c0e", "tap16477688c0e", "16477688c0e-nic", "16477688c0e-old")
+SECONDARY = decode(
+    VirtualMachineInstance,
+    {
+        "metadata": {"name": "vm"},
+        "spec": {
+            "networks": [
+                {"name": "default", "pod": {}},
+                {"name": "blue", "multus": {"networkName": "blue"}},
+            ],
+            "domain": {
+                "cpu": {"cores": 2},
+                "devices": {
+                    "networkInterfaceMultiqueue": True,
+                    "interfaces": [{"name": "default", "masquerade": {}}, {"name": "blue", "bridge": {}}],
+                },
+            },
+        },
+    },
+)
+
+
+@pytest.mark.feature("NET-14", "NET-15")
+async def test_a_secondary_interface_is_bridged_beside_the_pods_and_given_back(
+    node: Namespace, pod: Namespace
+) -> None:
+    pod.ip(
+        f"link add {BLUE.pod} address 02:11:22:33:44:55 mtu 1300 type veth peer name blue",
+        f"link set blue netns {node.pid}",
+        f"link set {BLUE.pod} up",
+    )
+    node.ip("link set blue up")
+
+    def wire() -> list[Plan]:
+        plans = []
+        for each in wires(SECONDARY):
+            found = setup.read_pod_interface(each.names)
+            assert found is not None
+            plans.append(plan_wire(SECONDARY, each, found))
+            setup.apply(plans[-1])
+        return plans
+
+    for _ in range(2):
+        _, secondary = await pod.inside(wire)
+    assert isinstance(secondary, BridgePlan)
+    assert (secondary.mac, secondary.names, secondary.queues) == ("02:11:22:33:44:55", BLUE, 2)
+    assert lease(secondary, SECONDARY, Resolver()) is None  # The network has no IPAM, so nothing is told.
+    seen = (await pod.inside(state)).links
+    assert seen[BLUE.card].master == seen[BLUE.tap].master == BLUE.bridge
+    assert seen["tap0"].master == "k6t-eth0" and seen[BLUE.tap].interface.mtu == 1300
+
+    def queues() -> list[int]:
+        # As QEMU opens it: once for each queue. Another descriptor than the tap has queues for fails.
+        opened = [open_tap(BLUE.tap) for _ in range(2)]
+        for descriptor in opened:
+            os.close(descriptor)
+        return opened
+
+    assert len(await pod.inside(queues)) == 2
+    for _ in range(2):
+        await pod.inside(lambda: setup.remove(BLUE))
+    left = (await pod.inside(state)).links
+    assert left[BLUE.pod].interface.mac == "02:11:22:33:44:55"
+    assert not {BLUE.bridge, BLUE.tap, BLUE.card, BLUE.first_holder} & set(left)
+    assert seen["tap0"] == left["tap0"]  # The other interface feels nothing.
+
+
+async def test_the_pod_is_not_itself_on_the_network_of_its_guest(pod: Namespace) -> None:
+    await bridged(pod)
+
+    def settings() -> list[str]:
+        names = ("k6t-eth0", "eth0-nic", "tap0")
+        return [Path("/proc/sys/net/ipv6/conf", name, "disable_ipv6").read_text() for name in names]
+
+    assert await pod.inside(settings) == ["1\n"] * 3
+
+
+def open_tap(name: str) -> int:
+    descriptor = os.open("/dev/net/tun", os.O_RDWR)
+    flags = 0x0002 | 0x1000 | 0x0100  # a tap, no packet information, one queue of several
+    fcntl.ioctl(descriptor, 0x400454CA, struct.pack("16sH22x", name.encode(), flags))
+    return descriptor
 
 
 async def test_a_failing_step_says_what_failed(pod: Namespace) -> None:

@@ -1,0 +1,73 @@
+"""The networks of a running launcher: its annotation, and what the instance's status says of it. Pure.
+
+Whoever may change pods can write their annotations. What virt-controller reads there becomes
+``multus-status`` in the instance's status and decides nothing on the node, which looks at the links itself.
+"""
+
+from __future__ import annotations
+
+import orjson
+from msgspec.structs import replace
+
+from kubecore.json import JsonObject, get_str
+from kubecore.objects import meta
+from virtplane.api import labels
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceNetworkInterface
+from virtplane.compute.launcherpod import network
+from virtplane.compute.launcherpod.inputs import RenderInputs
+from virtplane.compute.podlinks import DOMAIN, GUEST_AGENT, MULTUS, sources, wires
+
+_LONGEST = 1 << 18
+"""Characters of the status annotation that are read."""
+
+
+def set_attachments(pod: JsonObject, inputs: RenderInputs) -> None:
+    """Write the secondary networks that the launcher of a running guest is to have into `pod`.
+
+    A network stays until its interface has left the guest.
+    """
+    wanted = network.network_attachments(inputs)
+    text = meta.annotations(pod).get(labels.NETWORKS)
+    if text is None and not wanted:
+        return
+    try:
+        is_same = text is not None and orjson.loads(text) == wanted
+    except orjson.JSONDecodeError:
+        is_same = False
+    if not is_same:
+        meta.set_annotation(pod, labels.NETWORKS, orjson.dumps(wanted).decode())
+
+
+def interface_status(
+    vmi: VirtualMachineInstance, pod: JsonObject
+) -> list[VirtualMachineInstanceNetworkInterface]:
+    """The interfaces of the status, updated from the pod's network annotations."""
+    before = {item.name: item for item in vmi.status.interfaces if item.name}
+    others = [item for item in vmi.status.interfaces if not item.name]
+    attached = {
+        get_str(item, "interface") for item in _network_status(pod) if item.get("default") is not True
+    }
+    result: list[VirtualMachineInstanceNetworkInterface] = []
+    for wire in wires(vmi):
+        name, pod_interface = wire.interface.name, wire.names.pod
+        unknown = VirtualMachineInstanceNetworkInterface(name=name)
+        entry = before.get(name, unknown)
+        on_network = pod_interface in attached
+        known = {source: source in sources(entry) for source in (DOMAIN, GUEST_AGENT)} | {MULTUS: on_network}
+        if entry.pod_interface_name is None and (wire.is_primary or on_network):
+            entry = replace(entry, pod_interface_name=pod_interface)
+        told = ", ".join(source for source, is_one in known.items() if is_one)
+        entry = replace(entry, info_source=told or None)
+        if wire.is_primary or told:
+            result.append(entry)
+    return [*result, *others]
+
+
+def _network_status(pod: JsonObject) -> list[JsonObject]:
+    text = meta.annotations(pod).get(network.NETWORK_STATUS_ANNOTATION, "")
+    try:
+        found = orjson.loads(text) if 0 < len(text) <= _LONGEST else []
+    except orjson.JSONDecodeError:
+        return []
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []

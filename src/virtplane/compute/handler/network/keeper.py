@@ -1,0 +1,207 @@
+"""The networks of one guest: prepared before it starts, and kept as its instance says while it runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.domain.context import InterfaceLink
+from virtplane.compute.domain.interfaces import (
+    plugged_interfaces,
+    render_interface,
+    with_link,
+    xml_of,
+)
+from virtplane.compute.handler.hypervisor import Hypervisor
+from virtplane.compute.handler.launcher import LauncherLink
+from virtplane.compute.handler.libvirtcalls import HypervisorError
+from virtplane.compute.handler.netns import enter_and_run
+from virtplane.compute.handler.network import lease, setup
+from virtplane.compute.handler.network.cards import ABSENT, Card, Differences, differences, is_wanted_up
+from virtplane.compute.handler.network.plan import (
+    Plan,
+    PodInterface,
+    UnusableNetwork,
+    is_tapped,
+    plan_wire,
+)
+from virtplane.compute.handler.process import Process
+from virtplane.compute.handler.threads import Steps
+from virtplane.compute.podlinks import LinkNames, Wire, leaving_wire, wires
+
+logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+
+class NotPlugged(OSError):
+    """An interface could not be attached to, or removed from, a running guest; it is tried again."""
+
+
+class GuestNetworks:
+    """The interfaces of one guest and the links of its pod behind them."""
+
+    def __init__(self, domain: str, vmi: str, steps: Steps) -> None:
+        """`domain` is libvirt's name of the guest, `vmi` the instance for log lines."""
+        self.cards: dict[str, Card] = {}
+        """The guest's interfaces, by their names in the specification."""
+        self._domain = domain
+        self._vmi = vmi
+        self._steps = steps
+        self._followed: tuple[Wire, ...] = ()
+        """The interfaces of the specification with which the domain last agreed."""
+        self._cleared: frozenset[str] = frozenset()
+
+    async def prepare(self, vmi: VirtualMachineInstance, link: LauncherLink) -> dict[str, InterfaceLink]:
+        """Wire what a guest starts with. Raises NetworkSetupError, StepBlocked and OSError, and what requests
+        to the launcher raise.
+        """
+        starting = [wire for wire in wires(vmi) if wire.interface.state != ABSENT]
+        return await self._wire(vmi, link, starting)
+
+    async def recall(self, vmi: VirtualMachineInstance, link: LauncherLink, hypervisor: Hypervisor) -> None:
+        """Find again what was prepared before virt-handler restarted. Raises what `prepare` raises, and
+        HypervisorError.
+        """
+        if self.cards:
+            return
+        plugged = plugged_interfaces(await hypervisor.description(self._domain))
+        await self._wire(vmi, link, [wire for wire in wires(vmi) if wire.interface.name in plugged])
+
+    async def follow(
+        self, vmi: VirtualMachineInstance, link: LauncherLink, hypervisor: Hypervisor, *, emulation: bool
+    ) -> None:
+        """Attach, detach and switch what differs from the instance.
+
+        A pod's interface may come later, and a guest takes its time to let one go: what is left is done by a
+        later call. Raises HypervisorError, NotPlugged, StepBlocked and OSError, and what requests to the
+        launcher raise.
+        """
+        named = {item.name for item in vmi.spec.domain.devices.interfaces}
+        wanted = (*wires(vmi), *(leaving_wire(name) for name in self.cards if name not in named))
+        if wanted == self._followed:
+            return
+        xml = await hypervisor.description(self._domain)
+        plugged = plugged_interfaces(xml)
+        for name, card in self.cards.items():
+            if name in plugged:
+                self.cards[name] = replace(card, is_up=plugged[name].is_up)
+        found = differences(wanted, plugged, self._cleared)
+        await self._apply(vmi, link, hypervisor, found, xml, emulation=emulation)
+        if not found:
+            self._followed = wanted
+
+    async def _apply(
+        self,
+        vmi: VirtualMachineInstance,
+        link: LauncherLink,
+        hypervisor: Hypervisor,
+        found: Differences,
+        xml: str,
+        *,
+        emulation: bool,
+    ) -> None:
+        for wire in found.switch:
+            name, is_up = wire.interface.name, is_wanted_up(wire)
+            await hypervisor.update_device(self._domain, with_link(xml, name, is_up=is_up))
+            if name in self.cards:
+                self.cards[name] = replace(self.cards[name], is_up=is_up)
+        for wire in found.unplug:
+            await hypervisor.detach_interface(self._domain, wire.interface.name)
+        for wire in found.clear:
+            await self._clear(wire, link)
+        for wire in found.plug:
+            await self._plug(vmi, wire, link, hypervisor, emulation=emulation)
+
+    async def _plug(
+        self,
+        vmi: VirtualMachineInstance,
+        wire: Wire,
+        link: LauncherLink,
+        hypervisor: Hypervisor,
+        *,
+        emulation: bool,
+    ) -> None:
+        name = wire.interface.name
+        try:
+            if await self._pod_interface(link.process, wire.names) is None:
+                return  # The pod is not on that network yet.
+            prepared = (await self._wire(vmi, link, [wire]))[name]
+        except setup.NetworkSetupError as error:
+            raise NotPlugged(f"interface {name} is not plugged in: {error}") from error
+        self._cleared -= {name}
+        node = render_interface(vmi, wire.interface, prepared, emulation=emulation)
+        try:
+            await hypervisor.attach_device(self._domain, xml_of(node))
+        except HypervisorError:
+            del self.cards[name]  # The status does not say that the guest has it.
+            raise
+        logger.info("Interface plugged in", extra={"vmi": self._vmi, "interface": name})
+
+    async def _clear(self, wire: Wire, link: LauncherLink) -> None:
+        name = wire.interface.name
+        try:
+            await link.request("end-dhcp", interface=wire.names.bridge)
+        except ValueError as error:
+            # A launcher of an older release keeps its socket, which hears nothing without the bridge.
+            logger.info("DHCP goes on", extra={"vmi": self._vmi, "interface": name, "err": str(error)})
+        try:
+            await self._in_network(link.process, lambda: setup.remove(wire.names))
+        except setup.NetworkSetupError as error:
+            raise NotPlugged(f"interface {name} is not removed: {error}") from error
+        self.cards.pop(name, None)
+        self._cleared |= {name}
+
+    async def _wire(
+        self, vmi: VirtualMachineInstance, link: LauncherLink, chosen: Iterable[Wire]
+    ) -> dict[str, InterfaceLink]:
+        """Make the links of interfaces, as often as wanted, and have the launcher serve DHCP there."""
+        prepared = {}
+        for wire in chosen:
+            if not is_tapped(wire):
+                continue
+            pod = await self._pod_interface(link.process, wire.names)
+            if pod is None:
+                raise setup.NetworkSetupError(f"the pod has no network interface {wire.names.pod}")
+            try:
+                plan = plan_wire(vmi, wire, pod)
+            except UnusableNetwork as error:
+                raise setup.NetworkSetupError(str(error)) from error
+            await self._apply_plan(vmi, link, plan)
+            addresses = tuple(str(address.ip) for address in pod.addresses) if wire.is_primary else ()
+            self.cards[plan.interface] = Card(
+                plan.mac, wire.names.pod, plan.queues, addresses, is_up=is_wanted_up(wire)
+            )
+            prepared[plan.interface] = InterfaceLink(wire.names.tap, plan.mac, pod.mtu, plan.queues)
+        return prepared
+
+    async def _apply_plan(self, vmi: VirtualMachineInstance, link: LauncherLink, plan: Plan) -> None:
+        await self._in_network(link.process, lambda: setup.apply(plan))
+        resolver = lease.parse_resolver(await self._steps.run("resolver", _resolver, link.process))
+        offer = lease.lease(plan, vmi, resolver)
+        if offer is not None:
+            await link.request("dhcp", interface=plan.names.bridge, lease=offer)
+
+    async def _pod_interface(self, launcher: Process, names: LinkNames) -> PodInterface | None:
+        return await self._in_network(launcher, lambda: setup.read_pod_interface(names))
+
+    async def _in_network(self, launcher: Process, function: Callable[[], _Result]) -> _Result:
+        """Run `function` in the pod's network namespace. Raises what it raises, StepBlocked and OSError."""
+
+        def run() -> _Result:
+            namespace = launcher.network()
+            try:
+                return enter_and_run(namespace, function)
+            finally:
+                os.close(namespace)
+
+        return await self._steps.run("network", run)
+
+
+def _resolver(launcher: Process) -> str:
+    with launcher.root() as root:
+        return root.read("etc/resolv.conf").decode()
