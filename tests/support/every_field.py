@@ -235,6 +235,7 @@ ALTERNATIVES: Sequence[Sequence[Change]] = (
     [("domain.devices.watchdog", {"name": "dog", "diag288": {"action": "shutdown"}})],
     [("domain.devices.interfaces", []), ("networks", []), ("domain.devices.autoattachPodInterface", False)],
     [("domain.devices.interfaces", [{"name": "default", "bridge": {}}])],
+    [("domain.devices.interfaces", [{"name": "default", "binding": {"name": "plugin"}}])],
     [("domain.devices.interfaces", [{"name": "default", "masquerade": {}}]), ("domain.cpu", {"cores": 2})],
     [("domain.devices.interfaces", [{"name": "default", "masquerade": {}, "portRanges": [_PORT_RANGE]}])],
     [

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from virtplane.api.kubevirt_v1.configuration import InterfaceBindingPlugin
 from virtplane.api.kubevirt_v1.networks import (
     Interface,
     InterfaceBridge,
@@ -43,6 +45,9 @@ class LinkNames:
     """See ``handler.network.bridge``."""
 
 
+TAP, MANAGED_TAP = "tap", "managedTap"
+"""Ways of attachment that binding plug-ins may name."""
+
 PRIMARY = LinkNames(POD_INTERFACE, "k6t-eth0", "tap0", "eth0-nic", "eth0-held")
 
 
@@ -53,6 +58,8 @@ class Wire:
     interface: Interface
     network: Network
     names: LinkNames
+    attachment: str = ""
+    """What the plug-in of its binding leaves to virt-handler: ``tap``, ``managedTap``, or nothing."""
 
     @property
     def is_primary(self) -> bool:
@@ -91,16 +98,30 @@ def link_names(network: Network, established: str = "") -> LinkNames:
     return LinkNames(name, f"k6t-{short}", f"tap{short}", f"{short}-nic", f"{short}-old")
 
 
-def wires(vmi: VirtualMachineInstance) -> list[Wire]:
-    """The guest's interfaces with their networks, in the order of the specification."""
+def wires(
+    vmi: VirtualMachineInstance, plugins: Mapping[str, InterfaceBindingPlugin] | None = None
+) -> list[Wire]:
+    """The guest's interfaces with their networks, in the order of the specification. `plugins` are the
+    registered binding plug-ins, by name.
+    """
     spec = vmi.spec
     networks = {network.name: network for network in spec.networks}
     established = {item.name: item.pod_interface_name or "" for item in vmi.status.interfaces}
     return [
-        Wire(interface, network, link_names(network, established.get(network.name, "")))
+        Wire(
+            interface,
+            network,
+            link_names(network, established.get(network.name, "")),
+            _attachment(interface, plugins or {}),
+        )
         for interface in spec.domain.devices.interfaces
         if (network := networks.get(interface.name)) is not None
     ]
+
+
+def _attachment(interface: Interface, plugins: Mapping[str, InterfaceBindingPlugin]) -> str:
+    plugin = plugins.get(interface.binding.name) if interface.binding is not None else None
+    return (plugin.domain_attachment_type or "") if plugin is not None else ""
 
 
 def leaving_wire(name: str) -> Wire:

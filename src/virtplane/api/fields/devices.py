@@ -34,7 +34,7 @@ _DISK: Table = {
 
 _INTERFACE: Table = {
     "acpiIndex": acts("number by which the guest can name the card"),
-    "binding": warns("sidecar and annotations are rendered, but no node wires binding plugins"),
+    "binding.name": acts("binding plugin that the installation has registered"),
     "bootOrder": acts("order in which the guest tries to boot"),
     "bridge": acts("the guest takes the pod's place on the network"),
     "dhcpOptions.bootFileName": acts(_DHCP),

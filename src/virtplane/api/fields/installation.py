@@ -91,7 +91,9 @@ _CONFIGURATION: Table = {
         ),
     ),
     "minCPUModel": warns("nothing, as in KubeVirt: no model is compared with it"),
-    "network.binding": warns("sidecars and annotations are rendered, but no node wires binding plugins"),
+    "network.binding": acts(
+        "sidecars, networks and taps of binding plugins; their migration and downwardAPI do nothing yet"
+    ),
     "network.defaultNetworkInterface": acts("binding of guests that name no network"),
     "network.permitBridgeInterfaceOnPodNetwork": acts("whether guests may take their pods' address"),
     "network.permitSlirpInterface": warns("slirp is discontinued"),

@@ -17,6 +17,7 @@ from virtplane.compute.domain.xml import ALIAS_PREFIX, Element, alias, element
 _MOST = 256
 """Interfaces of a domain beyond this number are not looked at: its XML is the launcher's word."""
 
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,63}", re.ASCII)
 
 
@@ -28,6 +29,7 @@ class PluggedInterface:
     """In the instance's specification."""
     is_up: bool
     """Whether its link is up."""
+    mac: str = ""
 
 
 def render_interfaces(vmi: VirtualMachineInstance, context: DomainContext) -> list[Element]:
@@ -107,4 +109,7 @@ def _plugged(xml: str) -> Iterator[tuple[Element, PluggedInterface]]:
         named, link = node.find("alias"), node.find("link")
         name = str(named.get("name", "")).removeprefix(ALIAS_PREFIX) if named is not None else ""
         if _NAME.fullmatch(name):
-            yield node, PluggedInterface(name, link is None or link.get("state") != "down")
+            mac = node.find("mac")
+            address = str(mac.get("address", "")) if mac is not None else ""
+            is_up = link is None or link.get("state") != "down"
+            yield node, PluggedInterface(name, is_up, address if _MAC.fullmatch(address) else "")

@@ -135,6 +135,7 @@ class InstanceController:
         if not pod_uid and vmi.metadata.uid not in self.machines:
             return await self._report_lost(key, vmi)
         machine = self._machine(key, vmi, pod_uid)
+        machine.networks.plugins = self._config().binding_plugins
         seen = await machine.observe()
         action = decisions.next_action(vmi, seen, datetime.now(UTC))
         error = await self._act(machine, vmi, action)

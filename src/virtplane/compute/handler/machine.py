@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -28,6 +29,7 @@ from virtplane.compute.handler.connections import Connections
 from virtplane.compute.handler.credentials import CredentialKeeper
 from virtplane.compute.handler.decisions import Observation
 from virtplane.compute.handler.growth import DiskGrowth
+from virtplane.compute.handler.hooks import HookSidecars
 from virtplane.compute.handler.hotplug.plugs import Guest, Plugs
 from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.ioerrors import IoErrors
@@ -91,6 +93,7 @@ class Machine:
         self.lines = Connections(self.vmi, self.paths, on_change)
         self._steps = Steps(self.vmi, on_change)
         self.networks = GuestNetworks(self.name, self.vmi, self._steps)
+        self._hooks = HookSidecars(self.paths, self._steps)
         self._growth = DiskGrowth(self.name, self.vmi)
         self._metrics = MetricsProvider(Source(settings.node_name, self.vmi, self._figures), self.paths)
         self.plugs = Plugs(self.name, self.vmi, self.paths, self._steps, self.remarks.append)
@@ -177,7 +180,7 @@ class Machine:
         hypervisor = await self.lines.open_hypervisor()
         watch.lap("connection")
         paused = vmi.spec.start_strategy == "Paused"
-        await hypervisor.start(render(vmi, context), paused=paused)
+        await hypervisor.start(await self._hooks.define(vmi, self.name, render(vmi, context)), paused=paused)
         await self._steps.run("real time", privileges.schedule_in_real_time, vmi, self.paths.pod_uid)
         watch.lap("domain")
         self.domain = await hypervisor.state(self.name)
@@ -290,6 +293,7 @@ class Machine:
 
     async def release(self, code: int) -> None:
         """Let the launcher exit with `code`: the guest has ended."""
+        await self._hooks.shut_down()
         try:
             await self._link().request("exit", code=code)
         except LauncherGone:
@@ -335,8 +339,9 @@ class Machine:
 
         def prepare() -> dict[str, DiskSource]:
             with launcher.root() as root, Root(self.paths.ephemeral) as scratch:
+                change = partial(self._hooks.change_cloud_init, vmi)
                 preparer = VolumePreparer(
-                    vmi, root, scratch, self.paths, note, remarks.append, claim_settings
+                    vmi, root, scratch, self.paths, note, remarks.append, claim_settings, change
                 )
                 return preparer.prepare()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from virtplane.api.kubevirt_v1.configuration import InterfaceBindingPlugin
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import InterfaceLink
 from virtplane.compute.domain.interfaces import (
@@ -31,7 +32,7 @@ from virtplane.compute.handler.network.plan import (
 )
 from virtplane.compute.handler.process import Process
 from virtplane.compute.handler.threads import Steps
-from virtplane.compute.podlinks import LinkNames, Wire, leaving_wire, wires
+from virtplane.compute.podlinks import TAP, LinkNames, Wire, leaving_wire, wires
 
 logger = logging.getLogger(__name__)
 
@@ -55,22 +56,32 @@ class GuestNetworks:
         self._followed: tuple[Wire, ...] = ()
         """The interfaces of the specification with which the domain last agreed."""
         self._cleared: frozenset[str] = frozenset()
+        self._is_recalled = False
+        self.plugins: Mapping[str, InterfaceBindingPlugin] = {}
+        """The registered binding plug-ins, by name."""
 
     async def prepare(self, vmi: VirtualMachineInstance, link: LauncherLink) -> dict[str, InterfaceLink]:
         """Wire what a guest starts with. Raises NetworkSetupError, StepBlocked and OSError, and what requests
         to the launcher raise.
         """
-        starting = [wire for wire in wires(vmi) if wire.interface.state != ABSENT]
+        starting = [wire for wire in wires(vmi, self.plugins) if wire.interface.state != ABSENT]
         return await self._wire(vmi, link, starting)
 
     async def recall(self, vmi: VirtualMachineInstance, link: LauncherLink, hypervisor: Hypervisor) -> None:
         """Find again what was prepared before virt-handler restarted. Raises what `prepare` raises, and
         HypervisorError.
         """
-        if self.cards:
+        if self._is_recalled:
             return
         plugged = plugged_interfaces(await hypervisor.description(self._domain))
-        await self._wire(vmi, link, [wire for wire in wires(vmi) if wire.interface.name in plugged])
+        found = [wire for wire in wires(vmi, self.plugins) if wire.interface.name in plugged]
+        await self._wire(vmi, link, [wire for wire in found if wire.interface.name not in self.cards])
+        for wire in found:
+            present = plugged[wire.interface.name]
+            if present.name not in self.cards and present.mac:
+                # A binding plug-in's sidecar made it; only the domain knows its MAC.
+                self.cards[present.name] = Card(present.mac, wire.names.pod, is_up=present.is_up)
+        self._is_recalled = True
 
     async def follow(
         self, vmi: VirtualMachineInstance, link: LauncherLink, hypervisor: Hypervisor, *, emulation: bool
@@ -82,7 +93,10 @@ class GuestNetworks:
         launcher raise.
         """
         named = {item.name for item in vmi.spec.domain.devices.interfaces}
-        wanted = (*wires(vmi), *(leaving_wire(name) for name in self.cards if name not in named))
+        wanted = (
+            *wires(vmi, self.plugins),
+            *(leaving_wire(name) for name in self.cards if name not in named),
+        )
         if wanted == self._followed:
             return
         xml = await hypervisor.description(self._domain)
@@ -162,11 +176,14 @@ class GuestNetworks:
         """Make the links of interfaces, as often as wanted, and have the launcher serve DHCP there."""
         prepared = {}
         for wire in chosen:
-            if not is_tapped(wire):
+            if not is_tapped(wire) and wire.attachment != TAP:
                 continue
             pod = await self._pod_interface(link.process, wire.names)
             if pod is None:
                 raise setup.NetworkSetupError(f"the pod has no network interface {wire.names.pod}")
+            if wire.attachment == TAP:
+                prepared[wire.interface.name] = await self._ready_made(link.process, wire, pod)
+                continue
             try:
                 plan = plan_wire(vmi, wire, pod)
             except UnusableNetwork as error:
@@ -178,6 +195,14 @@ class GuestNetworks:
             )
             prepared[plan.interface] = InterfaceLink(wire.names.tap, plan.mac, pod.mtu, plan.queues)
         return prepared
+
+    async def _ready_made(self, launcher: Process, wire: Wire, pod: PodInterface) -> InterfaceLink:
+        """The tap that a network's CNI plugin made, beside the pod's interface or in its place."""
+        has_tap = await self._pod_interface(launcher, replace(wire.names, pod=wire.names.tap)) is not None
+        mac = wire.interface.mac_address or pod.mac
+        addresses = tuple(str(address.ip) for address in pod.addresses) if wire.is_primary else ()
+        self.cards[wire.interface.name] = Card(mac, wire.names.pod, addresses=addresses)
+        return InterfaceLink(wire.names.tap if has_tap else wire.names.pod, mac, pod.mtu)
 
     async def _apply_plan(self, vmi: VirtualMachineInstance, link: LauncherLink, plan: Plan) -> None:
         await self._in_network(link.process, lambda: setup.apply(plan))

@@ -11,7 +11,7 @@ from typing import TypeVar
 from virtplane.api.kubevirt_v1.networks import PodNetwork
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.processor import vcpu_count
-from virtplane.compute.podlinks import PRIMARY, LinkNames, Wire, wires
+from virtplane.compute.podlinks import MANAGED_TAP, PRIMARY, LinkNames, Wire, wires
 
 MASQUERADE_MAC = "02:00:00:00:00:00"
 DEFAULT_NETWORK = "10.0.2.0/24"
@@ -112,7 +112,8 @@ def primary_wire(vmi: VirtualMachineInstance) -> Wire | None:
 def is_tapped(wire: Wire) -> bool:
     """Whether the guest's side of an interface is a tap that virt-handler makes."""
     interface = wire.interface
-    return interface.bridge is not None or (interface.masquerade is not None and wire.is_primary)
+    is_bridged = interface.bridge is not None or wire.attachment == MANAGED_TAP
+    return is_bridged or (interface.masquerade is not None and wire.is_primary)
 
 
 def plan_wire(vmi: VirtualMachineInstance, wire: Wire, pod: PodInterface) -> Plan:

@@ -66,6 +66,7 @@ class VolumePreparer:
     `root` is the launcher's file system, `scratch` the folder for what is lost with the pod, `pod` the pod's
     folders on the node. `on_volume` is called with the name of each volume before it is prepared,
     `on_small_claim` with a remark on each claim that has a little less room than was requested.
+    `change_cloud_init` makes of cloud-init data what hook sidecars want of it.
     """
 
     vmi: VirtualMachineInstance
@@ -75,6 +76,7 @@ class VolumePreparer:
     on_volume: Callable[[str], None] = lambda _: None
     on_small_claim: Callable[[str], None] = lambda _: None
     claim_settings: ClaimSettings = field(default_factory=ClaimSettings)
+    change_cloud_init: Callable[[cloudinit.CloudInitData], cloudinit.CloudInitData] = lambda data: data
 
     def prepare(self) -> dict[str, DiskSource]:
         """Disk sources by volume name; hotplugged volumes are not the launcher's, and have none.
@@ -158,6 +160,7 @@ class VolumePreparer:
         file_name = "noCloud.iso" if no_cloud else "configdrive.iso"
         path = f"cloud-init-data/{self.vmi.metadata.namespace}/{self.vmi.metadata.name}/{file_name}"
         if not self.scratch.is_file(path):
+            data = self.change_cloud_init(data)
             files = cloudinit.no_cloud_files if no_cloud else cloudinit.config_drive_files
             content = files(self.vmi, data, keys)
             label = "cidata" if no_cloud else "config-2"

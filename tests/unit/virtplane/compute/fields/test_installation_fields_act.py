@@ -115,6 +115,7 @@ READ_BY = {
         "compute/controller/vm/instancetypes.py",
         ".instancetype_reference_policy",
     ),
+    "configuration.network.binding": ("compute/handler/controller.py", ".binding_plugins"),
     "configuration.obsoleteCPUModels": ("compute/handler", ".obsolete_cpu_models"),
     "configuration.permittedHostDevices": ("compute/handler/component.py", ".permitted_host_devices"),
     "configuration.persistentReservationConfiguration.enabled": (

@@ -38,7 +38,12 @@ _RESOLVER = lease.Resolver(("10.0.0.53",), ("ns.svc.cluster.local",))
 _SETTINGS = ClusterConfig(
     {
         "status": {"phase": "Deployed"},
-        "spec": {"configuration": {"developerConfiguration": {"featureGates": ["HypervStrictCheck"]}}},
+        "spec": {
+            "configuration": {
+                "developerConfiguration": {"featureGates": ["HypervStrictCheck"]},
+                "network": {"binding": {"plugin": {"networkAttachmentDefinition": "nad"}}},
+            }
+        },
     }
 )
 

@@ -16,9 +16,12 @@ from tests.support.network_plans import plan_network
 from kubecore.objects.structs import decode
 from virtplane.api.fields.instance import INSTANCE
 from virtplane.api.fields.state import State
+from virtplane.api.kubevirt_v1.configuration import InterfaceBindingPlugin
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler.network import plan as network
+from virtplane.compute.handler.network.lease import Resolver, lease
 from virtplane.compute.handler.network.rules import ruleset
+from virtplane.compute.podlinks import wires
 
 POD = network.PodInterface("0a:58:0a:01:00:05", 1450, (IPv4Interface("10.1.0.5/24"),))
 
@@ -104,10 +107,40 @@ def test_leading_zeros_in_a_network_are_those_of_decimal_numbers() -> None:
     assert str(plain.gateway) == "10.0.96.1/20"
 
 
-@pytest.mark.parametrize("binding", ["sriov", "passtBinding", "binding"])
+@pytest.mark.parametrize("binding", ["sriov", "passtBinding"])
 def test_bindings_that_admission_warns_of_are_not_wired(binding: str) -> None:
     assert INSTANCE[f"domain.devices.interfaces[].{binding}"].state is State.WARNS
     assert plan_network(instance({binding: {"name": "b"}}), POD) is None
+
+
+@pytest.mark.parametrize(
+    ("attachment", "is_tapped"), [("managedTap", True), ("tap", False), ("", False), ("else", False)]
+)
+def test_a_binding_plugin_may_leave_tap_and_bridge_to_virt_handler(attachment: str, is_tapped: bool) -> None:
+    vmi = instance({"binding": {"name": "plugin"}})
+    plugins = {"plugin": InterfaceBindingPlugin(domain_attachment_type=attachment)}
+    (wire,) = wires(vmi, plugins)
+    assert network.is_tapped(wire) is is_tapped
+    assert not network.is_tapped(wires(vmi)[0])  # Nobody has registered the plugin.
+    if is_tapped:
+        plan = network.plan_wire(vmi, wire, POD)
+        assert isinstance(plan, network.BridgePlan)
+        assert lease(plan, vmi, Resolver()) is None  # Its network has DHCP of its own.
+
+
+@pytest.mark.parametrize(
+    ("devices", "queues"),
+    [
+        ({"networkInterfaceMultiqueue": True}, 6),
+        ({}, 1),
+        ({"networkInterfaceMultiqueue": True, "interfaces": [{"model": "e1000e"}]}, 1),
+    ],
+)
+def test_a_tap_has_a_queue_for_each_processor(devices: dict[str, Any], queues: int) -> None:
+    interface = {"name": "default", "masquerade": {}, **devices.get("interfaces", [{}])[0]}
+    domain = {"cpu": {"sockets": 2, "cores": 3}, "devices": {**devices, "interfaces": [interface]}}
+    spec = {"domain": domain, "networks": [{"name": "default", "pod": {}}]}
+    assert masquerade(decode(VirtualMachineInstance, {"spec": spec})).queues == queues
 
 
 @pytest.mark.feature("NET-01", "NET-10")

@@ -1,0 +1,231 @@
+"""Hook sidecars: containers of the launcher's pod that may change the domain and the cloud-init data.
+
+They are asked over gRPC, each by a socket in a folder of its own. They are the tenant's: what they answer is
+limited in size and time and has the rights of the launcher, no more. The folders are the kubelet's work, so
+that their number is known whatever the configuration says meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lxml import etree
+
+from kubecore.objects.structs import encode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.handler import hookmessages
+from virtplane.compute.handler.settings import PodPaths
+from virtplane.compute.handler.sockets import reachable
+from virtplane.compute.handler.storage.cloudinit import CloudInitData
+from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.handler.threads import StepBlocked, Steps
+
+logger = logging.getLogger(__name__)
+
+DEFINE, CLOUD_INIT, SHUTDOWN = "OnDefineDomain", "PreCloudInitIso", "Shutdown"
+_VOLUME = "hook-sidecar-sockets"
+_FOLDER = re.compile(r"hook-sidecar-(0|[1-9][0-9]?)", re.ASCII)
+_MOST_NAMES = 64
+"""Names in a sidecar's folder that are looked at."""
+
+_MOST_POINTS = 16
+ANSWER_BYTES = 1 << 20
+CALL_SECONDS = 20.0
+"""A step that asks one sidecar ends before a step counts as blocked."""
+
+_INFO_SECONDS = 5.0
+_QUOTED = 200
+_CHANNEL = (
+    ("grpc.default_authority", "localhost"),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", ANSWER_BYTES),
+    ("grpc.max_metadata_size", 8192),
+)
+
+
+class HookError(ValueError):
+    """A hook sidecar does not answer, or its answer cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """One sidecar, as it presents itself."""
+
+    socket: Path
+    """Below the folder of all sidecars."""
+    name: str
+    version: str
+    priorities: tuple[tuple[str, int], ...]
+    """The hooks that it wants, each with its priority; higher ones are called first."""
+
+    def priority(self, hook: str) -> int | None:
+        """The priority of a hook that it wants, else None."""
+        return dict(self.priorities).get(hook)
+
+
+class HookSidecars:
+    """The sidecars of one launcher's pod."""
+
+    def __init__(self, paths: PodPaths, steps: Steps) -> None:
+        self._folder = paths.empty_dir(_VOLUME)
+        self._steps = steps
+        self._known: tuple[Sidecar, ...] | None = None
+
+    async def define(self, vmi: VirtualMachineInstance, name: str, xml: str) -> str:
+        """The XML of the domain `name` after every sidecar has seen it. Raises HookError, StepBlocked and
+        OSError.
+        """
+        if self._known is None:
+            self._known = await self._steps.run("hooks", self._present)
+        for sidecar in self._wanting(DEFINE):
+            values = {"domainXML": xml.encode(), "vmi": _document(vmi)}
+            answer = await self._steps.run("hook", self._call, sidecar, DEFINE, values)
+            xml = checked_domain(sidecar.name, name, answer.domainXML)
+        return xml
+
+    def change_cloud_init(self, vmi: VirtualMachineInstance, data: CloudInitData) -> CloudInitData:
+        """The cloud-init data after every sidecar has seen it, in a thread that may block. Raises HookError
+        and OSError.
+        """
+        if self._known is None:
+            self._known = self._present()
+        for sidecar in self._wanting(CLOUD_INIT):
+            told = {"UserData": data.user_data, "NetworkData": data.network_data}
+            source = {"userData": data.user_data, "networkData": data.network_data}
+            values = {
+                "cloudInitData": json.dumps(told).encode(),
+                "cloudInitNoCloudSource": json.dumps(source).encode(),
+                "vmi": _document(vmi),
+            }
+            answer = self._call(sidecar, CLOUD_INIT, values)
+            data = changed_data(sidecar.name, answer.cloudInitData, answer.cloudInitNoCloudSource)
+        return data
+
+    async def shut_down(self) -> None:
+        """Tell sidecars that their guest has ended. Nobody waits for those that do not listen."""
+        for sidecar in self._known or ():
+            if sidecar.priority(SHUTDOWN) is None or sidecar.version != "v1alpha3":
+                continue
+            try:
+                await self._steps.run("hook", self._call, sidecar, SHUTDOWN, {})
+            except (HookError, OSError, StepBlocked) as error:
+                logger.info("A hook sidecar did not hear of the end", extra={"err": str(error)})
+
+    def _wanting(self, hook: str) -> list[Sidecar]:
+        """The sidecars that want a hook, in the order of their calls."""
+        ranked = [(each.priority(hook), each) for each in self._known or ()]
+        wanting = [(-priority, each.name, each) for priority, each in ranked if priority is not None]
+        return [each for _, _, each in sorted(wanting, key=lambda item: item[:2])]
+
+    def _present(self) -> tuple[Sidecar, ...]:
+        if not self._folder.is_dir():
+            return ()
+        with Root(self._folder, beneath=True) as root:
+            folders = sorted(
+                (name for name in root.names(".") if _FOLDER.fullmatch(name)),
+                key=lambda name: (len(name), name),
+            )
+            sockets = [_socket_in(root, folder) for folder in folders]
+        return tuple(self._introduced(Path(socket)) for socket in sockets)
+
+    def _introduced(self, socket: Path) -> Sidecar:
+        info = hookmessages.info()
+        with self._channel(socket) as channel:
+            said = _asked(
+                info.stub(channel, "Info")["Info"], info.message("InfoParams"), socket, _INFO_SECONDS
+            )
+        version = next((each for each in hookmessages.VERSIONS if each in said.versions), None)
+        if version is None:
+            raise HookError(f"hook sidecar {socket.parent.name} speaks none of {hookmessages.VERSIONS}")
+        points = tuple((str(each.name), int(each.priority)) for each in said.hookPoints[:_MOST_POINTS])
+        return Sidecar(socket, str(said.name)[:_QUOTED], version, points)
+
+    def _call(self, sidecar: Sidecar, hook: str, values: dict[str, bytes]) -> Any:
+        callbacks = hookmessages.callbacks(sidecar.version)
+        methods = callbacks.methods["Callbacks"]
+        if hook not in methods:
+            raise HookError(f"hook sidecar {sidecar.name} has no {hook} in version {sidecar.version}")
+        with self._channel(sidecar.socket) as channel:
+            call = callbacks.stub(channel, "Callbacks")[hook]
+            return _asked(call, callbacks.message(f"{hook}Params", values), sidecar.socket, CALL_SECONDS)
+
+    def _channel(self, socket: Path) -> Any:
+        return _Channel(self._folder, socket)
+
+
+class _Channel:
+    """A gRPC channel to a socket below a folder that pods write to, held open meanwhile."""
+
+    def __init__(self, folder: Path, socket: Path) -> None:
+        self._reach = reachable(folder / socket, below=folder)
+
+    def __enter__(self) -> Any:
+        import grpc  # noqa: PLC0415 - few guests have sidecars, and loading it takes memory
+
+        address = self._reach.__enter__()
+        self._made = grpc.insecure_channel(f"unix:{address}", options=_CHANNEL)
+        return self._made
+
+    def __exit__(self, *error: Any) -> None:
+        self._made.close()
+        self._reach.__exit__(*error)
+
+
+def _asked(call: Any, request: Any, socket: Path, seconds: float) -> Any:
+    import grpc  # noqa: PLC0415 - as above
+
+    try:
+        return call(request, timeout=seconds)
+    except grpc.RpcError as error:
+        why = f"{error.code().name}: {str(error.details() or '')[:_QUOTED]}"
+        raise HookError(f"hook sidecar {socket.parent.name} does not answer: {why}") from error
+
+
+def _socket_in(root: Root, folder: str) -> str:
+    """The first socket in a sidecar's folder."""
+    for name in sorted(root.names(folder)[:_MOST_NAMES]):
+        if stat.S_ISSOCK(root.mode(f"{folder}/{name}")):
+            return f"{folder}/{name}"
+    raise HookError(f"{folder} has not opened its socket yet")
+
+
+def _document(vmi: VirtualMachineInstance) -> bytes:
+    return json.dumps(encode(vmi)).encode()
+
+
+def checked_domain(sidecar: str, name: str, answer: bytes) -> str:
+    """The XML that a sidecar made of the domain `name` (pure). Raises HookError.
+
+    Whatever devices it names, QEMU opens them with the launcher's rights.
+    """
+    parser = etree.XMLParser(resolve_entities=False, no_network=True)
+    try:
+        root = etree.fromstring(answer, parser)
+    except (etree.XMLSyntaxError, ValueError) as error:
+        raise HookError(f"hook sidecar {sidecar} answers with no XML: {str(error)[:_QUOTED]}") from error
+    if root.tag != "domain" or root.findtext("name") != name:
+        raise HookError(f"hook sidecar {sidecar} answers with another domain than {name}")
+    return etree.tostring(root, encoding="unicode")
+
+
+def changed_data(sidecar: str, data: bytes, source: bytes) -> CloudInitData:
+    """The cloud-init data that a sidecar made; old ones answer in the form of a volume's source (pure).
+
+    Raises HookError.
+    """
+    try:
+        said = json.loads(data or source)
+    except (ValueError, RecursionError) as error:
+        text = f"hook sidecar {sidecar} answers with no JSON: {str(error)[:_QUOTED]}"
+        raise HookError(text) from error
+    names = ("UserData", "NetworkData") if data else ("userData", "networkData")
+    found = [said.get(name) or "" for name in names] if isinstance(said, dict) else [None]
+    if not all(isinstance(text, str) for text in found):
+        raise HookError(f"hook sidecar {sidecar} answers with cloud-init data that is no text")
+    return CloudInitData(*found)

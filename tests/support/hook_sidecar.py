@@ -1,0 +1,51 @@
+"""A hook sidecar, served from this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from virtplane.compute.handler import hookmessages
+
+Answer = Callable[[Any], Mapping[str, bytes]]
+
+
+@contextmanager
+def sidecar(
+    socket: Path,
+    points: Sequence[tuple[str, int]],
+    answers: Mapping[str, Answer],
+    *,
+    name: str = "test",
+    versions: Sequence[str] = ("v1alpha3",),
+) -> Iterator[None]:
+    """Serve at `socket`, asking for `points` (hook and priority); `answers` turn requests into results."""
+    info = hookmessages.info()
+    known = [version for version in versions if version in hookmessages.VERSIONS]
+
+    def introduce(_request: Any, _context: Any) -> Any:
+        hooks = [info.message("HookPoint", {"name": hook, "priority": rank}) for hook, rank in points]
+        return info.message("InfoResult", {"name": name, "versions": versions, "hookPoints": hooks})
+
+    server = grpc.server(ThreadPoolExecutor(2))
+    handlers = [info.handler("Info", {"Info": introduce})]
+    for version in known:
+        callbacks = hookmessages.callbacks(version)
+
+        def implemented(hook: str, callbacks: Any = callbacks) -> Callable[[Any, Any], Any]:
+            return lambda request, _: callbacks.message(f"{hook}Result", answers[hook](request))
+
+        present = [hook for hook in answers if hook in callbacks.methods["Callbacks"]]
+        handlers.append(callbacks.handler("Callbacks", {hook: implemented(hook) for hook in present}))
+    server.add_generic_rpc_handlers(handlers)
+    server.add_insecure_port(f"unix:{socket}")
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop(0).wait(5)
