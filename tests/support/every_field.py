@@ -58,7 +58,6 @@ DEVICES: JsonObject = {
             "pciAddress": "0000:0b:00.0",
             "macAddress": "02:00:00:00:00:07",
             "model": "e1000e",
-            "pciAddress": "0000:81:01.0",
             "ports": [{"name": "http", "port": 80, "protocol": "UDP"}],
             "state": "down",
             "dhcpOptions": {

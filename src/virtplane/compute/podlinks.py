@@ -28,6 +28,7 @@ DOMAIN, GUEST_AGENT, MULTUS = "domain", "guest-agent", "multus-status"
 """Where the facts in an interface's status come from (``infoSource``), in this order."""
 
 _HASHED = "pod"
+_HASHED_NAME = re.compile(r"pod[0-9a-f]{11}", re.ASCII)
 _NUMBERED = re.compile(r"net[1-9][0-9]{0,3}", re.ASCII)
 
 
@@ -80,6 +81,11 @@ def is_primary(network: Network) -> bool:
 def is_numbered(pod_interface: str) -> bool:
     """Whether a pod's interface has the name of an older release (``net1``)."""
     return _NUMBERED.fullmatch(pod_interface) is not None
+
+
+def is_hashed(pod_interface: str) -> bool:
+    """Whether a pod's interface has the name of an instance's secondary network."""
+    return _HASHED_NAME.fullmatch(pod_interface) is not None
 
 
 def link_names(network: Network, established: str = "") -> LinkNames:

@@ -16,27 +16,29 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceNetworkInterface
 from virtplane.compute.launcherpod import network
 from virtplane.compute.launcherpod.inputs import RenderInputs
-from virtplane.compute.podlinks import DOMAIN, GUEST_AGENT, MULTUS, sources, wires
+from virtplane.compute.podlinks import DOMAIN, GUEST_AGENT, MULTUS, is_hashed, sources, wires
 
 _LONGEST = 1 << 18
-"""Characters of the status annotation that are read."""
+"""Characters of an annotation that are read."""
 
 
 def set_attachments(pod: JsonObject, inputs: RenderInputs) -> None:
-    """Write the secondary networks that the launcher of a running guest is to have into `pod`.
+    """Write into `pod` that it leaves the networks that its guest has left, and joins new ones.
 
-    A network stays until its interface has left the guest.
+    Others that the annotation names are not the instance's interfaces, and stay: those of the user's own and
+    of binding plugins.
     """
-    wanted = network.network_attachments(inputs)
-    text = meta.annotations(pod).get(labels.NETWORKS)
-    if text is None and not wanted:
-        return
-    try:
-        is_same = text is not None and orjson.loads(text) == wanted
-    except orjson.JSONDecodeError:
-        is_same = False
-    if not is_same:
-        meta.set_annotation(pod, labels.NETWORKS, orjson.dumps(wanted).decode())
+    wanted = {
+        get_str(item, "interface"): item
+        for item in network.network_attachments(inputs)
+        if "interface" in item
+    }
+    present = _objects(meta.annotations(pod).get(labels.NETWORKS, ""))
+    names = [get_str(item, "interface") for item in present]
+    kept = [item for name, item in zip(names, present, strict=True) if name in wanted or not is_hashed(name)]
+    added = [item for name, item in wanted.items() if name not in names]
+    if added or kept != present:
+        meta.set_annotation(pod, labels.NETWORKS, orjson.dumps([*kept, *added]).decode())
 
 
 def interface_status(
@@ -45,9 +47,8 @@ def interface_status(
     """The interfaces of the status, updated from the pod's network annotations."""
     before = {item.name: item for item in vmi.status.interfaces if item.name}
     others = [item for item in vmi.status.interfaces if not item.name]
-    attached = {
-        get_str(item, "interface") for item in _network_status(pod) if item.get("default") is not True
-    }
+    told = meta.annotations(pod).get(network.NETWORK_STATUS_ANNOTATION, "")
+    attached = {get_str(item, "interface") for item in _objects(told) if item.get("default") is not True}
     result: list[VirtualMachineInstanceNetworkInterface] = []
     for wire in wires(vmi):
         name, pod_interface = wire.interface.name, wire.names.pod
@@ -64,8 +65,8 @@ def interface_status(
     return [*result, *others]
 
 
-def _network_status(pod: JsonObject) -> list[JsonObject]:
-    text = meta.annotations(pod).get(network.NETWORK_STATUS_ANNOTATION, "")
+def _objects(text: str) -> list[JsonObject]:
+    """The objects of a list that an annotation has; none where it is no such list."""
     try:
         found = orjson.loads(text) if 0 < len(text) <= _LONGEST else []
     except orjson.JSONDecodeError:

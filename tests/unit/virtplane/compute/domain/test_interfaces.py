@@ -8,8 +8,7 @@ import pytest
 
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.compute.domain import document, pcie
-from virtplane.compute.domain.context import DomainContext, InterfaceLink
+from virtplane.compute.domain.context import InterfaceLink
 from virtplane.compute.domain.interfaces import (
     PluggedInterface,
     plugged_interfaces,
@@ -17,7 +16,6 @@ from virtplane.compute.domain.interfaces import (
     with_link,
     xml_of,
 )
-from virtplane.compute.domain.xml import element
 
 
 def rendered(*, emulation: bool = False, queues: int = 1, **interface: Any) -> str:
@@ -85,26 +83,3 @@ def test_whatever_a_launcher_says_else_is_no_interface(xml: str) -> None:
 def test_a_mac_that_is_none_is_not_told() -> None:
     said = '<interface><alias name="ua-blue"/><mac address="&lt;script>"/></interface>'
     assert plugged_interfaces(live(said))["blue"].mac == ""
-
-
-@pytest.mark.parametrize(("memory", "ports"), [("1Gi", 8), ("4Gi", 16)])
-def test_ports_are_kept_free_for_what_comes_later(memory: str, ports: int) -> None:
-    vmi = decode(VirtualMachineInstance, {"spec": {"domain": {"memory": {"guest": memory}}}})
-    assert document.render(vmi, DomainContext(emulation=True)).count("pcie-root-port") == ports
-
-
-def test_many_devices_have_free_ports_besides_their_own() -> None:
-    devices = element("devices", {}, *(element("interface") for _ in range(10)))
-    domain = decode(VirtualMachineInstance, {"spec": {"domain": {"memory": {"guest": "1Gi"}}}}).spec.domain
-    assert len(pcie.spare_ports(domain, devices)) == 13
-    many = element("devices", {}, *(element("interface") for _ in range(40)))
-    assert len(pcie.spare_ports(domain, many)) == 31
-
-
-def test_an_annotation_keeps_ports_away() -> None:
-    annotations = {"kubevirt.io/placePCIDevicesOnRootComplex": "true"}
-    vmi = decode(
-        VirtualMachineInstance,
-        {"metadata": {"annotations": annotations}, "spec": {"domain": {"memory": {"guest": "1Gi"}}}},
-    )
-    assert "pcie-root-port" not in document.render(vmi, DomainContext(emulation=True))

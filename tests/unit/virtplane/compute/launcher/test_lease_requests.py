@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from virtplane.compute.launcher import main
+from virtplane.compute.launcher import dhcp, dhcp6, main
 from virtplane.compute.launcher.settings import parse
 
 _LEASE: dict[str, Any] = {
@@ -81,3 +81,28 @@ def test_a_reply_that_cannot_be_sent_leaves_the_launcher_alone(
 def test_a_wakeup_without_a_datagram_leaves_the_launcher_alone(wire: Wire) -> None:
     wire.launcher._on_lease_request("eth0")
     assert wire.launcher._exit_code is None
+
+
+def test_a_lease_ends_with_its_interface_and_can_come_again(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[socket.socket] = []
+
+    def opened(_interface: str) -> socket.socket:
+        made.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
+        made[-1].bind(("127.0.0.1", 0))
+        return made[-1]
+
+    monkeypatch.setattr(dhcp, "open_socket", opened)
+    monkeypatch.setattr(dhcp6, "open_socket", opened)
+    served = {"command": "dhcp", "interface": "k6t-x", "lease": {**_LEASE, "ipv6": "fd00::2"}}
+    for count in (2, 4):
+        wire.launcher._handle(served)
+        wire.launcher._handle(served)
+        assert len(made) == count and made[-1].fileno() >= 0
+        for _ in range(2):
+            answer = wire.launcher._handle({"command": "end-dhcp", "interface": "k6t-x"})
+            assert answer["done"] == "end-dhcp"
+        assert all(each.fileno() == -1 for each in made)
+        assert "k6t-x" not in wire.launcher._leases
+    assert "eth0" in wire.launcher._leases

@@ -45,14 +45,23 @@ def test_the_launcher_of_a_running_guest_joins_a_new_network() -> None:
     blue = {"name": "blue", "namespace": "ns", "interface": _BLUE}
     assert asked(instance()) == [blue]
     assert asked(instance(), "no JSON") == [blue]
-    assert asked(instance(), json.dumps([blue, {"name": "else"}])) == [blue]
+    assert asked(instance(), json.dumps([blue])) == [blue]
+
+
+def test_networks_that_are_not_the_guests_stay() -> None:
+    others = [{"name": "mine"}, {"name": "plugin", "cni-args": {"logicNetworkName": "x"}}]
+    assert asked(instance("absent"), json.dumps(others)) == others
+    gone = [*others, {"name": "blue", "namespace": "ns", "interface": _BLUE}]
+    assert asked(instance("absent"), json.dumps(gone)) == others
+    assert asked(instance(), json.dumps(others))[:2] == others
 
 
 @pytest.mark.feature("VML-38")
 def test_it_leaves_a_network_only_after_its_guest() -> None:
     here = {"name": "blue", "infoSource": "domain, multus-status", "podInterfaceName": _BLUE}
     assert asked(instance("absent", here), "[]") != []
-    assert asked(instance("absent", {**here, "infoSource": "multus-status"}), "[{}]") == []
+    left, text = {**here, "infoSource": "multus-status"}, json.dumps([{"name": "blue", "interface": _BLUE}])
+    assert asked(instance("absent", left), text) == []
     assert asked(instance("absent")) is None
 
 
