@@ -105,9 +105,8 @@ class GuestNetworks:
             if name in plugged:
                 self.cards[name] = replace(card, is_up=plugged[name].is_up)
         found = differences(wanted, plugged, self._cleared)
+        self._followed = () if found else wanted
         await self._apply(vmi, link, hypervisor, found, xml, emulation=emulation)
-        if not found:
-            self._followed = wanted
 
     async def _apply(
         self,

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pwd
-import shutil
 import signal
-import sys
-import tempfile
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from tests.support.launcher_daemon import Daemon, launched
 
 from virtplane.compute.handler import hypervisor, libvirtcalls
 from virtplane.compute.handler.connections import Connections
 from virtplane.compute.handler.hypervisor import Hypervisor
-from virtplane.compute.handler.launcher import LauncherLink, LauncherNotReady, connect
 from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
 from virtplane.compute.handler.settings import PodPaths
-
-_USER = pwd.getpwnam("nobody").pw_uid
-"""libvirt starts domains only as a user that has a name."""
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(60)]
 
@@ -34,50 +27,10 @@ DOMAIN = """
 """
 
 
-class Daemon:
-    """A launcher with its libvirt daemon, which runs without privileges."""
-
-    def __init__(self, folder: Path, link: LauncherLink, pid: int) -> None:
-        self.folder = folder
-        self.socket = folder / "run/libvirt/libvirt-sock"
-        self.link = link
-        self.pid = pid
-
-    def send(self, number: int) -> None:
-        os.kill(self.pid, number)
-
-
 @pytest.fixture
 async def daemon() -> AsyncIterator[Daemon]:
-    programs = ("libvirtd", "qemu-system-x86_64", "setpriv")
-    if os.geteuid() != 0 or any(shutil.which(name) is None for name in programs):
-        pytest.skip(f"needs root, {', '.join(programs)}")
-    libvirtcalls.start_events()
-    # The user has to reach it, which rules out pytest's own folders.
-    with tempfile.TemporaryDirectory(prefix="virtplane-libvirt-") as made:
-        folder = Path(made)
-        os.chown(folder, _USER, _USER)
-        user = ["setpriv", "--reuid", str(_USER), "--regid", str(_USER), "--clear-groups"]
-        command = [*user, str(Path(sys.executable).with_name("virt-launcher")), "--name", "vm", "--uid", "u"]
-        command += ["--namespace", "ns", "--kubevirt-share-dir", f"{made}/share"]
-        command += ["--private-dir", f"{made}/private", "--runtime-dir", f"{made}/run"]
-        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
-        link = await listening(folder / "share/sockets/launcher-sock")
-        started = Daemon(folder, link, int((await link.request("start"))["libvirt"]))
+    async with launched() as started:
         yield started
-        started.send(signal.SIGCONT)
-        await link.request("exit", code=0)
-        await link.close()
-        await asyncio.wait_for(process.wait(), 10)
-
-
-async def listening(path: Path) -> LauncherLink:
-    for _ in range(500):
-        try:
-            return await connect(path, lambda _: None, lambda _: None)
-        except LauncherNotReady:
-            await asyncio.sleep(0.02)
-    pytest.fail("the launcher opened no socket within 10 s")
 
 
 def waiting_threads() -> list[str]:

@@ -175,7 +175,8 @@ async def test_libvirt_is_not_asked_while_everything_is_as_it_should_be(node: No
 async def test_a_link_is_switched_and_told(node: Node) -> None:
     await node.start(instance())
     node.launcher.links[BLUE] = PodInterface("02:00:00:00:00:02", 1400)
-    await node.follow(instance("up"))
+    for _ in range(2):
+        await node.follow(instance("up"))
     for state, is_up in (("down", False), ("up", True)):
         await node.follow(instance(state))
         assert node.networks.cards["blue"].is_up is is_up

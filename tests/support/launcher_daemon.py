@@ -1,0 +1,69 @@
+"""A launcher with libvirt's real daemon, both without privileges."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from virtplane.compute.handler import libvirtcalls
+from virtplane.compute.handler.launcher import LauncherLink, LauncherNotReady, connect
+
+USER = pwd.getpwnam("nobody").pw_uid
+"""libvirt starts domains only as a user that has a name."""
+
+
+class Daemon:
+    """A launcher with its libvirt daemon, which runs without privileges."""
+
+    def __init__(self, folder: Path, link: LauncherLink, pid: int) -> None:
+        self.folder = folder
+        self.socket = folder / "run/libvirt/libvirt-sock"
+        self.link = link
+        self.pid = pid
+
+    def send(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+
+@asynccontextmanager
+async def launched(*before: str) -> AsyncIterator[Daemon]:
+    """A launcher whose daemon has started; the command begins with `before`."""
+    programs = ("libvirtd", "qemu-system-x86_64", "setpriv")
+    if os.geteuid() != 0 or any(shutil.which(name) is None for name in programs):
+        pytest.skip(f"needs root, {', '.join(programs)}")
+    libvirtcalls.start_events()
+    # The user has to reach it, which rules out pytest's own folders.
+    with tempfile.TemporaryDirectory(prefix="virtplane-libvirt-") as made:
+        folder = Path(made)
+        os.chown(folder, USER, USER)
+        user = [*before, "setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups"]
+        command = [*user, str(Path(sys.executable).with_name("virt-launcher")), "--name", "vm", "--uid", "u"]
+        command += ["--namespace", "ns", "--kubevirt-share-dir", f"{made}/share"]
+        command += ["--private-dir", f"{made}/private", "--runtime-dir", f"{made}/run"]
+        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+        link = await listening(folder / "share/sockets/launcher-sock")
+        started = Daemon(folder, link, int((await link.request("start"))["libvirt"]))
+        yield started
+        started.send(signal.SIGCONT)
+        await link.request("exit", code=0)
+        await link.close()
+        await asyncio.wait_for(process.wait(), 10)
+
+
+async def listening(path: Path) -> LauncherLink:
+    for _ in range(500):
+        try:
+            return await connect(path, lambda _: None, lambda _: None)
+        except LauncherNotReady:
+            await asyncio.sleep(0.02)
+    pytest.fail("the launcher opened no socket within 10 s")
