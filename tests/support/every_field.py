@@ -131,6 +131,7 @@ DOMAIN: JsonObject = {
     "memory": {
         "guest": "128Mi",
         "hugepages": {"pageSize": "2Mi"},
+        "maxGuest": "512Mi",
         "reservedOverhead": {"addedOverhead": "64Mi"},
     },
     "rebootPolicy": "Terminate",

@@ -28,6 +28,7 @@ _MODULES = (
     "virtio_scsi",
     "virtio_balloon",
     "virtio_rng",
+    "virtio_mem",
     "sd_mod",
     "sr_mod",
     "ahci",

@@ -106,7 +106,7 @@ DOMAIN: Table = {
     "machine.type": acts("machine type of the domain; the node must have it"),
     "memory.guest": acts("memory of the guest, and the pod's memory request"),
     "memory.hugepages.pageSize": acts("huge pages for the guest's memory"),
-    "memory.maxGuest": warns("no memory is plugged in while the guest runs", defaulted=True),
+    "memory.maxGuest": acts("up to how much memory can be plugged in while the guest runs"),
     "memory.reservedOverhead.addedOverhead": acts("added to the pod's memory request"),
     "memory.reservedOverhead.memLock": acts("whether QEMU may lock the guest's memory"),
     "rebootPolicy": acts("what a reboot from inside does"),

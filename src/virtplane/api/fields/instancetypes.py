@@ -21,7 +21,7 @@ INSTANCETYPE: Table = {
     **prefixed("launchSecurity", LAUNCH_SECURITY),
     "memory.guest": acts("memory of the guest"),
     "memory.hugepages.pageSize": acts("huge pages for the guest's memory"),
-    "memory.maxGuest": warns("no memory is plugged in while the guest runs"),
+    "memory.maxGuest": acts("up to how much memory can be plugged in while the guest runs"),
     "memory.overcommitPercent": acts("lowers the pod's memory request"),
     "nodeSelector": acts("labels that the node must have"),
     "schedulerName": acts("who places the pod"),

@@ -16,6 +16,7 @@ from virtplane.compute.domain import (
     interfaces,
     iothreads,
     launchsecurity,
+    memorydevices,
     metrics,
     overrides,
     pci,
@@ -54,10 +55,12 @@ def render(vmi: VirtualMachineInstance, context: DomainContext) -> str:
     root = element("domain", {"type": "qemu" if context.emulation else "kvm"})
     root.append(element("name", {}, domain_name(vmi.metadata.namespace, vmi.metadata.name)))
     root.append(platform.render_metadata(vmi))
+    root.extend(memorydevices.maximum(vmi))
     root.extend(processor.render_memory(wanted))
     root.extend(backing.render_backing(vmi))
     processors = processor.render_cpu(wanted, context)
     placement.add_numa(wanted, context, processors[-1])
+    memorydevices.add_numa_cell(vmi, processors[-1], int(processors[0].text or 1))
     root.extend(processors)
     threads = iothreads.plan(wanted, started_disks(vmi, context.disks))
     if threads.count:
@@ -75,6 +78,7 @@ def render(vmi: VirtualMachineInstance, context: DomainContext) -> str:
     section.extend(devices.render_devices(vmi, context))
     section.extend(metrics.render_channel(vmi))
     section.extend(hostdevices.render_host_devices(wanted.devices, context))
+    section.extend(memorydevices.device(vmi))
     section.extend(pci.root_ports(vmi, section))
     launchsecurity.let_devices_share(wanted, section)
     root.append(section)

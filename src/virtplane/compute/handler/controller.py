@@ -317,6 +317,8 @@ class InstanceController:
             credentials=machine.credentials.outcome,
             plugged=machine.plugs.found,
             now=now_rfc3339(),
+            shape=machine.cpu_memory.shape,
+            memory_error=machine.cpu_memory.memory_error,
         )
         fresh = status.render(vmi, report)
         if fresh != vmi.status:

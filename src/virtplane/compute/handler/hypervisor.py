@@ -46,7 +46,7 @@ _PLUG_SECONDS = LONG_CALL_SECONDS
 _LOCKED = re.compile(r'"id":"ua-([^"]{1,253})".*Failed to get .{0,40}lock', re.DOTALL)
 """What QEMU says of a file that another QEMU has open; the id is the alias of the disk."""
 
-_UNPLUGGING = "in the process of unplug"
+IS_LEAVING = "in the process of unplug"
 """What QEMU says of a device that the guest was asked for before."""
 
 _KEEPALIVE = (10, 3)
@@ -73,6 +73,8 @@ class Hypervisor:
         self._loop = asyncio.get_running_loop()
         self._callbacks: list[int] = []
         self.agent_connected = False
+        self.shape_changed = False
+        """Whether the guest's memory has changed since somebody reset this."""
         self.is_open = True
 
     @classmethod
@@ -105,6 +107,7 @@ class Hypervisor:
             (libvirt.VIR_DOMAIN_EVENT_ID_REBOOT, self._on_lifecycle),
             (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED, self._on_lifecycle),
             (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED, self._on_lifecycle),
+            (libvirt.VIR_DOMAIN_EVENT_ID_MEMORY_DEVICE_SIZE_CHANGE, self._on_memory),
         ):
             register = self._connection.domainEventRegisterAny
             self._callbacks.append(await self._call("register", register, None, event, callback, None))
@@ -154,7 +157,7 @@ class Hypervisor:
         try:
             await self.detach_device(name, f"{ALIAS_PREFIX}{interface}")
         except HypervisorError as error:
-            if _UNPLUGGING not in error.why:
+            if IS_LEAVING not in error.why:
                 raise
 
     async def suspend(self, name: str) -> None:
@@ -253,6 +256,13 @@ class Hypervisor:
         """Let the guest see the disk whose source is `path` with `size` bytes. Raises HypervisorError."""
         flags = libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES
         await self._on(name, "resize disk", lambda domain: domain.blockResize(path, size, flags))
+
+    async def set_vcpus(self, name: str, count: int) -> None:
+        """Plug CPUs into the running guest until it has `count`. Raises HypervisorError."""
+        flags = libvirt.VIR_DOMAIN_AFFECT_LIVE
+        await self._on(
+            name, "plug CPUs", lambda domain: domain.setVcpusFlags(count, flags), LONG_CALL_SECONDS
+        )
 
     async def disk_errors(self, name: str) -> dict[str, bool]:
         """The targets (``vda``) of the disks whose I/O failed, each with whether there was no space for it.
@@ -401,6 +411,10 @@ class Hypervisor:
         self, _connection: object, _domain: object, state: int, _reason: int, _opaque: object
     ) -> None:
         self.agent_connected = state == libvirt.VIR_CONNECT_DOMAIN_EVENT_AGENT_LIFECYCLE_STATE_CONNECTED
+        self._on_lifecycle()
+
+    def _on_memory(self, *_: object) -> None:
+        self.shape_changed = True
         self._on_lifecycle()
 
     def _on_close(self, *_: object) -> None:

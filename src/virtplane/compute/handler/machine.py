@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import stat
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from virtplane.compute.domain.context import (
 from virtplane.compute.domain.document import domain_name, machine_type, render
 from virtplane.compute.handler import guestagent, hostcpus, privileges
 from virtplane.compute.handler.connections import Connections
+from virtplane.compute.handler.cpumemory import CpuMemory
 from virtplane.compute.handler.credentials import CredentialKeeper
 from virtplane.compute.handler.decisions import Observation
 from virtplane.compute.handler.growth import DiskGrowth
@@ -42,6 +42,7 @@ from virtplane.compute.handler.node import capabilities
 from virtplane.compute.handler.process import Process
 from virtplane.compute.handler.settings import HandlerSettings, PodPaths, pod_paths
 from virtplane.compute.handler.status import GuestFacts
+from virtplane.compute.handler.stopwatch import Stopwatch
 from virtplane.compute.handler.storage import heldimages
 from virtplane.compute.handler.storage.claims import ClaimSettings
 from virtplane.compute.handler.storage.rooted import Root
@@ -83,6 +84,7 @@ class Machine:
         self.domain: DomainState | None = None
         self.facts = GuestFacts()
         self.credentials = CredentialKeeper()
+        self.cpu_memory = CpuMemory(self.name, self.vmi)
         self.io_errors = IoErrors(self.name, self.vmi)
         self.machine_type = ""
         self.shutdown_started: datetime | None = None
@@ -187,7 +189,7 @@ class Machine:
         logger.info("Guest started", extra={"vmi": self.vmi, "milliseconds": watch.laps})
 
     async def recall(self, vmi: VirtualMachineInstance) -> None:
-        """Read from the pod what was prepared before virt-handler restarted."""
+        """Read from the pod what was prepared before virt-handler restarted; plug CPUs and memory."""
         if not self.lines.is_ready:
             return
         self._metrics.keep(vmi, self._link().process)
@@ -197,6 +199,8 @@ class Machine:
         if not self.machine_type and hypervisor is not None:
             self.machine_type = machine_type(await hypervisor.description(self.name))
             hypervisor.agent_connected = hypervisor.agent_connected or await self._agent_answers(hypervisor)
+        if hypervisor is not None:
+            await self.cpu_memory.follow(vmi, hypervisor)
 
     async def follow_networks(self, vmi: VirtualMachineInstance, *, emulation: bool) -> None:
         """Bring the guest's interfaces to what `vmi` says. Raises what ``GuestNetworks.follow`` raises."""
@@ -415,17 +419,3 @@ async def both(first: Awaitable[_First], second: Awaitable[_Second]) -> tuple[_F
         if isinstance(result, BaseException):
             raise result
     return cast("_First", ended[0]), cast("_Second", ended[1])
-
-
-class Stopwatch:
-    """Measures the steps of a start, in milliseconds."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, int] = {}
-        self._last = time.monotonic()
-
-    def lap(self, step: str) -> None:
-        """End the time of `step` and begin the next."""
-        now = time.monotonic()
-        self.laps[step] = round((now - self._last) * 1000)
-        self._last = now

@@ -13,9 +13,7 @@ from kubecore.objects.structs import encode
 from kubecore.patch.diff import create_json_patch
 from kubecore.patch.guarded import same_version
 from virtplane.api.conditions import Condition
-from virtplane.api.kubevirt_v1.cpu import CPUTopology
-from virtplane.api.kubevirt_v1.domain import DomainSpec, Machine
-from virtplane.api.kubevirt_v1.memory import MemoryStatus
+from virtplane.api.kubevirt_v1.domain import Machine
 from virtplane.api.kubevirt_v1.networks import Interface
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import (
@@ -25,8 +23,8 @@ from virtplane.api.kubevirt_v1.vmi_status import (
     VirtualMachineInstanceStatus,
     VolumeStatus,
 )
+from virtplane.compute import amounts, plugging
 from virtplane.compute.domain.disks import target_names
-from virtplane.compute.domain.processor import memory_bytes, topology
 from virtplane.compute.handler.credentials import Outcome
 from virtplane.compute.handler.decisions import FINAL_PHASES, Migratability, migratability
 from virtplane.compute.handler.guestagent import THAWED, AgentInterface
@@ -34,6 +32,7 @@ from virtplane.compute.handler.hotplug.plugs import Plugged
 from virtplane.compute.handler.hotplug.reports import reported
 from virtplane.compute.handler.libvirtcalls import DomainState
 from virtplane.compute.handler.network.cards import Card
+from virtplane.compute.handler.shape import Shape, current_topology, memory_status
 from virtplane.compute.hotplug import started_disks
 from virtplane.compute.podlinks import DOMAIN, GUEST_AGENT, MULTUS, sources
 
@@ -78,6 +77,10 @@ class Report:
     """How setting access credentials went; None where the agent has none to set."""
     now: str
     plugged: Plugged = field(default_factory=Plugged)
+    shape: Shape | None = None
+    """The CPUs and memory that run; None before libvirt was asked."""
+    memory_error: str = ""
+    """Why memory could not be plugged, or the empty string."""
 
 
 def render(vmi: VirtualMachineInstance, report: Report) -> VirtualMachineInstanceStatus:
@@ -130,6 +133,7 @@ def _conditions(vmi: VirtualMachineInstance, report: Report) -> tuple[Condition,
         _set(conditions, "AgentConnected", "True", "", "", report.now)
     else:
         _remove(conditions, "AgentConnected")
+    _plugged(conditions, vmi, report)
     if report.credentials is not None:
         verdict = "True" if report.credentials.succeeded else "False"
         _set(conditions, CREDENTIALS, verdict, "", report.credentials.message, report.now)
@@ -139,6 +143,24 @@ def _conditions(vmi: VirtualMachineInstance, report: Report) -> tuple[Condition,
     else:
         _remove(conditions, "Paused")
     return tuple(conditions)
+
+
+def _plugged(conditions: list[Condition], vmi: VirtualMachineInstance, report: Report) -> None:
+    """End the changes of CPUs and memory that the guest has now, and report one that failed."""
+    if current_topology(vmi, report.shape).sockets == vmi.spec.domain.cpu.sockets:
+        _remove(conditions, plugging.CPU_CHANGE)
+    requested = memory_status(vmi, report.shape).guest_requested
+    if report.memory_error:
+        _set(
+            conditions,
+            plugging.MEMORY_CHANGE,
+            "False",
+            "Memory Hotplug Failed",
+            report.memory_error,
+            report.now,
+        )
+    elif amounts.to_bytes(requested) == amounts.to_bytes(vmi.spec.domain.memory.guest):
+        _remove(conditions, plugging.MEMORY_CHANGE)
 
 
 def _migratable(conditions: list[Condition], found: Migratability, now: str) -> None:
@@ -188,18 +210,14 @@ def _remove(conditions: list[Condition], kind: str) -> None:
 def _running(
     vmi: VirtualMachineInstance, report: Report, status: VirtualMachineInstanceStatus
 ) -> VirtualMachineInstanceStatus:
-    domain = vmi.spec.domain
-    sockets, cores, threads = topology(domain)
-    guest = _quantity(domain)
-    memory = MemoryStatus(guest_at_boot=guest, guest_current=guest, guest_requested=guest)
     return replace(
         status,
         machine=Machine(type=report.machine) if report.machine else status.machine or Machine(),
         migration_method=migratability(vmi, emulation=report.emulation).method,
         migration_transport="Unix",
         selinux_context=status.selinux_context or "none",
-        current_cpu_topology=CPUTopology(cores=cores, sockets=sockets, threads=threads),
-        memory=memory if status.memory in (None, MemoryStatus()) else status.memory,
+        current_cpu_topology=current_topology(vmi, report.shape),
+        memory=memory_status(vmi, report.shape),
         interfaces=interfaces(vmi, report),
         guest_os_info=report.facts.os_info,
         volume_status=_with_targets(vmi, report.plugged),
@@ -212,11 +230,6 @@ def _freeze_status(facts: GuestFacts, status: VirtualMachineInstanceStatus) -> s
     if not facts.freeze_state:
         return status.fs_freeze_status
     return facts.freeze_state if facts.freeze_state != THAWED else None
-
-
-def _quantity(domain: DomainSpec) -> str:
-    given = domain.memory.guest
-    return str(given) if given is not None else str(memory_bytes(domain))
 
 
 def _with_targets(vmi: VirtualMachineInstance, plugged: Plugged) -> tuple[VolumeStatus, ...]:

@@ -16,6 +16,7 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.markers import ApiStruct
 from virtplane.cluster.caches import Cluster
 from virtplane.cluster.objects import described
+from virtplane.compute import plugging
 from virtplane.compute.controller.migration import backoff, phases
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
@@ -23,14 +24,19 @@ _VETO = "kubevirt.io/testWorkloadUpdateMigrationAbortion"
 _INSTANCE = kinds.VIRTUAL_MACHINE_INSTANCES.kind
 _RETRY_SECONDS = 5.0
 _UNREADABLE_SECONDS = 60.0
-_PENDING_CHANGES = ("HotVCPUChange", "HotMemoryChange", "MigrationRequired", "VolumesChange")
+_PENDING_CHANGES = ("MigrationRequired", "VolumesChange")
+_PLUGGED_CHANGES = (plugging.CPU_CHANGE, plugging.MEMORY_CHANGE)
+"""Changes that a migration brings only where the pod cannot be resized on its node."""
 
 
 def needs_migration(vmi: VirtualMachineInstance) -> bool:
     """Whether a change takes effect only after a migration."""
     if _VETO in vmi.metadata.annotations:
         return False
-    return any(is_true(vmi.status.conditions, type) for type in _PENDING_CHANGES)
+    return any(is_true(vmi.status.conditions, type) for type in _PENDING_CHANGES) or any(
+        (item.type in _PLUGGED_CHANGES, item.status) == (True, "True") and item.reason in plugging.NOT_RESIZED
+        for item in vmi.status.conditions
+    )
 
 
 def is_outdated(vmi: VirtualMachineInstance, launcher_image: str) -> bool:

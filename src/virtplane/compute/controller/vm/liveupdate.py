@@ -17,7 +17,7 @@ from virtplane.api.kubevirt_v1.memory import MemoryStatus
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virtplane.cluster.objects import described
-from virtplane.compute import amounts
+from virtplane.compute import amounts, plugging
 from virtplane.compute.amounts import GI, MI
 from virtplane.compute.controller.vm.status import SyncError, is_migrating
 from virtplane.compute.hotplug import is_hotpluggable
@@ -53,7 +53,16 @@ def _cpu(
 ) -> None:
     running = vmi.spec.domain.cpu
     sockets, current = template.domain.cpu.sockets, running.sockets
-    if not sockets or not current or sockets == current:
+    if not sockets or not current:
+        return
+    hopeless = _hopeless(vmi, plugging.CPU_CHANGE)
+    if sockets == current:
+        if hopeless:
+            update.restart_message = f"CPU sockets updated in template spec. {hopeless}"
+        return
+    topology = vmi.status.current_cpu_topology
+    if topology is not None and topology.sockets == sockets and not plugging.has_cpu_room(vmi):
+        _revert(vmi, update, "/spec/domain/cpu/sockets", current, sockets)
         return
     if vmi.spec.architecture == "arm64":
         update.restart_message = "ARM doesn't support CPU hotplug"
@@ -67,14 +76,29 @@ def _cpu(
         update.error = _cpu_error("another CPU hotplug is in progress")
     elif is_migrating(vmi):
         update.error = _cpu_error("CPU hotplug is not allowed while VMI is migrating")
-    elif not is_true(vmi.status.conditions, "LiveMigratable"):
-        # Sockets are plugged in by a migration; without one the instance would claim sockets it never gets.
+    elif not plugging.cpu_fits_in_place(vmi.spec) and not is_true(vmi.status.conditions, "LiveMigratable"):
+        # Such sockets are plugged in by a migration; without one the instance would never get them.
         text = "CPU sockets updated in template spec. CPU-hotplug is only available for migratable VMs"
         update.restart_message = text
     else:
         _replace(update, "/spec/domain/cpu/sockets", current, sockets)
         threads = (running.cores or 1) * (running.threads or 1)
         _raise_cpu(template, vmi, update, (sockets - current) * threads * 1000 // ratio)
+
+
+def _hopeless(vmi: VirtualMachineInstance, kind: str) -> str:
+    """Why a pending change will never take effect in the running guest; empty where it may."""
+    conditions = vmi.status.conditions
+    found = next((item for item in conditions if item.type == kind and item.status == "True"), None)
+    if found is None or found.reason not in plugging.HOPELESS or is_true(conditions, "LiveMigratable"):
+        return ""
+    return f"The pod has no room, and the VM is not migratable: {found.message or found.reason}"
+
+
+def _revert(vmi: VirtualMachineInstance, update: Update, path: str, before: object, after: object) -> None:
+    """Take a change back that has not begun. The patch holds at the very version that was read."""
+    update.operations += same_version(described(vmi))
+    _replace(update, path, before, after)
 
 
 def _raise_cpu(
@@ -126,6 +150,14 @@ def _memory(template: VirtualMachineInstanceSpec, vmi: VirtualMachineInstance, u
         return
     size = amounts.to_bytes(wanted)
     if size == amounts.to_bytes(running):
+        hopeless = _hopeless(vmi, plugging.MEMORY_CHANGE)
+        if hopeless:
+            update.restart_message = f"memory updated in template spec. {hopeless}"
+        return
+    requested = vmi.status.memory.guest_requested if vmi.status.memory is not None else None
+    if requested is not None and amounts.to_bytes(requested) == size and not plugging.has_memory_room(vmi):
+        _revert(vmi, update, "/spec/domain/memory/guest", running, wanted)
+        _raise_memory(vmi, update, size)
         return
     obstacle = memory_obstacle(vmi, size)
     if obstacle:
@@ -140,7 +172,7 @@ def _memory(template: VirtualMachineInstanceSpec, vmi: VirtualMachineInstance, u
 
 
 def _raise_memory(vmi: VirtualMachineInstance, update: Update, size: int) -> None:
-    current = amounts.to_bytes(vmi.status.memory.guest_current if vmi.status.memory else None)
+    current = amounts.to_bytes(vmi.spec.domain.memory.guest)
     resources = vmi.spec.domain.resources
     for kind, present in (("requests", resources.requests), ("limits", resources.limits)):
         if "memory" in present:
@@ -160,7 +192,7 @@ def memory_obstacle(vmi: VirtualMachineInstance, size: int) -> str:
     conditions = vmi.status.conditions
     if any(item.type == "HotMemoryChange" and item.status == "False" for item in conditions):
         return f"{start}. Memory-hotplug failed and is not available for this VM configuration"
-    if not is_true(conditions, "LiveMigratable"):
+    if not plugging.memory_fits_in_place(vmi.spec) and not is_true(conditions, "LiveMigratable"):
         return f"{start}. Memory-hotplug is only available for migratable VMs"
     if maximum is None or status is None or status == MemoryStatus():
         return f"{start}. Memory-hotplug is not available for this VM configuration"

@@ -15,9 +15,9 @@ from virtplane.api import labels
 from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigrationState
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster import conditions
-from virtplane.compute import amounts
+from virtplane.compute import amounts, plugging
 from virtplane.compute.controller import pods
-from virtplane.compute.controller.vmi import hotplug, networks, volumes
+from virtplane.compute.controller.vmi import hotplug, networks, resizing, volumes
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.controller.vmi.storage import StorageState
 
@@ -47,6 +47,8 @@ class Surroundings:
     launcher_image: str = ""
     error: SyncError | None = None
     has_owner_vm: bool = False
+    room: resizing.Room = field(default_factory=dict)
+    """What the conditions of changes of CPUs and memory say that wait for room in the pod."""
 
 
 def phase_of(vmi: VirtualMachineInstance) -> str:
@@ -94,7 +96,7 @@ def next_state(vmi: VirtualMachineInstance, document: JsonObject, around: Surrou
     _set_synchronized(known, phase, vmi, around)
     _set_eviction(known, vmi)
     if phase == "Running":
-        _set_hotplug_conditions(known, vmi)
+        _set_hotplug_conditions(known, vmi, around.room)
     if not known:
         del status["conditions"]
     return new
@@ -289,15 +291,17 @@ def _set_eviction(known: list[JsonObject], vmi: VirtualMachineInstance) -> None:
         conditions.drop(known, "EvictionRequested")
 
 
-def _set_hotplug_conditions(known: list[JsonObject], vmi: VirtualMachineInstance) -> None:
+def _set_hotplug_conditions(
+    known: list[JsonObject], vmi: VirtualMachineInstance, room: resizing.Room
+) -> None:
     """Set the conditions for CPU or memory hotplug of a running guest; virt-handler removes them when
     done.
     """
-    domain, topology, memory = vmi.spec.domain, vmi.status.current_cpu_topology, vmi.status.memory
-    current = topology.sockets if topology is not None else None
-    if current and domain.cpu.sockets and current != domain.cpu.sockets:
-        conditions.put(known, conditions.new_condition("HotVCPUChange", "True", dated=False))
-    guest = domain.memory.guest
-    requested = memory.guest_requested if memory is not None else None
-    if guest and requested and amounts.to_bytes(guest) != amounts.to_bytes(requested):
-        conditions.put(known, conditions.new_condition("HotMemoryChange", "True", dated=False))
+    for kind, changes in (
+        (plugging.CPU_CHANGE, resizing.changes_cpu(vmi)),
+        (plugging.MEMORY_CHANGE, resizing.changes_memory(vmi)),
+    ):
+        has_failed = conditions.has_status(known, kind, "False")
+        if changes and not has_failed:
+            reason, message = room.get(kind, ("", ""))
+            conditions.put(known, conditions.new_condition(kind, "True", reason, message, dated=False))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 
 from kubecore import resources
@@ -30,6 +31,7 @@ from virtplane.compute.controller.vmi import (
     networks,
     phases,
     provisioning,
+    resizing,
     topology,
 )
 from virtplane.compute.controller.vmi.errors import SyncError
@@ -44,6 +46,8 @@ _KIND = kinds.VIRTUAL_MACHINE_INSTANCES
 _SYNCED_LABELS = (phases.NODE_LABEL, phases.OUTDATED_LABEL)
 _EVICTION_ANNOTATION = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 _RETRY_SECONDS = 5.0
+_RESIZE_SECONDS = 60.0
+"""After so long a resize that was refused is tried again: a quota may have room by then."""
 _CLAIM_IN_USE = "FailedPvcInUse"
 """Reason of an instance that waits for another one's disk. KubeVirt starts both."""
 
@@ -101,18 +105,24 @@ class VmiController:
         storage = storage_state(vmi, claims, self._cluster.data_volumes_of(key[0]))
         own = self._pods(vmi)
         error: SyncError | None = None
+        room: resizing.Room = {}
         if may_act:
             try:
                 error = await self._sync(key, vmi, own, storage)
+                pod = pods.current_pod(vmi, own)
+                room = await resizing.sync(self._cluster, vmi, pod) if pod is not None else {}
             except StatusError as failure:
                 if is_lost_race(failure):
                     raise
                 error = SyncError("FailedCreate", failure.message)
                 if not is_forbidden(failure):
                     logger.warning("syncing instance %s/%s failed, trying again: %s", *key, failure.message)
-        await self._update_status(vmi, self._surroundings(vmi, own, storage, error))
+        around = replace(self._surroundings(vmi, own, storage, error), room=room)
+        await self._update_status(vmi, around)
         if error is not None and error.retries:
             return RequeueAfter(_RETRY_SECONDS)
+        if any(reason == "PodResizeFailed" for reason, _ in room.values()):
+            return RequeueAfter(_RESIZE_SECONDS)
         return DONE
 
     async def _leave_unfit(self, key: Key, error: UnfitDocument) -> Result:

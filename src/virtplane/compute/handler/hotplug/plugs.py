@@ -17,7 +17,7 @@ from virtplane.compute.domain.plugs import LiveDisk
 from virtplane.compute.handler.hotplug import permissions
 from virtplane.compute.handler.hotplug.folder import Folder, is_name
 from virtplane.compute.handler.hotplug.sources import Claim, NotOnNode, held_claim
-from virtplane.compute.handler.hypervisor import Hypervisor
+from virtplane.compute.handler.hypervisor import IS_LEAVING, Hypervisor
 from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.process import Process
 from virtplane.compute.handler.settings import PodPaths
@@ -30,9 +30,6 @@ from virtplane.compute.handler.threads import StepBlocked, Steps
 logger = logging.getLogger(__name__)
 
 _STEP = "hotplug"
-
-IS_LEAVING = "already in the process of unplug"
-"""What QEMU says of a device that the guest was asked for before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,6 +268,8 @@ def test_migrations_have_defaults_that_the_installation_changes(key: str, value:
 def test_a_guest_whose_change_is_pending_is_moved_and_one_of_an_old_launcher_too() -> None:
     document = _vmi("a")
     document["status"]["conditions"] = [{"type": "HotVCPUChange", "status": "True"}]
+    assert not updates.needs_migration(decode(VirtualMachineInstance, document)), "its pod may be resized"
+    document["status"]["conditions"][0]["reason"] = "PodResizeDeferred"
     changed = decode(VirtualMachineInstance, document)
     assert updates.needs_migration(changed)
     assert updates.update_migration(changed)["spec"]["priority"] == "user-triggered"

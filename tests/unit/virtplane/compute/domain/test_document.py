@@ -96,6 +96,9 @@ CASES: dict[str, dict[str, Any]] = {
             ],
         },
     ),
+    "plugged-memory": instance(
+        memory={"guest": "1Gi", "maxGuest": "4Gi"}, cpu={"sockets": 1, "cores": 2, "maxSockets": 2}
+    ),
     "efi": instance(
         memory={"guest": "256Mi"},
         firmware={

@@ -88,6 +88,7 @@ _ALTERNATIVES: list[list[every_field.Change]] = [
     [("configuration.emulatedMachines", ["other*"])],
     [("configuration.machineType", "other-1")],
     [("configuration.liveUpdateConfiguration", {"maxHotplugRatio": 2})],
+    [("configuration.liveUpdateConfiguration", {"maxGuest": "3Gi"})],
     [("configuration.vmRolloutStrategy", "Stage")],
     [("configuration.network", {"permitBridgeInterfaceOnPodNetwork": False})],
 ]

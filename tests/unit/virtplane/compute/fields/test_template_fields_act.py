@@ -44,7 +44,12 @@ _TYPE: JsonObject = {
     "ioThreads": {"supplementalPoolThreadCount": 2},
     "launchSecurity": {"sev": {"dhCert": "a", "session": "b", "policy": {"encryptedState": True}}},
     "ioThreadsPolicy": "supplementalPool",
-    "memory": {"guest": "8Gi", "hugepages": {"pageSize": "1Gi"}, "overcommitPercent": 50},
+    "memory": {
+        "guest": "8Gi",
+        "hugepages": {"pageSize": "1Gi"},
+        "maxGuest": "16Gi",
+        "overcommitPercent": 50,
+    },
     "nodeSelector": {"disk": "fast"},
     "schedulerName": "other",
 }

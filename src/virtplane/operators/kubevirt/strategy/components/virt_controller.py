@@ -22,7 +22,7 @@ def _cluster_rules() -> list[JsonObject]:
         rule("core", "secrets", ("create",)),
         rule("core", "pods/finalizers", ("update",)),
         rule("core", "pods/eviction", ("create",)),
-        rule("core", "pods/status", ("patch",)),
+        rule("core", "pods/status pods/resize", ("patch",)),
         rule("core", "nodes", ("get", "list", "watch", "update", "patch")),
         rule("apps", "daemonsets", ("list",)),
         rule("apps", "controllerrevisions", ("watch", "list", "create", "delete", "get", "update")),

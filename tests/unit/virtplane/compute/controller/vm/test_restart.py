@@ -177,9 +177,36 @@ def test_more_sockets_become_a_guarded_patch_of_the_instance() -> None:
 
 @pytest.mark.feature("VML-25")
 def test_more_sockets_need_a_restart_where_the_guest_cannot_migrate() -> None:
-    update = _live_update(_vm({"sockets": 3}), _running(1))
+    pinned = _running(1)
+    pinned["spec"]["domain"]["cpu"]["dedicatedCpuPlacement"] = True
+    update = _live_update(_vm({"sockets": 3}), pinned)
     assert update.operations == []
     assert update.restart_message.endswith("CPU-hotplug is only available for migratable VMs")
+
+
+@pytest.mark.feature("VML-25")
+def test_sockets_are_plugged_in_place_where_the_guest_cannot_migrate() -> None:
+    update = _live_update(_vm({"sockets": 3}), _running(1))
+    assert [item["op"] for item in update.operations] == ["test", "replace"]
+    assert update.restart_message == ""
+
+
+@pytest.mark.feature("VML-21", "VML-25")
+def test_a_change_that_no_node_has_room_for_needs_a_restart_until_it_is_taken_back() -> None:
+    vmi = _running(3)
+    vmi["status"]["currentCPUTopology"] = {"sockets": 1, "cores": 1, "threads": 1}
+    pending = {"type": "HotVCPUChange", "status": "True", "message": "too large"}
+    vmi["status"]["conditions"] = [{**pending, "reason": "PodResizeInfeasible"}]
+    assert "too large" in _live_update(_vm({"sockets": 3}), vmi).restart_message
+    back = _live_update(_vm({"sockets": 1}), vmi)
+    assert (back.restart_message, back.error) == ("", None)
+    assert back.operations[-1] == {"op": "replace", "path": "/spec/domain/cpu/sockets", "value": 1}
+    vmi["status"]["conditions"] = [{**pending, "reason": "PodResizeDeferred"}]
+    assert _live_update(_vm({"sockets": 3}), vmi).restart_message == ""
+    resized = {"reason": "PodResized", "message": "the pod has room for 3 CPU sockets"}
+    vmi["status"]["conditions"] = [{**pending, **resized}]
+    late = _live_update(_vm({"sockets": 1}), vmi)
+    assert late.restart_message == "Reduction of CPU socket count requires a restart"
 
 
 def test_fewer_or_too_many_sockets_need_a_restart() -> None:

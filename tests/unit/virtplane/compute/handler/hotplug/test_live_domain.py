@@ -7,15 +7,15 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.unit.virtplane.compute.handler.test_hypervisor import Daemon, daemon
+from tests.support.launcher_daemon import Daemon
+from tests.unit.virtplane.compute.handler.test_hypervisor import daemon
 
 from kubecore.json import JsonObject
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain import plugs
 from virtplane.compute.domain.context import DiskSource
-from virtplane.compute.handler.hotplug.plugs import IS_LEAVING
-from virtplane.compute.handler.hypervisor import Hypervisor
+from virtplane.compute.handler.hypervisor import IS_LEAVING, Hypervisor
 from virtplane.compute.handler.libvirtcalls import HypervisorError
 
 __all__ = ["daemon"]

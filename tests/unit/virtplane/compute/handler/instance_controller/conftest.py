@@ -51,6 +51,7 @@ class Machine:
         self.networks = type("Networks", (), {"cards": {}})()
         self.shutdown_started = None
         self.credentials = type("Keeper", (), {"outcome": None})()
+        self.cpu_memory = type("CpuMemory", (), {"shape": None, "memory_error": ""})()
         self.hypervisor = object()
         self.disk_troubles: list[str] = []
 
