@@ -213,6 +213,7 @@ INSTANCE: JsonObject = {
 
 Change = tuple[str, Any]
 ALTERNATIVES: Sequence[Sequence[Change]] = (
+    [("architecture", "amd64")],
     [("domain.firmware.bootloader", {"bios": {"useSerial": True}})],
     [("domain.clock", {"timezone": "Europe/Berlin"})],
     [

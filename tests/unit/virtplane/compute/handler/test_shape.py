@@ -62,7 +62,8 @@ def test_the_shape_is_read_from_the_live_domain() -> None:
 
 
 @pytest.mark.parametrize(
-    "xml", ["", "<domain/>", "no XML", "<domain><vcpu>-1</vcpu></domain>", "<domain><vcpu>1e9</vcpu></domain>"]
+    "xml",
+    ["", "<domain/>", "no XML", "<domain><vcpu>-1</vcpu></domain>", "<domain><vcpu>1e9</vcpu></domain>"],
 )
 def test_a_launcher_that_writes_nonsense_is_not_believed(xml: str) -> None:
     assert shape.read(xml) is None
