@@ -12,7 +12,7 @@ from typing import Any
 from tests.simulation.clock import wall_time
 from tests.simulation.faults import Weather
 from tests.simulation.moves import Mover
-from tests.simulation.world import Containers, World
+from tests.simulation.world import Containers, Launcher, World
 
 from kubecore.client import Client
 from kubecore.runtime import EventRecorder, Manager, key_of
@@ -21,7 +21,9 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute import hotplug
 from virtplane.compute.domain.document import domain_name
+from virtplane.compute.domain.processor import vcpu_count
 from virtplane.compute.handler.controller import InstanceController
+from virtplane.compute.handler.cpumemory import CpuMemory
 from virtplane.compute.handler.credentials import CredentialKeeper
 from virtplane.compute.handler.decisions import Observation
 from virtplane.compute.handler.guestagent import FROZEN, THAWED
@@ -40,6 +42,23 @@ class _Networks:
 
     def __init__(self) -> None:
         self.cards: dict[str, Card] = {}
+
+
+class _Libvirt:
+    """The libvirt of one launcher, as far as CPUs are concerned."""
+
+    shape_changed = False
+
+    def __init__(self, launcher: Launcher, vmi: VirtualMachineInstance) -> None:
+        self._launcher = launcher
+        # A guest starts, and arrives from another node, with the CPUs that its instance has then.
+        launcher.vcpus = launcher.vcpus or vcpu_count(vmi.spec.domain)
+
+    async def description(self, _domain: str) -> str:
+        return f"<domain><vcpu>{self._launcher.vcpus}</vcpu></domain>"
+
+    async def set_vcpus(self, _domain: str, count: int) -> None:
+        self._launcher.vcpus = count
 
 
 class SimulatedMachine:
@@ -62,6 +81,7 @@ class SimulatedMachine:
         self.domain: DomainState | None = None
         self.facts = GuestFacts()
         self.credentials = CredentialKeeper()
+        self.cpu_memory = CpuMemory(self.name, self.uid)
         self.machine_type = ""
         self.shutdown_started: datetime | None = None
         self.gone = False
@@ -113,8 +133,10 @@ class SimulatedMachine:
 
     async def recall(self, vmi: VirtualMachineInstance) -> None:
         """See Machine.recall."""
-        del vmi
         self.machine_type = "q35"
+        found = self._containers
+        if found is not None and found.launcher is not None:
+            await self.cpu_memory.follow(vmi, _Libvirt(found.launcher, vmi))  # type: ignore[arg-type]
 
     def refresh_facts(self, vmi: VirtualMachineInstance) -> None:
         """A simulated guest has no agent."""

@@ -164,6 +164,12 @@ def _instance(api: SimulatedApi, world: World, vmi: JsonObject) -> Iterator[str]
         yield f"instance {name} says activePods={get_object(vmi, 'status', 'activePods')}; they are {own}"
     if not meta.is_condition_true(vmi, "Ready"):
         yield f"instance {name} runs and says that it is not ready: {meta.get_condition(vmi, 'Ready')}"
+    if meta.is_condition_true(vmi, "HotVCPUChange"):
+        yield f"instance {name} never gets its CPUs: {meta.get_condition(vmi, 'HotVCPUChange')}"
+    shown = get_object(vmi, "status", "currentCPUTopology").get("sockets")
+    running = guests[0].launcher.vcpus if guests and guests[0].launcher is not None else 0
+    if running and shown != running:
+        yield f"instance {name} says that it has {shown} sockets; its guest has {running}"
 
 
 def _workloads(api: SimulatedApi) -> Iterator[str]:

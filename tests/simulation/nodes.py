@@ -199,7 +199,12 @@ def _status(pod: JsonObject, found: Containers) -> JsonObject:
     phase = "Running" if is_running else "Failed" if found.exit_code else "Succeeded"
     state = {"running": {}} if is_running else {"terminated": {"exitCode": found.exit_code}}
     containers = [
-        {"name": item["name"], "ready": is_running, "state": state}
+        {
+            "name": item["name"],
+            "ready": is_running,
+            "state": state,
+            "resources": get_object(item, "resources"),
+        }
         for item in get_list(pod, "spec", "containers")
     ]
     ready = is_running and not is_gated(pod)

@@ -29,6 +29,8 @@ class Launcher:
     node: str
     domain: DomainState | None = None
     is_terminating: bool = False
+    vcpus: int = 0
+    """The CPUs of the guest; none before somebody looks at them."""
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from virtplane.api.fields.instance import DOMAIN, INSTANCE
-from virtplane.api.fields.state import Table, acts, copied, prefixed, warns
+from virtplane.api.fields.state import Table, acts, copied, prefixed
 
 _INFER = "the volume from which the name is inferred"
 _TEMPLATE: Table = {
@@ -44,20 +44,20 @@ PRESET: Table = {
 }
 
 POOL: Table = {
-    "autohealing": warns(),
-    "maxUnavailable": warns(),
+    "autohealing": copied("machines that fail to start are replaced"),
+    "maxUnavailable": acts("how many guests a changed template restarts at once"),
     "nameGeneration.appendIndexToConfigMapRefs": acts("config maps of their own for the machines"),
     "nameGeneration.appendIndexToSecretRefs": acts("secrets of their own for the machines"),
     "paused": acts("the controller rests"),
     "replicas": acts("number of machines"),
-    "scaleInStrategy.opportunistic": warns(),
-    "scaleInStrategy.proactive.selectionPolicy.selectors": warns(),
+    "scaleInStrategy.opportunistic": copied("only stopped machines go"),
+    "scaleInStrategy.proactive.selectionPolicy.selectors": copied("which machines may go"),
     "scaleInStrategy.proactive.selectionPolicy.sortPolicy": acts("which machines go first"),
     "scaleInStrategy.proactive.statePreservation": acts("disks of machines that go stay"),
     "scaleInStrategy.unmanaged": acts("the pool deletes no machine"),
     "selector": copied("which machines belong to the pool"),
     "updateStrategy.opportunistic": acts("machines take the template over at their next restart"),
-    "updateStrategy.proactive.selectionPolicy": warns(),
+    "updateStrategy.proactive.selectionPolicy": copied("which guests are restarted, and in which order"),
     "updateStrategy.unmanaged": acts("machines keep the template that they were made of"),
     "virtualMachineTemplate.metadata": acts("labels and annotations of the machines"),
     **prefixed("virtualMachineTemplate.spec", MACHINE),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta
@@ -24,19 +23,24 @@ from virtplane.api.pool_v1beta1.pool import (
 )
 from virtplane.cluster.objects import described
 from virtplane.compute.controller import replicas
+from virtplane.compute.controller.pool import healing, rollout, selection
+from virtplane.compute.controller.pool.rollout import REVISION_LABEL, Rollout, Templates, revision_name
+from virtplane.compute.controller.pool.selection import Around, index_of
 
 FINALIZER = labels.FINALIZER_POOL
-REVISION_LABEL = labels.POOL_REVISION
 BURST = 250
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The VMs to create (by index), to delete, and to update to the current template."""
+    """The VMs to create (by index), to delete, to replace, and to update to the current template."""
 
     create: tuple[int, ...] = ()
     delete: tuple[VirtualMachine, ...] = ()
+    replace: tuple[VirtualMachine, ...] = ()
+    """Deleted with their disks; they come back under their names."""
     update: tuple[VirtualMachine, ...] = ()
+    rollout: Rollout = field(default_factory=Rollout)
 
 
 class KeptSpec(ApiStruct, kw_only=True):
@@ -52,96 +56,47 @@ class Revision(ApiStruct, kw_only=True):
     data: KeptSpec
 
 
-def revision_name(pool: VirtualMachinePool) -> str:
-    """The name of the revision for the pool's current generation."""
-    return f"{pool.metadata.name}-{pool.metadata.generation}"
-
-
-def index_of(pool: VirtualMachinePool, vm: VirtualMachine) -> int | None:
-    """The index of a VM of the pool; None if its name has none."""
-    text = vm.metadata.name.removeprefix(pool.metadata.name + "-")
-    return int(text) if text.isdigit() and vm.metadata.name != text else None
-
-
 def wanted(pool: VirtualMachinePool) -> int:
     """The wanted number of VMs (1 by default)."""
     return 1 if pool.spec.replicas is None else pool.spec.replicas
 
 
 def next_step(
-    pool: VirtualMachinePool,
-    vms: Sequence[VirtualMachine],
-    templates: Mapping[str, VirtualMachineTemplateSpec],
+    pool: VirtualMachinePool, vms: Sequence[VirtualMachine], templates: Templates, around: Around
 ) -> Step:
-    """What brings the VMs in line; nothing while the pool is paused or being deleted.
-
-    `templates` are those that the pool had, by the names of the revisions that keep them.
-    """
+    """What brings the VMs in line; nothing while the pool is paused or being deleted."""
     if pool.metadata.is_being_deleted or pool.spec.paused:
         return Step()
     living = [vm for vm in vms if not vm.metadata.is_being_deleted]
+    failing = tuple(healing.failing(pool, living, around.now))
     # One that is being deleted counts until it is gone: its successor gets its name, and its disks.
     missing = wanted(pool) - len(vms)
-    if missing > 0:
-        taken = {index_of(pool, vm) for vm in vms}
-        free = [number for number in range(len(taken) + missing + 1) if number not in taken]
-        return Step(create=tuple(free[: min(missing, BURST)]), update=_outdated(pool, living, templates))
-    scale_in = pool.spec.scale_in_strategy
-    superfluous = len(living) - wanted(pool)
-    if superfluous > 0 and not (scale_in and scale_in.unmanaged is not None):
-        return Step(delete=tuple(_scale_in_order(pool, living)[: min(superfluous, BURST)]))
-    return Step(update=_outdated(pool, living, templates))
-
-
-def _outdated(
-    pool: VirtualMachinePool,
-    vms: Sequence[VirtualMachine],
-    templates: Mapping[str, VirtualMachineTemplateSpec],
-) -> tuple[VirtualMachine, ...]:
-    """VMs of an older template, by their revisions: the VMs themselves differ by admission's defaults."""
+    if missing <= 0 and len(living) > wanted(pool):
+        return Step(delete=tuple(_superfluous(pool, living, around)))
+    taken = {index_of(pool, vm) for vm in vms}
+    free = [number for number in range(len(taken) + max(0, missing) + 1) if number not in taken]
+    create = tuple(free[: min(missing, BURST)]) if missing > 0 else ()
     strategy = pool.spec.update_strategy
     if strategy is not None and strategy.unmanaged is not None:
-        return ()
-    return tuple(vm for vm in vms if _is_outdated(pool, vm, templates))
+        return Step(create=create, replace=failing)
+    due = rollout.next_rollout(pool, vms, templates, wanted(pool), around)
+    replace = tuple({vm.metadata.uid or vm.metadata.name: vm for vm in (*failing, *due.replace)}.values())
+    update = tuple(vm for vm in living if vm not in replace and rollout.is_outdated(pool, vm, templates))
+    return Step(create=create, replace=replace, update=update, rollout=due)
 
 
-def _is_outdated(
-    pool: VirtualMachinePool, vm: VirtualMachine, templates: Mapping[str, VirtualMachineTemplateSpec]
-) -> bool:
-    name = vm.metadata.labels.get(REVISION_LABEL, "")
-    return name != revision_name(pool) and templates.get(name) != pool.spec.virtual_machine_template
-
-
-def restarts_updated(
-    pool: VirtualMachinePool, vm: VirtualMachine, templates: Mapping[str, VirtualMachineTemplateSpec]
-) -> bool:
-    """Whether the update of `vm` changes its guest, and may not wait for the guest's next start."""
-    strategy = pool.spec.update_strategy
-    if strategy is not None and (strategy.unmanaged is not None or strategy.opportunistic is not None):
-        return False
-    before = templates.get(vm.metadata.labels.get(REVISION_LABEL, ""))
-    return before is None or _instance_part(before) != _instance_part(pool.spec.virtual_machine_template)
-
-
-def _instance_part(template: VirtualMachineTemplateSpec) -> object:
-    """What guests are made of; labels of VMs, for one, are not."""
-    spec = template.spec
-    return (spec.template, spec.data_volume_templates) if spec is not None else None
-
-
-def _scale_in_order(pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> list[VirtualMachine]:
-    """The VMs in the order in which scaling in deletes them."""
-    scale_in = pool.spec.scale_in_strategy
-    proactive = scale_in.proactive if scale_in else None
-    selection = proactive.selection_policy if proactive else None
-    policy = selection.sort_policy if selection else None
-    if policy == "AscendingOrder":
-        return sorted(vms, key=lambda vm: index_of(pool, vm) or 0)
-    if policy == "DescendingOrder":
-        return sorted(vms, key=lambda vm: -(index_of(pool, vm) or 0))
-    if policy in ("Newest", "Oldest"):
-        return sorted(vms, key=lambda vm: vm.metadata.creation_timestamp or "", reverse=policy == "Newest")
-    return random.sample(vms, len(vms))
+def _superfluous(
+    pool: VirtualMachinePool, living: Sequence[VirtualMachine], around: Around
+) -> list[VirtualMachine]:
+    """The machines that scaling in deletes now."""
+    strategy, count = pool.spec.scale_in_strategy, min(len(living) - wanted(pool), BURST)
+    if strategy is not None and strategy.unmanaged is not None:
+        return []
+    if strategy is not None and strategy.opportunistic is not None:
+        stopped = [vm for vm in living if rollout.is_stopped(vm, around)]
+        return selection.chosen(pool, None, stopped, around)[:count]
+    proactive = strategy.proactive if strategy is not None else None
+    return selection.chosen(pool, proactive.selection_policy if proactive else None, living, around)[:count]
 
 
 # What a VM gets of the pool's template is copied from the pool's document: a struct would lose what it does

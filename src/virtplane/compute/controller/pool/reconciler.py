@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
-from kubecore.objects import meta
+from kubecore.objects import meta, times
 from kubecore.objects.selectors import from_label_selector_object
 from kubecore.objects.structs import UnfitDocument, encode, readable
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result, key_of
@@ -30,8 +30,10 @@ from virtplane.cluster.objects import (
     status_patch,
     unfit_of,
 )
-from virtplane.compute.controller.pool import decisions, preservation
+from virtplane.compute.controller.pool import decisions, healing, preservation
 from virtplane.compute.controller.pool.decisions import FINALIZER, Step
+from virtplane.compute.controller.pool.rollout import REVISION_LABEL, revision_name
+from virtplane.compute.controller.pool.selection import Around
 
 _KIND = kinds.VIRTUAL_MACHINE_POOLS
 _RETRY_SECONDS = 5.0
@@ -95,14 +97,30 @@ class PoolController:
             if vm.metadata.is_being_deleted:
                 await self._release(vm)
         failure: tuple[str, str] | None = None
+        around = self._around(own)
         if may_act:
             await self._store_revision(pool)
             templates = self._templates(pool)
-            step = decisions.next_step(pool, own, templates)
-            failure = await self._apply(key, pool, step, templates)
+            step = decisions.next_step(pool, own, templates, around)
+            failure = await self._apply(key, pool, step)
         await self._update_status(pool, own, failure)
-        await self._prune_revisions(pool, own)
-        return RequeueAfter(_RETRY_SECONDS) if failure else DONE
+        await self._prune_revisions(pool, own, around)
+        if failure:
+            return RequeueAfter(_RETRY_SECONDS)
+        wait = healing.remaining_seconds(pool, own, around.now)
+        return RequeueAfter(wait) if wait > 0 else DONE
+
+    def _around(self, own: Sequence[VirtualMachine]) -> Around:
+        instances = {}
+        for vm in own:
+            try:
+                vmi = self._cluster.vmis.get(vm.metadata.namespace, vm.metadata.name)
+            except UnfitDocument:
+                continue
+            if vmi is not None and vmi.metadata.is_controlled_by(vm.metadata):
+                instances[vm.metadata.name] = vmi
+        nodes = {meta.name(node): meta.labels(node) for node in self._cluster.nodes.list()}
+        return Around(times.now(), instances, nodes)
 
     async def _finish(self, pool: VirtualMachinePool) -> None:
         """Remove the finalizers of the pool and its VMs (decodable or not), which are garbage collected."""
@@ -129,7 +147,7 @@ class PoolController:
         await patch(self._cluster, kinds.VIRTUAL_MACHINES, vm, removing)
 
     async def _store_revision(self, pool: VirtualMachinePool) -> None:
-        name = decisions.revision_name(pool)
+        name = revision_name(pool)
         if self._cluster.revisions.get(pool.metadata.namespace, name) is not None:
             return
         revision = decisions.revision_of(pool, await as_written(self._cluster, _KIND, pool))
@@ -139,9 +157,13 @@ class PoolController:
             if not is_already_exists(error):
                 raise
 
-    async def _prune_revisions(self, pool: VirtualMachinePool, own: Sequence[VirtualMachine]) -> None:
-        used = {vm.metadata.labels.get(decisions.REVISION_LABEL) for vm in own}
-        used.add(decisions.revision_name(pool))
+    async def _prune_revisions(
+        self, pool: VirtualMachinePool, own: Sequence[VirtualMachine], around: Around
+    ) -> None:
+        """Delete revisions that neither a machine nor a guest was made of."""
+        owners = [vm.metadata for vm in own] + [vmi.metadata for vmi in around.instances.values()]
+        used = {each.labels.get(REVISION_LABEL) for each in owners}
+        used.add(revision_name(pool))
         for revision in self._cluster.revisions.by_index("controller", pool.metadata.uid):
             if meta.name(revision) in used:
                 continue
@@ -153,13 +175,7 @@ class PoolController:
                 if not is_not_found(error):
                     raise
 
-    async def _apply(
-        self,
-        key: Key,
-        pool: VirtualMachinePool,
-        step: Step,
-        templates: Mapping[str, VirtualMachineTemplateSpec],
-    ) -> tuple[str, str] | None:
+    async def _apply(self, key: Key, pool: VirtualMachinePool, step: Step) -> tuple[str, str] | None:
         recorder, subject = self._cluster.recorder, described(pool)
         written = await as_written(self._cluster, _KIND, pool) if step.create or step.update else {}
         for number in step.create:
@@ -173,8 +189,9 @@ class PoolController:
                 return "FailedScaleOut", f"Error creating VM: {error.message}"
             text = f"Created VM {meta.namespace(created)}/{meta.name(created)}"
             recorder.event(subject, "Normal", "SuccessfulCreate", text)
-        for vm in step.delete:
-            failure = await self._delete(key, pool, vm)
+        for vm in (*step.delete, *step.replace):
+            keeps = vm in step.delete and preservation.keeps_disks(pool)
+            failure = await self._delete(key, pool, vm, keeps_disks=keeps)
             if failure is not None:
                 return failure
         for vm in step.update:
@@ -182,16 +199,38 @@ class PoolController:
                 present = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, vm)
                 updated = decisions.updated_machine(pool, written, vm, present)
                 await self._cluster.client.update(kinds.VIRTUAL_MACHINES, updated)
-                if decisions.restarts_updated(pool, vm, templates):
-                    await self._restart(vm)
             except StatusError as error:
                 return "FailedUpdate", f"Error updating VM {vm.metadata.name}: {error.message}"
+        outdated = {vm.metadata.name for vm in step.update}
+        for vmi in step.rollout.restart:
+            # A guest that is restarted before its machine has the template would get the old one again.
+            if vmi.metadata.name not in outdated:
+                await self._restart(vmi)
+        for vmi in step.rollout.relabel:
+            await self._relabel(vmi)
         return None
 
-    async def _delete(self, key: Key, pool: VirtualMachinePool, vm: VirtualMachine) -> tuple[str, str] | None:
+    async def _relabel(self, vmi: VirtualMachineInstance) -> None:
+        """Give a guest the name of the revision of its machine."""
+        vm = any_object(self._cluster.vms, vmi.metadata.namespace, vmi.metadata.name)
+        if vm is None:
+            return
+        mark = {"metadata": {"labels": {REVISION_LABEL: vm.metadata.labels.get(REVISION_LABEL)}}}
+        of = vmi.metadata
+        try:
+            await self._cluster.client.patch(
+                kinds.VIRTUAL_MACHINE_INSTANCES, of.name, mark, of.namespace, type="merge"
+            )
+        except StatusError as error:
+            if not is_not_found(error):
+                raise
+
+    async def _delete(
+        self, key: Key, pool: VirtualMachinePool, vm: VirtualMachine, *, keeps_disks: bool
+    ) -> tuple[str, str] | None:
         name, namespace, uid = vm.metadata.name, vm.metadata.namespace, vm.metadata.uid
         try:
-            if preservation.keeps_disks(pool):
+            if keeps_disks:
                 await preservation.keep_disks(self._cluster, vm)
             with self._expected.deleting(key, uid):
                 await self._cluster.client.delete(kinds.VIRTUAL_MACHINES, name, namespace, uid=uid)
@@ -205,11 +244,8 @@ class PoolController:
         self._cluster.recorder.event(described(pool), "Normal", "SuccessfulDelete", text)
         return None
 
-    async def _restart(self, vm: VirtualMachine) -> None:
+    async def _restart(self, vmi: VirtualMachineInstance) -> None:
         """Delete the instance of an updated VM, so that it is restarted."""
-        vmi = any_object(self._cluster.vmis, vm.metadata.namespace, vm.metadata.name)
-        if vmi is None or vmi.metadata.is_being_deleted:
-            return
         of = vmi.metadata
         try:
             await self._cluster.client.delete(

@@ -1,4 +1,4 @@
-"""Replica sets, pools and migrations: their pure decisions."""
+"""Replica sets and migrations: their pure decisions."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from kubecore.json import JsonObject
-from kubecore.objects.structs import decode, encode
+from kubecore.objects.structs import decode
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
 from virtplane.api.kubevirt_v1.replicaset import VirtualMachineInstanceReplicaSet
-from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.migrations_v1alpha1.policy import MigrationPolicy
-from virtplane.api.pool_v1beta1.pool import VirtualMachinePool
 from virtplane.compute.controller.migration import backoff, phases, policies, updates
 from virtplane.compute.controller.migration.phases import Around
-from virtplane.compute.controller.pool import decisions as pooling
 from virtplane.compute.controller.replicaset import decisions as replicas
 
 
@@ -63,82 +59,6 @@ def test_an_instance_of_a_replica_set_is_the_template_as_it_was_written() -> Non
     made = replicas.new_instance(decode(VirtualMachineInstanceReplicaSet, document), document)
     assert made["spec"] == template["spec"]
     assert (made["metadata"]["generateName"], made["metadata"]["labels"]) == ("guest-", {"a": "b"})
-
-
-def _pool_document(replica_count: int, generation: int = 1, **spec: Any) -> JsonObject:
-    template = {"spec": {"runStrategy": "Always", "template": {"spec": {"domain": {}}}}}
-    body = {"replicas": replica_count, "selector": {}, "virtualMachineTemplate": template, **spec}
-    metadata = {"name": "pool", "namespace": "ns", "uid": "p", "generation": generation}
-    return {"metadata": metadata, "spec": body}
-
-
-def _pool(replica_count: int, generation: int = 1, **spec: Any) -> VirtualMachinePool:
-    return decode(VirtualMachinePool, _pool_document(replica_count, generation, **spec))
-
-
-def _machines(*numbers: int) -> list[VirtualMachine]:
-    written = _pool_document(1)
-    pool = decode(VirtualMachinePool, written)
-    return [decode(VirtualMachine, pooling.new_machine(pool, written, number)) for number in numbers]
-
-
-def test_a_pool_takes_the_lowest_free_numbers() -> None:
-    assert pooling.next_step(_pool(3), _machines(1), {}).create == (0, 2)
-
-
-def test_a_vm_that_is_being_deleted_keeps_its_number_until_it_is_gone() -> None:
-    first, second = _machines(0, 1)
-    metadata = replace(second.metadata, deletion_timestamp="2026-11-22T00:00:00Z")
-    leaving = replace(second, metadata=metadata)
-    assert pooling.next_step(_pool(2), [first, leaving], {}) == pooling.Step()
-    assert pooling.next_step(_pool(2), [first], {}).create == (1,)
-    assert pooling.next_step(_pool(1), [first, leaving], {}).delete == ()
-
-
-def test_a_pool_shrinks_in_the_order_that_was_asked_for() -> None:
-    policy = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
-    pool = _pool(1, scaleInStrategy=policy)
-    names = [vm.metadata.name for vm in pooling.next_step(pool, _machines(0, 1, 2), {}).delete]
-    assert names == ["pool-2", "pool-1"]
-
-
-def test_a_pool_that_is_not_to_shrink_by_itself_deletes_nothing() -> None:
-    pool = _pool(1, scaleInStrategy={"unmanaged": {}})
-    assert pooling.next_step(pool, _machines(0, 1, 2), {}).delete == ()
-
-
-_HALTED: JsonObject = {"spec": {"runStrategy": "Halted", "template": {}}}
-
-
-def test_a_pool_that_is_not_to_update_by_itself_changes_nothing() -> None:
-    templates = {"pool-1": _pool(1).spec.virtual_machine_template}
-    changed = _pool(1, 2, updateStrategy={"unmanaged": {}}, virtualMachineTemplate=_HALTED)
-    assert pooling.next_step(changed, _machines(0), templates).update == ()
-
-
-def test_only_a_changed_template_makes_vms_of_a_pool_outdated() -> None:
-    templates = {"pool-1": _pool(1).spec.virtual_machine_template}
-    vms = _machines(0)
-    assert pooling.next_step(_pool(1, 2), vms, templates).update == ()
-    changed = _pool(1, 2, virtualMachineTemplate=_HALTED)
-    assert pooling.next_step(changed, vms, templates).update == tuple(vms)
-
-
-def test_only_what_guests_are_made_of_restarts_them() -> None:
-    before = _pool(1)
-    templates, (vm,) = {"pool-1": before.spec.virtual_machine_template}, _machines(0)
-    same = encode(before.spec.virtual_machine_template)
-    labelled = _pool(1, 2, virtualMachineTemplate={**same, "metadata": {"labels": {"new": "label"}}})
-    assert pooling.next_step(labelled, [vm], templates).update == (vm,)
-    assert not pooling.restarts_updated(labelled, vm, templates)
-    inner = {"metadata": {"labels": {"new": "label"}}}
-    changed = _pool(1, 2, virtualMachineTemplate={"spec": {"template": inner}})
-    assert pooling.restarts_updated(changed, vm, templates)
-    assert pooling.restarts_updated(labelled, vm, {}), "nobody knows what its guest was made of"
-    waiting = _pool(
-        1, 2, virtualMachineTemplate={"spec": {"template": inner}}, updateStrategy={"opportunistic": {}}
-    )
-    assert not pooling.restarts_updated(waiting, vm, templates)
 
 
 def _migration(phase: str = "", **metadata: Any) -> JsonObject:

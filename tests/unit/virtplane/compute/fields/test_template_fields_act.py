@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.api.pool_v1beta1.pool import VirtualMachinePool
 from virtplane.api.snapshot_v1beta1.snapshot import SnapshotVirtualMachine
 from virtplane.compute.controller.pool import decisions as pooling
-from virtplane.compute.controller.pool import preservation
+from virtplane.compute.controller.pool import preservation, rollout
+from virtplane.compute.controller.pool.selection import Around
 from virtplane.instancetypes.apply import apply
 from virtplane.instancetypes.requirements import unmet_requirement
 from virtplane.storage.clone import decisions as cloning
@@ -171,7 +173,18 @@ READ_BY: dict[str, dict[str, tuple[str, str]]] = {
         "selector": ("compute/apiserver/admission/mutation/presets.py", '"selector"'),
     },
     "VirtualMachinePool": {
+        "autohealing": ("compute/controller/pool/healing.py", "spec.autohealing"),
+        "maxUnavailable": ("compute/controller/pool/rollout.py", "spec.max_unavailable"),
+        "scaleInStrategy.opportunistic": ("compute/controller/pool/decisions.py", "strategy.opportunistic"),
+        "scaleInStrategy.proactive.selectionPolicy.selectors": (
+            "compute/controller/pool/selection.py",
+            "policy.selectors",
+        ),
         "selector": ("compute/controller/pool/reconciler.py", "spec.selector"),
+        "updateStrategy.proactive.selectionPolicy": (
+            "compute/controller/pool/rollout.py",
+            "proactive.selection_policy",
+        ),
     },
     "VirtualMachineInstanceMigration": {
         "addedNodeSelector": ("compute/controller/migration/target.py", "spec.added_node_selector"),
@@ -293,11 +306,13 @@ def test_every_field_of_a_pool_that_acts_changes_what_the_pool_does(monkeypatch:
         old = pool(former, 1)
         present = [pooling.new_machine(old, {"spec": former}, number) for number in (0, 1)]
         templates = {"p-1": old.spec.virtual_machine_template}
-        return pooling.next_step(pool(spec), [decode(VirtualMachine, vm) for vm in present], templates)
+        around = Around(datetime(2026, 1, 1, tzinfo=UTC))
+        return pooling.next_step(
+            pool(spec), [decode(VirtualMachine, vm) for vm in present], templates, around
+        )
 
     def choices(spec: JsonObject) -> tuple[bool, bool]:
-        vm = decode(VirtualMachine, machine(spec))
-        return preservation.keeps_disks(pool(spec)), pooling.restarts_updated(pool(spec), vm, {})
+        return preservation.keeps_disks(pool(spec)), rollout.is_automatic(pool(spec))
 
     own: Table = {path: field for path, field in POOL.items() if "Template.spec" not in path}
     left = every_field.silent(own, every_field.documents(_POOL, _POOLS), [machine, step, choices])
