@@ -23,7 +23,7 @@ from virtplane.compute.handler.api import until_answered
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.node import capabilities, hyperv
 from virtplane.compute.handler.node import heartbeat as heartbeats
-from virtplane.compute.handler.node.deviceplugin import DevicePlugin, devices
+from virtplane.compute.handler.node.deviceplugin import UNITS, DevicePlugin, devices
 from virtplane.compute.handler.node.heartbeat import Heartbeat
 from virtplane.compute.handler.node.ksm import KsmKeeper
 from virtplane.compute.handler.node.labeller import NodeLabeller, Offers
@@ -57,10 +57,6 @@ class VirtHandler:
         )
         context.health.add_ready("consoles", lambda: "" if serving.is_set() else "not serving yet")
         verdict = await _prepare_node(context, settings)
-        plugins = [
-            DevicePlugin(device, settings.kubelet_root / "device-plugins")
-            for device in devices(kvm=verdict.usable)
-        ]
         instances = manager.informer(
             VIRTUAL_MACHINE_INSTANCES,
             label_selector=f"{labels.NODE_NAME}={context.node_name}",
@@ -68,6 +64,15 @@ class VirtHandler:
         )
         installation = _Installation(manager.informer(KUBEVIRTS, namespace=context.namespace))
         await installation.read(client, context.namespace)
+
+        def guests() -> int:
+            configured = installation.config().configuration.virtual_machine_instances_per_node
+            return UNITS if configured is None else configured
+
+        plugins = [
+            DevicePlugin(device, settings.kubelet_root / "device-plugins")
+            for device in devices(kvm=verdict.usable, guests=guests)
+        ]
         context.health.add_detail(VERSION_DETAIL, lambda: observed_version(installation.document()))
         async with EventRecorder(client, self.name, host=context.node_name) as recorder:
             controller = InstanceController(

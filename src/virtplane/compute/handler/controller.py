@@ -21,7 +21,7 @@ from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceStatus
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.domain.disks import MissingSource
 from virtplane.compute.domain.document import domain_name
-from virtplane.compute.handler import decisions, ioerrors, status
+from virtplane.compute.handler import agentsupport, decisions, ioerrors, status
 from virtplane.compute.handler.api import in_time
 from virtplane.compute.handler.decisions import Action, Observation
 from virtplane.compute.handler.hotplug import reports
@@ -293,6 +293,10 @@ class InstanceController:
             self._event(vmi, "Normal", "ToleratedSmallPV", remark)
         machine.remarks.clear()
 
+    def _agent_versions(self) -> tuple[str, ...]:
+        configured = self._config().configuration.supported_guest_agent_versions
+        return tuple(configured) or agentsupport.DEFAULT_VERSIONS
+
     def _claim_settings(self) -> ClaimSettings:
         developer = self._config().configuration.developer_configuration
         percent, reserved = (
@@ -319,6 +323,7 @@ class InstanceController:
             now=now_rfc3339(),
             shape=machine.cpu_memory.shape,
             memory_error=machine.cpu_memory.memory_error,
+            agent_versions=self._agent_versions(),
         )
         fresh = status.render(vmi, report)
         if fresh != vmi.status:

@@ -305,6 +305,10 @@ class Hypervisor:
             )
         )
 
+    async def agent_about(self, name: str) -> str:
+        """What the agent says of itself: its version and commands. Raises HypervisorError."""
+        return await self.agent_command(name, '{"execute":"guest-info"}', _AGENT_SECONDS)
+
     async def domain_capabilities(self, kind: str) -> str:
         """The capabilities of domains of type `kind` (``kvm``, ``qemu``); libvirt probes QEMU for them."""
         arguments = (None, "x86_64", "q35", kind, 0)

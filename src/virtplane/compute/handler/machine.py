@@ -259,7 +259,14 @@ class Machine:
             return replace(self.facts, freeze_state=state)
         info = await hypervisor.guest_info(self.name)
         found = await hypervisor.guest_interfaces(self.name)
-        return GuestFacts(True, guestagent.os_info(info), guestagent.interfaces(found), state)
+        version, commands = self.facts.agent_version, self.facts.agent_commands
+        if not commands:  # they stay the same while it is connected
+            with contextlib.suppress(HypervisorError):
+                about = guestagent.version_and_commands(await hypervisor.agent_about(self.name))
+                version, commands = about[0], tuple(each["name"] for each in about[1] if "enabled" in each)
+        return GuestFacts(
+            True, guestagent.os_info(info), guestagent.interfaces(found), state, version, commands
+        )
 
     async def freeze(self) -> None:
         """Quiesce the guest's file systems. Raises HypervisorError."""

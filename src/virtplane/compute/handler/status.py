@@ -25,6 +25,7 @@ from virtplane.api.kubevirt_v1.vmi_status import (
 )
 from virtplane.compute import amounts, plugging
 from virtplane.compute.domain.disks import target_names
+from virtplane.compute.handler import agentsupport
 from virtplane.compute.handler.credentials import Outcome
 from virtplane.compute.handler.decisions import FINAL_PHASES, Migratability, migratability
 from virtplane.compute.handler.guestagent import THAWED, AgentInterface
@@ -56,6 +57,9 @@ class GuestFacts:
     agent_interfaces: tuple[AgentInterface, ...] = ()
     freeze_state: str = ""
     """``frozen``, ``thawed``, or empty where it is not known."""
+    agent_version: str = ""
+    agent_commands: tuple[str, ...] = ()
+    """The commands that the agent carries out; empty before it was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,8 @@ class Report:
     plugged: Plugged = field(default_factory=Plugged)
     shape: Shape | None = None
     """The CPUs and memory that run; None before libvirt was asked."""
+    agent_versions: tuple[str, ...] = agentsupport.DEFAULT_VERSIONS
+    """The versions of agents that are supported, as regular expressions."""
     memory_error: str = ""
     """Why memory could not be plugged, or the empty string."""
 
@@ -125,6 +131,7 @@ def _conditions(vmi: VirtualMachineInstance, report: Report) -> tuple[Condition,
         return tuple(conditions)
     if report.domain is None or not report.domain.is_active:
         _remove(conditions, "AgentConnected")
+        _remove(conditions, agentsupport.CONDITION)
         _remove(conditions, "Paused")
         return tuple(conditions)
     found = migratability(vmi, emulation=report.emulation)
@@ -133,6 +140,7 @@ def _conditions(vmi: VirtualMachineInstance, report: Report) -> tuple[Condition,
         _set(conditions, "AgentConnected", "True", "", "", report.now)
     else:
         _remove(conditions, "AgentConnected")
+    _agent_support(conditions, vmi, report)
     _plugged(conditions, vmi, report)
     if report.credentials is not None:
         verdict = "True" if report.credentials.succeeded else "False"
@@ -143,6 +151,15 @@ def _conditions(vmi: VirtualMachineInstance, report: Report) -> tuple[Condition,
     else:
         _remove(conditions, "Paused")
     return tuple(conditions)
+
+
+def _agent_support(conditions: list[Condition], vmi: VirtualMachineInstance, report: Report) -> None:
+    facts = report.facts
+    lack = agentsupport.shortcoming(vmi, facts.agent_version, facts.agent_commands, report.agent_versions)
+    if facts.agent_connected and lack:
+        _set(conditions, agentsupport.CONDITION, "True", lack, "", report.now)
+    else:
+        _remove(conditions, agentsupport.CONDITION)
 
 
 def _plugged(conditions: list[Condition], vmi: VirtualMachineInstance, report: Report) -> None:

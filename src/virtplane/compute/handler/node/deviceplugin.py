@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 
 _KUBELET_SOCKET = "kubelet.sock"
 _VERSION = "v1beta1"
-_UNITS = 1000
-"""How many guests may hold the device at once; the device itself has no limit."""
+UNITS = 1000
+"""How many guests may hold a device at once, where nobody says otherwise; the device itself has no limit."""
 
 _BACK_OFF_SECONDS = (1.0, 2.0, 5.0, 10.0)
 _CHECK_SECONDS = 1.0
@@ -51,10 +51,11 @@ class Offer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device node that containers may request, many at once."""
+    """A device node that containers may request, many at once; `guests` tells how many of them."""
 
     name: str
     path: str
+    guests: Callable[[], int] = lambda: UNITS
 
     @property
     def resource(self) -> str:
@@ -63,7 +64,8 @@ class Device:
 
     def units(self) -> Mapping[str, bool]:
         """The same node many times."""
-        return dict.fromkeys((f"{self.name}{number}" for number in range(_UNITS)), Path(self.path).exists())
+        numbers = range(max(0, self.guests()))
+        return dict.fromkeys((f"{self.name}{number}" for number in numbers), Path(self.path).exists())
 
     def allocation(self, ids: Sequence[str]) -> JsonObject:
         """The node, however many units a container has."""
@@ -183,11 +185,11 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_ino, status.st_ctime_ns
 
 
-def devices(*, kvm: bool) -> Sequence[Device]:
-    """The devices of this node; KVM only if the probe showed that it runs guests."""
-    offered = [Device("tun", "/dev/net/tun")]
+def devices(*, kvm: bool, guests: Callable[[], int]) -> Sequence[Device]:
+    """The devices of this node, for so many guests; KVM only if the probe showed that it runs them."""
+    offered = [Device("tun", "/dev/net/tun", guests)]
     if Path("/dev/vhost-net").exists():
-        offered.append(Device("vhost-net", "/dev/vhost-net"))
+        offered.append(Device("vhost-net", "/dev/vhost-net", guests))
     if kvm:
-        offered.append(Device("kvm", "/dev/kvm"))
+        offered.append(Device("kvm", "/dev/kvm", guests))
     return offered

@@ -112,6 +112,14 @@ READ_BY = {
         "compute/handler/controller.py",
         ".disable_free_page_reporting",
     ),
+    "configuration.supportedGuestAgentVersions": (
+        "compute/handler/controller.py",
+        ".supported_guest_agent_versions",
+    ),
+    "configuration.virtualMachineInstancesPerNode": (
+        "compute/handler/component.py",
+        ".virtual_machine_instances_per_node",
+    ),
     "configuration.instancetype.referencePolicy": (
         "compute/controller/vm/instancetypes.py",
         ".instancetype_reference_policy",

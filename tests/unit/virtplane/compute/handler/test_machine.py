@@ -166,6 +166,11 @@ class Agent(Libvirt):
         assert self.freeze_is != "frozen"
         return {"os.id": "debian"}
 
+    async def agent_about(self, _name: str) -> str:
+        assert self.freeze_is != "frozen"
+        commands = '[{"name": "guest-ping", "enabled": true}, {"name": "guest-exec", "enabled": false}]'
+        return f'{{"return": {{"version": "7.2", "supported_commands": {commands}}}}}'
+
     async def guest_interfaces(self, _name: str) -> dict[str, Any]:
         assert self.freeze_is != "frozen"
         return {}
@@ -179,6 +184,12 @@ async def guest_with(agent: Agent, tmp_path: Path, changed: asyncio.Event) -> Ma
     machine.refresh_facts(VMI)
     await changed.wait()
     return machine
+
+
+async def test_the_agent_says_what_it_can_do(tmp_path: Path) -> None:
+    machine = await guest_with(Agent("thawed"), tmp_path, asyncio.Event())
+    assert (machine.facts.agent_version, machine.facts.agent_commands) == ("7.2", ("guest-ping",))
+    await machine.close()
 
 
 async def test_facts_of_a_frozen_guest_are_those_of_before(tmp_path: Path) -> None:

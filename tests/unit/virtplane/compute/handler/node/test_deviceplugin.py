@@ -66,7 +66,12 @@ def kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kubelet:
 
 @asynccontextmanager
 async def serving(kubelet: Kubelet, path: Path) -> AsyncIterator[DevicePlugin]:
-    plugin = DevicePlugin(Device("tun", str(path)), kubelet.folder)
+    async with running(DevicePlugin(Device("tun", str(path)), kubelet.folder)) as plugin:
+        yield plugin
+
+
+@asynccontextmanager
+async def running(plugin: DevicePlugin) -> AsyncIterator[DevicePlugin]:
     task = asyncio.create_task(plugin.run())
     try:
         yield plugin
@@ -102,6 +107,22 @@ async def test_device_is_registered_offered_and_given(kubelet: Kubelet, tmp_path
                 str(device),
                 "mrw",
             )
+
+
+async def test_the_kubelet_is_told_when_the_node_is_to_take_fewer_guests(
+    kubelet: Kubelet, tmp_path: Path
+) -> None:
+    (tmp_path / "tun").touch()
+    units = [3]
+    plugin = DevicePlugin(Device("tun", str(tmp_path / "tun"), lambda: units[0]), kubelet.folder)
+    async with kubelet.running(), running(plugin):
+        await asyncio.wait_for(plugin.ready.wait(), 5)
+        async with kubelet.plugin("kubevirt-tun.sock") as methods:
+            listed = methods["ListAndWatch"](kubelet.wire.message("Empty"))
+            assert len((await asyncio.wait_for(listed.read(), 5)).devices) == 3
+            units[0] = 2
+            assert len((await asyncio.wait_for(listed.read(), 5)).devices) == 2
+            listed.cancel()
 
 
 async def test_restarted_kubelet_is_told_again(kubelet: Kubelet, tmp_path: Path) -> None:
