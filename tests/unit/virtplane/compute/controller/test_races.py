@@ -240,7 +240,8 @@ async def test_a_snapshot_lets_its_machine_go_though_volume_snapshots_are_not_se
         vm = server.get(_VMS, "vm", "ns") or {}
         assert source not in meta.finalizers(vm)
         assert "snapshotInProgress" not in get_object(vm, "status")
-        assert get_list(vm, "metadata", "finalizers")
+        # The machine's own controller may come a moment later.
+        await until(lambda: get_list(server.get(_VMS, "vm", "ns") or {}, "metadata", "finalizers"))
 
 
 @pytest.mark.parametrize("remains", [None, "down"])
