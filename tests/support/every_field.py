@@ -70,6 +70,7 @@ DEVICES: JsonObject = {
     ],
     "logSerialConsole": False,
     "networkInterfaceMultiqueue": True,
+    "panicDevices": [{"model": "isa"}],
     "rng": {},
     "sound": {"name": "horn", "model": "ac97"},
     "tpm": {"persistent": True},
@@ -123,7 +124,18 @@ DOMAIN: JsonObject = {
         "smm": _ON,
     },
     "firmware": {
+        "acpi": {"msdmNameRef": "kept", "slicNameRef": "kept"},
         "bootloader": {"efi": {"persistent": True, "secureBoot": False}},
+        "kernelBoot": {
+            "container": {
+                "image": "kernel:1",
+                "imagePullPolicy": "Always",
+                "imagePullSecret": "pull-kernel",
+                "initrdPath": "/boot/initrd",
+                "kernelPath": "/boot/vmlinuz",
+            },
+            "kernelArgs": "quiet",
+        },
         "serial": "serial",
         "uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223",
     },

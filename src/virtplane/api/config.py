@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.structs import UnfitDocument, decode, encode, readable
-from virtplane.api import feature_gates, labels
+from virtplane.api import feature_gates, labels, paths
 from virtplane.api.kubevirt_v1.configuration import (
     ArchSpecificConfiguration,
     InterfaceBindingPlugin,
@@ -34,7 +34,7 @@ _DEFAULTS: Mapping[str, Any] = {
         "amd64": {
             "machineType": "q35",
             "emulatedMachines": ["q35*", "pc-q35*"],
-            "ovmfPath": "/usr/share/edk2/ovmf",
+            "ovmfPath": paths.OVMF_DIR,
         },
         "arm64": {"machineType": "virt", "emulatedMachines": ["virt*"], "ovmfPath": "/usr/share/AAVMF"},
         "s390x": {

@@ -16,6 +16,9 @@ KERNEL_BOOT_DIR = "/var/run/kubevirt-kernel-boot"
 HOOK_SOCKET_DIR = "/var/run/kubevirt-hooks"
 LIBVIRT_RUNTIME_DIR = "/var/run/libvirt"
 EMPTY_DISK_DIR = f"{LIBVIRT_RUNTIME_DIR}/empty-disks"
+OVMF_DIR = "/usr/share/edk2/ovmf"
+"""KubeVirt's default for the folder of UEFI firmware. Debian's packages have another."""
+DISTRIBUTION_OVMF_DIR = "/usr/share/OVMF"
 
 # In components' pods: where their certificates are.
 API_CERTIFICATES = "/etc/virt-api/certificates"

@@ -93,7 +93,7 @@ DEVICES: Table = {
     **prefixed("interfaces[]", _INTERFACE),
     "logSerialConsole": acts("the serial console as a container's log"),
     "networkInterfaceMultiqueue": acts("a queue of each card for each processor"),
-    "panicDevices": warns(),
+    "panicDevices[].model": acts("device through which the guest says that its kernel crashed"),
     "rng": acts("random numbers of the host"),
     "sound.model": acts("model of the sound card"),
     "sound.name": acts("name of the sound card"),

@@ -13,7 +13,7 @@ _NO_MIGRATION = "nothing migrates yet"
 _ARCHITECTURE: Table = {
     "emulatedMachines": acts("machine types that are accepted"),
     "machineType": acts("machine type of machines that name none"),
-    "ovmfPath": warns("firmware is looked for in its usual place"),
+    "ovmfPath": acts("folder of UEFI firmware in the launcher's image"),
 }
 
 _DEVELOPER: Table = {
@@ -98,7 +98,7 @@ _CONFIGURATION: Table = {
     "network.permitBridgeInterfaceOnPodNetwork": acts("whether guests may take their pods' address"),
     "network.permitSlirpInterface": warns("slirp is discontinued"),
     "obsoleteCPUModels": acts("CPU models that nodes do not offer"),
-    "ovmfPath": warns("firmware is looked for in its usual place"),
+    "ovmfPath": acts("folder of UEFI firmware in the launcher's image"),
     "permittedHostDevices": copied("devices of nodes that guests may have"),
     "persistentReservationConfiguration.enabled": acts("whether disks may ask for SCSI reservations"),
     "roleAggregationStrategy": acts("whether the roles are part of Kubernetes' own"),

@@ -83,6 +83,15 @@ LAUNCH_SECURITY: Table = {
     "tdx": warns(_TOO_NEW),
 }
 
+_KERNEL_BOOT: Table = {
+    "container.image": acts("image with a kernel that the guest boots"),
+    "container.imagePullPolicy": acts("when the image is pulled"),
+    "container.imagePullSecret": acts("secret for pulling the image"),
+    "container.initrdPath": acts("file of the image that is the first root file system"),
+    "container.kernelPath": acts("file of the image that is the kernel"),
+    "kernelArgs": acts("command line of the kernel"),
+}
+
 DOMAIN: Table = {
     "chassis.asset": acts(_CHASSIS),
     "chassis.manufacturer": acts(_CHASSIS),
@@ -93,11 +102,12 @@ DOMAIN: Table = {
     **prefixed("cpu", _CPU),
     **prefixed("devices", DEVICES),
     **prefixed("features", _FEATURES),
-    "firmware.acpi": warns(),
+    "firmware.acpi.msdmNameRef": acts("ACPI table MSDM"),
+    "firmware.acpi.slicNameRef": acts("ACPI table SLIC"),
     "firmware.bootloader.bios.useSerial": acts("BIOS messages on the serial console"),
     "firmware.bootloader.efi.persistent": acts("a claim that keeps the EFI variables"),
     "firmware.bootloader.efi.secureBoot": acts("which OVMF image boots the guest"),
-    "firmware.kernelBoot": warns("the image is pulled, but the guest boots from its disks"),
+    **prefixed("firmware.kernelBoot", _KERNEL_BOOT),
     "firmware.serial": acts("serial number in SMBIOS"),
     "firmware.uuid": acts("UUID in SMBIOS and in cloud-init data"),
     "ioThreads.supplementalPoolThreadCount": acts("I/O threads beside the guest's CPUs"),

@@ -47,7 +47,7 @@ _DEVICES: Table = {
     "preferredInterfaceModel": acts("model of network cards"),
     "preferredLunBus": acts("bus of LUNs"),
     "preferredNetworkInterfaceMultiQueue": acts("a queue of each card for each processor"),
-    "preferredPanicDeviceModel": warns(),
+    "preferredPanicDeviceModel": acts("device through which the guest says that its kernel crashed"),
     "preferredRng": acts("random numbers of the host"),
     "preferredSoundModel": acts("model of the sound card"),
     "preferredTPM.enabled": acts("TPM emulated by swtpm"),

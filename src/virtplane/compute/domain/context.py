@@ -62,6 +62,27 @@ class HostCpu:
 
 
 @dataclass(frozen=True, slots=True)
+class FirmwareImage:
+    """A build of OVMF: paths in the launcher's container."""
+
+    code: str
+    variables: str
+    """The variables of a new machine. libvirt copies them where the machine has none of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class BootFiles:
+    """What a guest boots with that is not on its disks: paths in the launcher's container, empty for none."""
+
+    uefi: FirmwareImage | None = None
+    kernel: str = ""
+    initrd: str = ""
+    slic: str = ""
+    """An ACPI table, as is the next."""
+    msdm: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DomainContext:
     """Facts about the node, and results of the preparation before the domain is defined."""
 
@@ -74,7 +95,7 @@ class DomainContext:
     smbios: Mapping[str, str] = field(
         default_factory=lambda: {"manufacturer": "KubeVirt", "product": "None", "family": "KubeVirt"}
     )
-    firmware_directory: str = "/usr/share/OVMF"
+    boot: BootFiles = BootFiles()
     serial_console_log: bool = True
     free_page_reporting: bool = True
     host_cpu_usable: bool = True

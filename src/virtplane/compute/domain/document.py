@@ -12,6 +12,7 @@ from virtplane.compute.domain import (
     devices,
     disks,
     filesystems,
+    firmware,
     hostdevices,
     interfaces,
     iothreads,
@@ -19,10 +20,12 @@ from virtplane.compute.domain import (
     memorydevices,
     metrics,
     overrides,
+    panic,
     pci,
     placement,
     platform,
     processor,
+    vsock,
 )
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.xml import element
@@ -66,7 +69,7 @@ def render(vmi: VirtualMachineInstance, context: DomainContext) -> str:
     if threads.count:
         root.append(element("iothreads", {}, str(threads.count)))
     root.extend(placement.render_tuning(wanted, context, threads.count))
-    root.append(platform.render_os(vmi, context))
+    root.append(firmware.render_os(vmi, context))
     root.append(platform.render_sysinfo(vmi, context))
     root.append(platform.render_features(wanted, context))
     root.append(platform.render_clock(vmi, context))
@@ -79,10 +82,14 @@ def render(vmi: VirtualMachineInstance, context: DomainContext) -> str:
     section.extend(metrics.render_channel(vmi))
     section.extend(hostdevices.render_host_devices(wanted.devices, context))
     section.extend(memorydevices.device(vmi))
+    section.extend(panic.render_panic_devices(wanted.devices, context))
+    section.extend(vsock.render_vsock(vmi))
     section.extend(pci.root_ports(vmi, section))
     launchsecurity.let_devices_share(wanted, section)
     root.append(section)
     root.extend(launchsecurity.render_launch_security(wanted))
+    arguments = [*firmware.acpi_arguments(context.boot), *panic.panic_arguments(wanted.devices)]
+    root.extend(platform.render_arguments(arguments))
     root.extend(overrides.render_overrides(vmi, context))
     root.extend(platform.render_unused_capabilities(processors[-1]))
     return etree.tostring(root, pretty_print=True, encoding="unicode")

@@ -1,48 +1,18 @@
-"""The machine: operating system section, SMBIOS, features, clock, metadata."""
+"""The machine: SMBIOS, features, clock, metadata."""
 
 from __future__ import annotations
 
 from virtplane.api.kubevirt_v1.clock import HPETTimer, HypervTimer, KVMTimer, PITTimer, RTCTimer
 from virtplane.api.kubevirt_v1.domain import Chassis, DomainSpec
 from virtplane.api.kubevirt_v1.features import FeatureHyperv, FeatureState
-from virtplane.api.kubevirt_v1.firmware import EFI
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.compute.domain.context import PRIVATE_DIRECTORY, DomainContext
+from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.processor import memory_bytes
 from virtplane.compute.domain.xml import QEMU_NAMESPACE, Element, element, yes_no
 
 _NAMESPACE = "http://kubevirt.io"
-_BOOT_MENU_MILLISECONDS = 10000
 _GRACE_SECONDS = 30
 _SPINLOCK_RETRIES = 4096
-
-
-def render_os(vmi: VirtualMachineInstance, context: DomainContext) -> Element:
-    """``<os>``: architecture, machine type, firmware, boot menu."""
-    domain = vmi.spec.domain
-    machine = domain.machine.type or "q35"
-    node = element("os", {}, element("type", {"arch": "x86_64", "machine": machine}, "hvm"))
-    bootloader = domain.firmware.bootloader
-    if bootloader.efi is not None:
-        node.extend(_efi(bootloader.efi, vmi.metadata.name, context))
-    elif bootloader.bios is not None and bootloader.bios.use_serial:
-        node.append(element("bios", {"useserial": "yes"}))
-    if vmi.spec.start_strategy == "Paused":
-        node.append(element("bootmenu", {"enable": "yes", "timeout": _BOOT_MENU_MILLISECONDS}))
-    node.append(element("smbios", {"mode": "sysinfo"}))
-    return node
-
-
-def _efi(efi: EFI, name: str, context: DomainContext) -> list[Element]:
-    secure = efi.secure_boot is not False
-    code = "OVMF_CODE_4M.secboot.fd" if secure else "OVMF_CODE_4M.fd"
-    variables = "OVMF_VARS_4M.ms.fd" if secure else "OVMF_VARS_4M.fd"
-    loader = {"readonly": "yes", "secure": yes_no(secure), "type": "pflash"}
-    template = {"template": f"{context.firmware_directory}/{variables}"}
-    return [
-        element("loader", loader, f"{context.firmware_directory}/{code}"),
-        element("nvram", template, f"{PRIVATE_DIRECTORY}/libvirt/qemu/nvram/{name}_VARS.fd"),
-    ]
 
 
 def render_sysinfo(vmi: VirtualMachineInstance, context: DomainContext) -> Element:
@@ -221,6 +191,14 @@ def render_unused_capabilities(cpu: Element) -> list[Element]:
         return []
     withheld = element(f"{{{QEMU_NAMESPACE}}}del", {"capability": "cpu-unavailable-features"})
     return [element(f"{{{QEMU_NAMESPACE}}}capabilities", {}, withheld)]
+
+
+def render_arguments(arguments: list[str]) -> list[Element]:
+    """Arguments of QEMU for what libvirt has no elements for."""
+    if not arguments:
+        return []
+    values = [element(f"{{{QEMU_NAMESPACE}}}arg", {"value": argument}) for argument in arguments]
+    return [element(f"{{{QEMU_NAMESPACE}}}commandline", {}, *values)]
 
 
 def lifecycle_actions(domain: DomainSpec) -> list[Element]:

@@ -30,6 +30,7 @@ from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.machine import Machine
 from virtplane.compute.handler.network.setup import NetworkSetupError
 from virtplane.compute.handler.settings import HandlerSettings
+from virtplane.compute.handler.storage.bootfiles import MissingFirmware
 from virtplane.compute.handler.storage.claims import ClaimSettings, NotEnoughSpace
 from virtplane.compute.handler.storage.cloudinit import CloudInitError
 from virtplane.compute.handler.storage.images import BadImage
@@ -53,7 +54,7 @@ _FAILED = "Synchronizing with the Domain failed."
 
 _NOT_READY = "VolumeNotReady"
 
-_CRITICAL = (NetworkSetupError, UnsupportedVolume)
+_CRITICAL = (NetworkSetupError, UnsupportedVolume, MissingFirmware)
 """A guest that these happen to can never run in its pod."""
 
 _RECOVERABLE = (
@@ -276,6 +277,7 @@ class InstanceController:
                     "balloon_seconds": 10 if seconds is None else seconds,
                 },
                 claim_settings=self._claim_settings(),
+                ovmf_folder=self._config().ovmf_path(vmi.spec.architecture or "amd64"),
             )
         finally:
             self._pass_on_remarks(machine, vmi)

@@ -18,6 +18,7 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain import metrics
 from virtplane.compute.domain.context import (
     PRIVATE_DIRECTORY,
+    BootFiles,
     DiskSource,
     DomainContext,
     HostCpu,
@@ -43,7 +44,7 @@ from virtplane.compute.handler.process import Process
 from virtplane.compute.handler.settings import HandlerSettings, PodPaths, pod_paths
 from virtplane.compute.handler.status import GuestFacts
 from virtplane.compute.handler.stopwatch import Stopwatch
-from virtplane.compute.handler.storage import heldimages
+from virtplane.compute.handler.storage import bootfiles, heldimages
 from virtplane.compute.handler.storage.claims import ClaimSettings
 from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.storage.volumes import VolumeBlocked, VolumePreparer
@@ -147,6 +148,7 @@ class Machine:
         emulation: bool,
         options: dict[str, Any],
         claim_settings: ClaimSettings,
+        ovmf_folder: str,
     ) -> None:
         """Prepare devices, network and volumes, start libvirt and the domain.
 
@@ -158,6 +160,7 @@ class Machine:
         process = link.process
         watch = Stopwatch()
         await self._steps.run("devices", self._hand_over_devices, process)
+        await self._steps.run("state", self._hand_over_state, vmi, process)
         await self._steps.run("capabilities", self._share_capabilities)
         own = await self._steps.run("processors", _own_processors, vmi, process)
         given = await self._steps.run("host devices", _given_devices, vmi, process)
@@ -170,6 +173,7 @@ class Machine:
             self.networks.prepare(vmi, link),
             self._prepare_volumes(vmi, process, claim_settings),
         )
+        boot = await self._steps.run("boot files", self._find_boot_files, vmi, process, ovmf_folder)
         watch.lap("network and volumes")
         context = DomainContext(
             emulation=emulation,
@@ -177,6 +181,7 @@ class Machine:
             interfaces=links,
             cpus=own,
             given=given,
+            boot=boot,
             **options,
         )
         hypervisor = await self.lines.open_hypervisor()
@@ -371,6 +376,14 @@ class Machine:
                 if own.exists() and root.mode(name):
                     root.give(name, device=own.stat().st_rdev)
             root.make_folders(str(Path(PRIVATE_DIRECTORY, metrics.CHANNEL).parent))
+
+    def _hand_over_state(self, vmi: VirtualMachineInstance, launcher: Process) -> None:
+        with launcher.root() as root:
+            bootfiles.hand_over_state(vmi, root)
+
+    def _find_boot_files(self, vmi: VirtualMachineInstance, launcher: Process, ovmf_folder: str) -> BootFiles:
+        with launcher.root() as root:
+            return bootfiles.find(vmi, root, self.paths, ovmf_folder)
 
     def _share_capabilities(self) -> None:
         """Copy the node's QEMU capabilities to the launcher: otherwise libvirt probes QEMU, which takes

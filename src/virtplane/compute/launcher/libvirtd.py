@@ -23,6 +23,12 @@ remember_owner = 0
 max_core = 0
 """
 
+_ROOT_CONFIGURATION = """\
+swtpm_user = "root"
+swtpm_group = "root"
+"""
+# The launcher's image has no account for it.
+
 _DAEMON_CONFIGURATION = """\
 log_outputs = "{level}:stderr"
 host_uuid = "{host}"
@@ -60,14 +66,15 @@ class LibvirtDaemon:
         """Whether the daemon runs or has run: then there may be a guest, even while the daemon restarts."""
         return self._socket is not None
 
-    def configure(self) -> None:
-        """Write the configuration; called once."""
+    def _configure(self) -> None:
+        """Write the configuration. virt-handler hands over folders of it before it has the daemon started."""
         folder = f"{self._settings.home_directory}/libvirt"
         os.makedirs(folder, exist_ok=True)
         level = "1" if os.environ.get("LIBVIRT_DEBUG_LOGS") else "3"
         with open(_RANDOM_UUID, encoding="ascii") as source:
             text = _DAEMON_CONFIGURATION.format(level=level, host=source.read().strip())
-        texts = {"qemu.conf": _QEMU_CONFIGURATION, "libvirtd.conf": text, "virtqemud.conf": text}
+        emulator = _QEMU_CONFIGURATION + (_ROOT_CONFIGURATION if os.geteuid() == 0 else "")
+        texts = {"qemu.conf": emulator, "libvirtd.conf": text, "virtqemud.conf": text}
         for name, content in texts.items():
             with open(f"{folder}/{name}", "w", encoding="utf-8") as target:
                 target.write(content)
@@ -79,6 +86,8 @@ class LibvirtDaemon:
         """Start the daemon unless it runs."""
         if self._pid is not None:
             return
+        if self._socket is None:
+            self._configure()
         daemon = libvirt_daemon()
         name = os.path.basename(daemon)
         listener = self._listen()

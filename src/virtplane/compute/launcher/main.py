@@ -73,7 +73,6 @@ class Launcher:
         os.makedirs(folder, exist_ok=True)
         log = SerialLog(folder)
         self._selector.register(log.open(), selectors.EVENT_READ, log.collect)
-        self._libvirt.configure()
 
     def _handle(self, request: dict[str, Any]) -> dict[str, Any]:
         command = request["command"]

@@ -14,7 +14,7 @@ from virtplane.api import paths
 from virtplane.api.kubevirt_v1.firmware import KernelBootContainer
 from virtplane.api.kubevirt_v1.probes import Probe
 from virtplane.api.kubevirt_v1.volumes import ContainerDiskSource, Volume
-from virtplane.api.launcherpods import QEMU_USER, image_holder
+from virtplane.api.launcherpods import KERNEL_BOOT_VOLUME, QEMU_USER, image_holder
 from virtplane.compute.launcher import seriallog
 from virtplane.compute.launcherpod import network, probes, resources, volumes
 from virtplane.compute.launcherpod.inputs import RenderInputs
@@ -172,7 +172,7 @@ def container_disks(inputs: RenderInputs) -> list[tuple[str, ImageSource]]:
     ]
     boot = inputs.domain.firmware.kernel_boot.container
     if boot is not None:
-        found.append((volumes.KERNEL_BOOT_VOLUME, boot))
+        found.append((KERNEL_BOOT_VOLUME, boot))
     for name, source in found:
         refuse_own_image(inputs, f"volume {name}", source.image)
     return found

@@ -20,6 +20,7 @@ from virtplane.api.kubevirt_v1.volumes import (
     claim_name,
     kind_of,
 )
+from virtplane.api.launcherpods import KERNEL_BOOT_VOLUME
 from virtplane.api.paths import (
     CONTAINER_DISK_DIR,
     EMPTY_DISK_DIR,
@@ -35,7 +36,6 @@ from virtplane.compute.launcherpod import network
 from virtplane.compute.launcherpod.inputs import RenderInputs
 
 STATE_VOLUME = "vm-state"
-KERNEL_BOOT_VOLUME = "kernel-boot-volume"
 
 _EMPTY_DIRS = (
     ("private", PRIVATE_DIR),
@@ -232,16 +232,17 @@ def _add_access_credentials(inputs: RenderInputs, result: VolumeSet) -> None:
 
 
 def _add_state(inputs: RenderInputs, result: VolumeSet) -> None:
+    """The claim for what the instance keeps. What it does not keep stays in the pod and ends with it."""
     if not inputs.state_claim:
         return
     root = "/var/lib/libvirt/" if inputs.is_root else f"{PRIVATE_DIR}/libvirt/qemu/"
-    paths = {
-        "swtpm": f"{root}swtpm",
-        "swtpm-localca": "/var/lib/swtpm-localca",
-        "nvram": f"{root}nvram" if not inputs.is_root else "/var/lib/libvirt/qemu/nvram",
-        "cbt": f"{root}cbt" if not inputs.is_root else "/var/lib/libvirt/qemu/cbt",
-        "meta": f"{PRIVATE_DIR}/backend-storage-meta",
-    }
+    tpm, efi = inputs.devices.tpm, inputs.domain.firmware.bootloader.efi
+    paths = {"cbt": f"{root}cbt" if not inputs.is_root else "/var/lib/libvirt/qemu/cbt"}
+    if tpm is not None and tpm.persistent:
+        paths |= {"swtpm": f"{root}swtpm", "swtpm-localca": "/var/lib/swtpm-localca"}
+    if efi is not None and efi.persistent:
+        paths["nvram"] = f"{root}nvram" if not inputs.is_root else "/var/lib/libvirt/qemu/nvram"
+    paths["meta"] = f"{PRIVATE_DIR}/backend-storage-meta"
     volume = {"name": STATE_VOLUME, "persistentVolumeClaim": {"claimName": inputs.state_claim}}
     for sub_path, path in paths.items():
         result.add(volume, path, subPath=sub_path)

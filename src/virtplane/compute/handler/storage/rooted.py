@@ -160,6 +160,20 @@ class Root:
                 raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), path)
             os.chown(_through(descriptor), owner, owner)
 
+    def give_folder(self, path: str, owner: int = QEMU_USER) -> None:
+        """Give a folder to the user that QEMU runs as.
+
+        Raises OSError: ELOOP where a name of `path` is a link, ENOTDIR where the last is no folder.
+        """
+        resolve = self._resolve | openat2.NO_LINKS
+        descriptor = openat2.open_below(
+            self._descriptor, path.strip("/"), os.O_RDONLY | os.O_DIRECTORY, resolve
+        )
+        try:
+            os.fchown(descriptor, owner, owner)
+        finally:
+            os.close(descriptor)
+
     def takes_direct_io(self, path: str, *, block: bool = False) -> bool:
         """Whether a regular file, with `block` a block device, can be written to past the page cache.
 

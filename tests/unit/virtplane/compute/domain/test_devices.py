@@ -11,7 +11,15 @@ from kubecore.json import JsonObject
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain import document
-from virtplane.compute.domain.context import DiskSource, DomainContext, InterfaceLink
+from virtplane.compute.domain.context import (
+    BootFiles,
+    DiskSource,
+    DomainContext,
+    FirmwareImage,
+    InterfaceLink,
+)
+
+OVMF = FirmwareImage("/ovmf/code.fd", "/ovmf/variables.fd")
 
 
 def instance(*, devices: JsonObject | None = None, **domain: Any) -> JsonObject:
@@ -20,13 +28,19 @@ def instance(*, devices: JsonObject | None = None, **domain: Any) -> JsonObject:
     return {"metadata": {"name": "vm", "namespace": "ns", "uid": "u"}, "spec": spec}
 
 
-def rendered(vmi: JsonObject, *disks: str, emulation: bool = False, mtu: int = 1500) -> ElementTree.Element:
+def rendered(
+    vmi: JsonObject,
+    *disks: str,
+    emulation: bool = False,
+    mtu: int = 1500,
+    boot: BootFiles = BootFiles(),  # noqa: B008 - immutable
+) -> ElementTree.Element:
     sources = {
         name: DiskSource(f"/{name}.qcow2", "qcow2", backing_path=f"/{name}.img", backing_format="raw")
         for name in disks
     }
     links = {"default": InterfaceLink("tap0", "02:00:00:00:00:01", mtu)}
-    context = DomainContext(emulation=emulation, disks=sources, interfaces=links)
+    context = DomainContext(emulation=emulation, disks=sources, interfaces=links, boot=boot)
     return ElementTree.fromstring(document.render(decode(VirtualMachineInstance, vmi), context))
 
 
@@ -144,8 +158,9 @@ def test_every_machine_has_a_scsi_controller_to_plug_disks_into() -> None:
     assert switched_off.findall("devices/controller[@type='scsi']") == []
 
 
-def _firmware(**efi: Any) -> ElementTree.Element:
-    return rendered(instance(firmware={"bootloader": {"efi": efi}}, features={"smm": {}}))
+def _firmware(runtime_user: int = 107, **efi: Any) -> ElementTree.Element:
+    vmi = instance(firmware={"bootloader": {"efi": efi}}, features={"smm": {}})
+    return rendered({**vmi, "status": {"runtimeUser": runtime_user}}, boot=BootFiles(OVMF))
 
 
 @pytest.mark.feature("VML-42")
@@ -154,7 +169,69 @@ def test_uefi_comes_with_and_without_secure_boot() -> None:
     plain, secure = only(_firmware(secureBoot=False), "os/loader"), only(_firmware(), "os/loader")
     assert (plain.get("secure"), secure.get("secure")) == ("no", "yes")
     assert plain.get("type") == secure.get("type") == "pflash"
-    assert "secboot" in (secure.text or "") and "secboot" not in (plain.text or "")
+    assert secure.text == OVMF.code
+
+
+@pytest.mark.feature("VML-44")
+@pytest.mark.parametrize(
+    ("user", "folder"),
+    [(107, "/var/run/kubevirt-private/libvirt/qemu/nvram"), (0, "/var/lib/libvirt/qemu/nvram")],
+)
+def test_uefi_has_its_variables_where_the_claim_is_mounted(user: int, folder: str) -> None:
+    nvram = only(_firmware(user, persistent=True), "os/nvram")
+    assert (nvram.get("template"), nvram.text) == (OVMF.variables, f"{folder}/vm_VARS.fd")
+
+
+def test_a_kernel_from_outside_comes_with_its_command_line() -> None:
+    boot = BootFiles(kernel="/boot/kernel", initrd="/boot/initrd")
+    vmi = instance(firmware={"kernelBoot": {"kernelArgs": "console=ttyS0 quiet"}})
+    found = {each.tag: each.text for each in only(rendered(vmi, boot=boot), "os")}
+    expected = {"kernel": "/boot/kernel", "initrd": "/boot/initrd", "cmdline": "console=ttyS0 quiet"}
+    assert found.items() >= expected.items()
+
+
+def _arguments(root: ElementTree.Element) -> list[str | None]:
+    path = "{http://libvirt.org/schemas/domain/qemu/1.0}commandline/*"
+    return [each.get("value") for each in root.findall(path)]
+
+
+def test_acpi_tables_come_from_their_files() -> None:
+    root = rendered(instance(), boot=BootFiles(slic="/slic.bin", msdm="/msdm.bin"))
+    table = only(root, "os/acpi/table")
+    assert (table.get("type"), table.text) == ("slic", "/slic.bin")
+    assert _arguments(root) == ["-acpitable", "file=/msdm.bin"]
+    assert rendered(instance()).find("os/acpi") is None
+    assert _arguments(rendered(instance())) == []
+
+
+def test_a_panicking_guest_has_the_devices_that_it_asks_for() -> None:
+    vmi = instance(
+        devices={"panicDevices": [{"model": "hyperv"}, {"model": "pvpanic"}, {"model": "isa"}, {}]}
+    )
+    with_kvm, emulated = rendered(vmi), rendered(vmi, emulation=True)
+    assert [each.get("model") for each in with_kvm.iter("panic")] == ["hyperv", "isa", None]
+    assert [each.get("model") for each in emulated.iter("panic")] == ["isa", None]
+    assert _arguments(with_kvm) == _arguments(emulated) == ["-device", "pvpanic-pci"]
+
+
+def test_a_vsock_device_has_the_address_that_was_chosen() -> None:
+    vmi = instance(devices={"autoattachVSOCK": True})
+    assert rendered(vmi).find("devices/vsock") is None, "none was chosen yet"
+    cid = only(rendered({**vmi, "status": {"VSOCKCID": 4711}}), "devices/vsock/cid")
+    assert cid.attrib == {"auto": "no", "address": "4711"}
+    assert rendered({**instance(), "status": {"VSOCKCID": 4711}}).find("devices/vsock") is None
+
+
+@pytest.mark.feature("VML-45")
+@pytest.mark.parametrize(
+    ("tpm", "model", "state"), [({}, "tpm-tis", None), ({"persistent": True}, "tpm-crb", "yes")]
+)
+def test_a_tpm_keeps_its_state_where_it_is_asked_to(tpm: JsonObject, model: str, state: str | None) -> None:
+    found = only(rendered(instance(devices={"tpm": tpm})), "devices/tpm")
+    backend = only(found, "backend")
+    assert (found.get("model"), backend.get("type"), backend.get("version")) == (model, "emulator", "2.0")
+    assert backend.get("persistent_state") == state
+    assert rendered(instance(devices={"tpm": {"enabled": False}})).find("devices/tpm") is None
 
 
 @pytest.mark.feature("VML-43")

@@ -14,7 +14,15 @@ from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.disks import Disk, DiskTarget
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain import disks, document
-from virtplane.compute.domain.context import BlockSizes, DiskSource, DomainContext, HostCpu, InterfaceLink
+from virtplane.compute.domain.context import (
+    BlockSizes,
+    BootFiles,
+    DiskSource,
+    DomainContext,
+    FirmwareImage,
+    HostCpu,
+    InterfaceLink,
+)
 
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
 GOLDEN = Path(__file__).parent / "golden"
@@ -28,6 +36,9 @@ CONTEXT = DomainContext(
     },
     interfaces={"default": InterfaceLink("tap0", "02:11:22:33:44:55", 1450)},
     cpus=tuple(HostCpu(number, node=number // 3) for number in range(6)),
+    boot=BootFiles(
+        uefi=FirmwareImage("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
+    ),
 )
 
 

@@ -30,7 +30,7 @@ _ROTATION = {
     "server": {"duration": "20h", "renewBefore": "2h"},
 }
 _RESOURCES = {"limits": {"cpu": "1"}, "requests": {"cpu": "500m"}}
-_ARCHITECTURE = {"emulatedMachines": ["special*"], "machineType": "special-1"}
+_ARCHITECTURE = {"emulatedMachines": ["special*"], "machineType": "special-1", "ovmfPath": "/special"}
 
 _CONFIGURATION: JsonObject = {
     "additionalGuestMemoryOverheadRatio": "1.5",
@@ -84,6 +84,7 @@ _SPEC: JsonObject = {
 }
 _OLD_ROTATION = {"caRotateInterval": "90h", "caOverlapInterval": "9h", "certRotateInterval": "19h"}
 _ALTERNATIVES: list[list[every_field.Change]] = [
+    [("configuration.ovmfPath", "/own")],
     [("certificateRotateStrategy.selfSigned", _OLD_ROTATION)],
     [("configuration.emulatedMachines", ["other*"])],
     [("configuration.machineType", "other-1")],
@@ -177,6 +178,11 @@ def _instances(spec: JsonObject) -> list[Any]:
     return made
 
 
+def _firmware(spec: JsonObject) -> list[str]:
+    """The folders in which virt-handler looks for UEFI firmware."""
+    return [ClusterConfig(_kubevirt(spec)).ovmf_path(name) for name in ("amd64", "arm64", "s390x")]
+
+
 def _objects(spec: JsonObject) -> object:
     parameters = Parameters(
         namespace="kubevirt",
@@ -193,7 +199,7 @@ def _objects(spec: JsonObject) -> object:
 
 def test_every_setting_that_acts_changes_what_is_made_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("virtplane.operators.kubevirt.strategy.installation._definitions", list)
-    effects = [_pod, _instances, _objects, lifetimes, lambda spec: blocks_removal(_kubevirt(spec))]
+    effects = [_pod, _firmware, _instances, _objects, lifetimes, lambda spec: blocks_removal(_kubevirt(spec))]
     samples = every_field.documents(_SPEC, _ALTERNATIVES)
     assert set(every_field.silent(INSTALLATION, samples, effects)) == set(READ_BY)
 

@@ -19,9 +19,19 @@ from virtplane.compute.apiserver import eviction
 from virtplane.compute.apiserver.admission.mutation.instance import default_instance
 from virtplane.compute.controller.vmi.storage import needs_state_claim
 from virtplane.compute.domain import document, placement
-from virtplane.compute.domain.context import BlockSizes, DiskSource, DomainContext, HostCpu, InterfaceLink
+from virtplane.compute.domain.context import (
+    BlockSizes,
+    BootFiles,
+    DiskSource,
+    DomainContext,
+    FirmwareImage,
+    HostCpu,
+    InterfaceLink,
+)
 from virtplane.compute.handler import credentials, decisions, privileges
 from virtplane.compute.handler.network import lease, plan
+from virtplane.compute.handler.settings import PodPaths
+from virtplane.compute.handler.storage import bootfiles
 from virtplane.compute.handler.storage.cloudinit import (
     config_drive_files,
     no_cloud_files,
@@ -68,7 +78,8 @@ def _domain(spec: JsonObject) -> str:
     cpus = tuple(HostCpu(number, node=number % 2) for number in range(32))
     address, identity = "0000:01:00.0", "5d307ca9-b3ef-428c-8861-06e72d69f223"
     given = {"PCI_RESOURCE_VENDOR_COM_CARD": address, "MDEV_PCI_RESOURCE_VENDOR_COM_GPU": identity}
-    context = DomainContext(emulation=False, disks=disks, interfaces=links, cpus=cpus, given=given)
+    boot = BootFiles(FirmwareImage("/code", "/variables"))
+    context = DomainContext(emulation=False, disks=disks, interfaces=links, cpus=cpus, given=given, boot=boot)
     return document.render(_typed(spec), context)
 
 
@@ -112,7 +123,21 @@ def launcher(tmp_path: Path) -> Path:
         path = tmp_path / "var/run/kubevirt-private/secret" / name
         path.parent.mkdir(parents=True)
         path.write_text("ssh-ed25519 AAAA")
+    for name in ("boot/vmlinuz", "boot/initrd"):
+        _write(tmp_path / "var/run/kubevirt-kernel-boot" / name, b"kernel")
+    for kind in ("secboot.fd", "fd"):
+        _write(tmp_path / f"usr/share/edk2/ovmf/OVMF_CODE.{kind}", b"code")
+        _write(tmp_path / f"usr/share/edk2/ovmf/OVMF_VARS.{kind}", b"variables")
+    for signature in (b"SLIC", b"MSDM"):
+        table = signature + (36).to_bytes(4, "little") + bytes(28)
+        folder = "var/run/kubevirt-private/secret/kept"
+        _write(tmp_path / folder / f"{signature.decode().lower()}.bin", table)
     return tmp_path
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
 
 
 def _cloud_init(spec: JsonObject, root: Root) -> list[object]:
@@ -136,6 +161,7 @@ def test_every_field_of_an_instance_that_acts_changes_what_is_made_of_it(launche
         effects: list[every_field.Effect] = [
             *(_pod, _domain, _network, _decisions, _defaults),
             lambda spec: _cloud_init(spec, root),
+            lambda spec: bootfiles.find(_typed(spec), root, PodPaths("", launcher), "/usr/share/edk2/ovmf"),
             lambda spec: credentials.wanted(_typed(spec), root),
         ]
         for effect in effects:

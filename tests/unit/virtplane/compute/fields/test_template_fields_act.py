@@ -93,6 +93,7 @@ _PREFERENCE: JsonObject = {
         "preferredInterfaceModel": "e1000e",
         "preferredLunBus": "sata",
         "preferredRng": {},
+        "preferredPanicDeviceModel": "pvpanic",
         "preferredSoundModel": "ac97",
         "preferredTPM": {"enabled": True, "persistent": True},
         "preferredUseVirtioTransitional": True,

@@ -100,6 +100,9 @@ class Link:
         """There is nothing to hang up."""
 
 
+START: Any = {"emulation": True, "options": {}, "claim_settings": ClaimSettings(), "ovmf_folder": "/ovmf"}
+
+
 async def test_a_guest_on_hanging_storage_is_tried_again_when_it_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,13 +130,13 @@ async def test_a_guest_on_hanging_storage_is_tried_again_when_it_answers(
     try:
         for _ in range(3):
             with pytest.raises(VolumeBlocked, match="volume data: its storage does not answer"):
-                await machine.start(VMI, emulation=True, options={}, claim_settings=ClaimSettings())
+                await machine.start(VMI, **START)
         assert (asked, link.requests) == (["data"], ["start"])
         answers.set()
         await changed.wait()
         monkeypatch.setattr(threads, "STEP_SECONDS", 60.0)
         with pytest.raises(HypervisorError, match="has answered"):
-            await machine.start(VMI, emulation=True, options={}, claim_settings=ClaimSettings())
+            await machine.start(VMI, **START)
     finally:
         answers.set()
         await machine.close()
