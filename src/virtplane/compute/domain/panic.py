@@ -7,6 +7,8 @@ from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.xml import Element, element
 
 _PCI = "pvpanic"
+_PCI_SLOT = "0x1c"
+"""libvirt counts up from 1 for the root bus, and has fixed places for the board's devices above this one."""
 
 
 def render_panic_devices(devices: Devices, context: DomainContext) -> list[Element]:
@@ -18,6 +20,9 @@ def render_panic_devices(devices: Devices, context: DomainContext) -> list[Eleme
 
 
 def panic_arguments(devices: Devices) -> list[str]:
-    """Arguments of QEMU for the devices on PCI, for which libvirt has an element since 9.1 only."""
-    found = [device for device in devices.panic_devices if device.model == _PCI]
-    return ["-device", "pvpanic-pci"] * len(found)
+    """Arguments of QEMU for the device on PCI, for which libvirt has an element since 9.1 only.
+
+    One is enough for a guest that asks for more.
+    """
+    is_wanted = any(device.model == _PCI for device in devices.panic_devices)
+    return ["-device", f"pvpanic-pci,addr={_PCI_SLOT}"] if is_wanted else []

@@ -211,7 +211,7 @@ def test_a_panicking_guest_has_the_devices_that_it_asks_for() -> None:
     with_kvm, emulated = rendered(vmi), rendered(vmi, emulation=True)
     assert [each.get("model") for each in with_kvm.iter("panic")] == ["hyperv", "isa", None]
     assert [each.get("model") for each in emulated.iter("panic")] == ["isa", None]
-    assert _arguments(with_kvm) == _arguments(emulated) == ["-device", "pvpanic-pci"]
+    assert _arguments(with_kvm) == _arguments(emulated) == ["-device", "pvpanic-pci,addr=0x1c"]
 
 
 def test_a_vsock_device_has_the_address_that_was_chosen() -> None:
