@@ -88,7 +88,10 @@ class VmiController:
 
     def _claim_keys(self, claim: JsonObject) -> list[Key]:
         users = self._cluster.vmis.by_index("claim", f"{meta.namespace(claim)}/{meta.name(claim)}")
-        return [key_of(vmi) for vmi in users] + list(owner_key("VirtualMachineInstance")(claim))
+        found = [key_of(vmi) for vmi in users] + list(owner_key("VirtualMachineInstance")(claim))
+        # An instance's state claim belongs to its VirtualMachine, and none of its volumes names it.
+        kept_for = meta.labels(claim).get(backend.STATE_LABEL)
+        return [*found, (meta.namespace(claim), kept_for)] if kept_for else found
 
     async def _reconcile(self, key: Key) -> Result:
         may_act = await self._expected.settled(key)  # observe the expectations before reading the caches

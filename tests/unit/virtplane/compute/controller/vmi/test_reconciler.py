@@ -148,6 +148,24 @@ async def test_controllers_that_do_not_know_of_each_other_make_one_state_claim()
     assert len(server.list(resources.PERSISTENT_VOLUME_CLAIMS, "ns")) == 1
 
 
+async def test_a_state_claim_that_is_bound_is_noticed_where_it_belongs_to_the_machine() -> None:
+    """No volume of the instance names it, and its owner is not the instance."""
+    server = _api()
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    server.put(resources.STORAGE_CLASSES, {"metadata": {"name": "local", "annotations": default}})
+    vmi = _vmi()
+    vmi["spec"]["domain"]["devices"] = {"tpm": {"persistent": True}}
+    machine = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vmi", "uid": "machine"}
+    vmi["metadata"]["ownerReferences"] = [{**machine, "controller": True}]
+    async with running_controllers(server, _IMAGES):
+        server.put(kinds.VIRTUAL_MACHINE_INSTANCES, vmi)
+        await until(lambda: _synchronized(server).get("reason") == "BackendStorageNotReady")
+        (claim,) = server.list(resources.PERSISTENT_VOLUME_CLAIMS, "ns")
+        assert meta.controller_of(claim)["kind"] == "VirtualMachine"
+        server.put(resources.PERSISTENT_VOLUME_CLAIMS, {**claim, "status": {"phase": "Bound"}})
+        await until(lambda: _phase(server) == "Scheduling")
+
+
 @pytest.mark.parametrize(
     "change",
     [
