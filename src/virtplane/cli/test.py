@@ -69,9 +69,10 @@ def _check(name: str, command: tuple[str, ...]) -> None:
 def _test(options: argparse.Namespace) -> int:
     """Run pytest once, without retries: a flaky test is a defect. Returns pytest's exit code."""
     selection = ["-m", "not host and not guest"] if options.quick else []
-    with tempfile.TemporaryDirectory(prefix="virtplane-test-") as folder:
+    # A short path: sockets are made below it, whose paths may have 107 characters.
+    with tempfile.TemporaryDirectory(prefix="vt-", ignore_cleanup_errors=True) as folder:
         junit = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}"]
+        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", f"--basetemp={folder}/t"]
         command += [*_workers(), *selection, *options.rest]
         code = _run(command)
         proved = proved_features(junit) if junit.exists() else set()

@@ -24,7 +24,8 @@ _BLOCK = 32 << 10
 _ZEROS = bytes(MIB)
 _LOST_FOUND = "lost+found"
 _SHARE_OF_TABLES = 16
-_TABLES = MIB
+_TABLES = 33 * MIB
+"""Tables take some space of their own, and VHDX is written in pieces of up to 32 MiB."""
 _SYNC_EVERY = 64 * MIB
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 

@@ -29,6 +29,7 @@ from virtplane.storage.cdi.controller.datasources.reconciler import DataSourceCo
 _REFERENCE = Path(os.environ.get("VIRTPLANE_REFERENCE", "/nowhere")) / "conformance"
 _CASES = ("clone/*", "cron/*", "datasource/*", "import/*", "pod/*", "populator/*", "render/*")
 _GATED = {
+    "import/multi-stage",
     "pod/checkpoint-imageio",
     "pod/legacy-pvc-annotations",
     "pod/long-name",
