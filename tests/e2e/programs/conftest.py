@@ -42,7 +42,11 @@ def three_nodes(programs_archive: Path) -> Iterator[Cluster]:
 
     With ``VIRTPLANE_TEST_THREE_NODES`` set, the cluster in that directory is used and left running.
     """
-    options = [f"--nodes={NODES}", *(f"--external-range={text}" for text in EXTERNAL_RANGES)]
+    options = [
+        f"--nodes={NODES}",
+        "--node-link=lan0",
+        *(f"--external-range={text}" for text in EXTERNAL_RANGES),
+    ]
     borrowed = os.environ.get("VIRTPLANE_TEST_THREE_NODES")
     made = Cluster(Path(borrowed or tempfile.mkdtemp(prefix="virtplane-programs-")))
     try:
