@@ -8,6 +8,8 @@ KUBELET_ROOT = "/var/lib/kubelet"
 # In launcher pods; the first two are on nodes as well, for virt-handler.
 SHARE_DIR = "/var/run/kubevirt"
 PRIVATE_DIR = "/var/run/kubevirt-private"
+NODE_CGROUPS = "/var/run/kubevirt-cgroup"
+"""Where virt-handler has the node's cgroups."""
 EPHEMERAL_DISK_DIR = "/var/run/kubevirt-ephemeral-disks"
 CONTAINER_DISK_DIR = f"{SHARE_DIR}/container-disks"
 HOTPLUG_DIR = f"{SHARE_DIR}/hotplug-disks"

@@ -46,10 +46,11 @@ class Cgroup:
     """True for cgroup v2."""
 
 
-def allow(launcher: Process, numbers: Collection[int], host: Path = Path("/proc/1")) -> None:
+def allow(launcher: Process, numbers: Collection[int], host: Path = Path("/proc/self")) -> None:
     """Let the launcher open the block devices `numbers`, and no other ones but its container's own.
 
-    `host` is the ``/proc`` folder of a process that sees the node's cgroups. Raises NoCgroup, OSError.
+    `host` is the ``/proc`` folder of a process that sees the node's cgroups. virt-handler has them mounted,
+    as it may not be allowed to look into the first process. Raises NoCgroup, OSError.
     """
     group = cgroup_of(launcher, host)
     with launcher.root() as root:
@@ -77,7 +78,7 @@ def _write(group: Cgroup, name: str, number: int) -> None:
     (group.path / name).write_text(f"b {os.major(number)}:{os.minor(number)} rwm")
 
 
-def cgroup_of(launcher: Process, host: Path = Path("/proc/1")) -> Cgroup:
+def cgroup_of(launcher: Process, host: Path = Path("/proc/self")) -> Cgroup:
     """The cgroup that decides about the launcher's devices. Raises NoCgroup, OSError."""
     named = launcher.cgroups()
     path = _named(named, "devices")

@@ -65,7 +65,7 @@ class Plugs:
         steps: Steps,
         on_remark: Callable[[str], None],
         proc: Path = Path("/proc"),
-        host: Path = Path("/proc/1"),
+        host: Path = Path("/proc/self"),
     ) -> None:
         self.found = Plugged()
         self._domain = domain

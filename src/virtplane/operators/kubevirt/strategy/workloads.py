@@ -134,13 +134,17 @@ def _handler(parameters: Parameters) -> JsonObject:
         ("virt-private-dir", paths.PRIVATE_DIR, "Bidirectional"),
         ("node-labeller", "/var/lib/kubevirt-node-labeller", "None"),
         ("dev", "/dev", "HostToContainer"),
+        ("cgroup", "/sys/fs/cgroup", "HostToContainer"),
     ):
-        kind = "Directory" if name == "dev" else "DirectoryOrCreate"
+        kind = "Directory" if name in ("dev", "cgroup") else "DirectoryOrCreate"
         volumes.append({"name": name, "hostPath": {"path": path, "type": kind}})
         mount = {"name": name, "mountPath": path, "mountPropagation": propagation}
         if name == "kubelet":
             # the path at which virt-handler finds it, wherever it is on the node
             mount["mountPath"] = KUBELET_ROOT
+        if name == "cgroup":
+            # beside the container runtime's own mount, which shows this container's cgroup only
+            mount["mountPath"] = paths.NODE_CGROUPS
         container["volumeMounts"].append(mount)
     spec = _pod_spec("virt-handler", container, volumes)
     spec["hostPID"] = True

@@ -63,6 +63,14 @@ def test_the_control_plane_is_the_operator_in_the_compact_layout() -> None:
     assert command == ["virtplane", "run", names]
 
 
+def test_virt_handler_has_the_node_s_cgroups_beside_its_own() -> None:
+    pod = named(rendered().components, "DaemonSet", "virt-handler")["spec"]["template"]["spec"]
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "cgroup")
+    (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "cgroup")
+    assert volume["hostPath"] == {"path": "/sys/fs/cgroup", "type": "Directory"}
+    assert mount["mountPath"] == "/var/run/kubevirt-cgroup"
+
+
 def test_virt_handler_mounts_the_kubelet_s_root_where_it_looks_for_it() -> None:
     parameters = Parameters(
         "kubevirt", "image", "distributed", ClusterConfig({}), kubelet_root="/var/lib/k0s/kubelet"

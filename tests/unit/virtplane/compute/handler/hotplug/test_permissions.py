@@ -52,6 +52,25 @@ def test_a_cgroup_is_found_below_the_root_that_the_node_has_mounted(tmp_path: Pa
         permissions.cgroup_of(Named(78, tmp_path), tmp_path)  # type: ignore[arg-type]
 
 
+def test_the_runtimes_mount_of_the_containers_own_cgroup_is_passed_over(tmp_path: Path) -> None:
+    group = tmp_path / "root/node/devices/kubepods/pod1/c"
+    group.mkdir(parents=True)
+    (group / "cgroup.procs").write_text("77\n")
+    (tmp_path / "root/sys/devices").mkdir(parents=True)
+    (tmp_path / "root/sys/devices/cgroup.procs").write_text("5\n")
+    (tmp_path / "mountinfo").write_text(
+        "30 25 0:27 /kubepods/handler/h /sys/devices rw shared:8 - cgroup cgroup rw,devices\n"
+        "31 25 0:27 / /node/devices rw,nosuid shared:9 - cgroup cgroup rw,devices\n"
+    )
+
+    class Named(_Launcher):
+        def cgroups(self) -> str:
+            return "5:devices:/kubepods/pod1/c\n"
+
+    found = permissions.cgroup_of(Named(77, tmp_path), tmp_path)  # type: ignore[arg-type]
+    assert found.path == group
+
+
 @contextmanager
 def _group() -> Iterator[Path]:
     base = Path("/sys/fs/cgroup/devices")
