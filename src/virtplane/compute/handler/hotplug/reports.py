@@ -41,9 +41,12 @@ def _advanced(entry: VolumeStatus, vmi: VirtualMachineInstance, found: Plugged) 
         text = f"Successfully attach hotplugged volume {name} to VM"
         return replace(entry, phase=hotplug.READY, reason="VolumeReady", message=text)
     if is_in_pod and (entry.phase or "") in _BECOMES_MOUNTED:
-        text = f"Volume {name} has been mounted in virt-launcher pod"
-        return replace(entry, phase=hotplug.MOUNTED, reason="VolumeMountedToPod", message=text)
+        return replace(entry, phase=hotplug.MOUNTED, reason="VolumeMountedToPod", message=_mounted(name))
     return entry
+
+
+def _mounted(name: str) -> str:
+    return f"Volume {name} has been mounted in virt-launcher pod"
 
 
 def events(
@@ -54,6 +57,9 @@ def events(
     for entry in after.volume_status:
         if entry.hotplug_volume is None or known.get(entry.name) == entry.phase:
             continue
+        if entry.phase == hotplug.READY and known.get(entry.name) != hotplug.MOUNTED:
+            # Both steps were taken in one pass.
+            yield "VolumeMountedToPod", _mounted(entry.name)
         if entry.phase in (hotplug.MOUNTED, hotplug.READY, hotplug.UNMOUNTED):
             yield entry.reason or "", entry.message or ""
         if entry.phase == hotplug.UNMOUNTED:

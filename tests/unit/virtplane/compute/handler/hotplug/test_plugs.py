@@ -266,6 +266,9 @@ def test_events_tell_each_step_once() -> None:
         VirtualMachineInstance,
         {"status": {"volumeStatus": [encode(each) for each in reports.reported(vmi, {}, there)]}},
     ).status
-    told = [("VolumeReady", "Successfully attach hotplugged volume files to VM")]
+    told = [
+        ("VolumeMountedToPod", "Volume files has been mounted in virt-launcher pod"),
+        ("VolumeReady", "Successfully attach hotplugged volume files to VM"),
+    ]
     assert list(reports.events(vmi.status, status)) == told
     assert list(reports.events(status, status)) == []
