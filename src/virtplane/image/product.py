@@ -48,13 +48,10 @@ PROGRAMS = {
     "virt-freezer": _LAUNCHER.format(module="freezer"),
     "virt-launcher": _LAUNCHER.format(module="main"),
     "virt-probe": _LAUNCHER.format(module="probe"),
+    "virtiofsd": _LAUNCHER.format(module="virtiofsd"),
     "virtctl": _PROGRAM.format(module="virtplane.cli.virtctl.main"),
     "virtplane": _PROGRAM.format(module="virtplane.cli.main"),
 }
-
-
-_SHARING = "usr/libexec/virtiofsd"
-"""Where KubeVirt's pods have their server of shared folders, and newer distributions theirs."""
 
 
 def checkout() -> Path:
@@ -97,11 +94,6 @@ def install_product(root: Path, tree: Path) -> None:
     for name, text in PROGRAMS.items():
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
-    sharing = tree / _SHARING
-    if not sharing.exists():
-        sharing.parent.mkdir(parents=True, exist_ok=True)
-        sharing.write_text(_LAUNCHER.format(module="virtiofsd"))
-        sharing.chmod(0o755)
     path_file = tree / "usr/lib/python3/dist-packages/virtplane.pth"
     path_file.parent.mkdir(parents=True)
     path_file.write_text(f"/{FOLDER}\n")

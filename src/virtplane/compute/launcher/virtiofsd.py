@@ -16,6 +16,7 @@ import sys
 
 from virtplane.compute.launcher.settings import options
 
+_NEWER_SERVER = "/usr/libexec/virtiofsd"
 _QEMU_SERVER = "/usr/lib/qemu/virtiofsd"
 _EXIT_USAGE = 2
 _EXIT_IMPOSSIBLE = 3
@@ -88,7 +89,9 @@ def _check(result: int) -> None:
 
 
 def main() -> int:
-    """The program ``virtiofsd`` of images whose distribution has none."""
+    """The program ``virtiofsd``: the distribution's newer server, else QEMU's."""
+    if os.path.exists(_NEWER_SERVER):
+        os.execv(_NEWER_SERVER, [_NEWER_SERVER, *sys.argv[1:]])
     try:
         command = server_command(options(sys.argv[1:]))
     except KeyError as error:

@@ -274,7 +274,8 @@ def virtiofs_containers(inputs: RenderInputs, pod_volumes: VolumeSet) -> list[Js
                 "name": f"virtiofs-{name}",
                 "image": inputs.images.launcher,
                 "imagePullPolicy": inputs.settings.image_pull_policy,
-                "command": ["/usr/libexec/virtiofsd"],
+                # The product's: it becomes the distribution's newer server where there is one.
+                "command": ["virtiofsd"],
                 "args": [
                     f"--socket-path={socket}",
                     f"--shared-dir={shared}",

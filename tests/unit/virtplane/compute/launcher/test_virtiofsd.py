@@ -65,3 +65,18 @@ def test_the_user_becomes_root_of_itself_and_of_nobody_else(tmp_path: Path) -> N
     assert first == "0 0 ['0', '1']"
     assert second in {"OSError", "PermissionError"}
     assert os.getuid() == os.geteuid()
+
+
+def test_the_newer_server_runs_where_the_distribution_has_it(tmp_path: Path) -> None:
+    newer, written = tmp_path / "virtiofsd", tmp_path / "written"
+    newer.write_text(f'#!/bin/sh\necho "$@" > {written}\n')
+    newer.chmod(0o755)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1))\n"
+        "from virtplane.compute.launcher import virtiofsd\n"
+        "virtiofsd._NEWER_SERVER = sys.argv.pop(1)\n"
+        "sys.exit(virtiofsd.main())\n"
+    )
+    arguments = ["--socket-path=/s", "--shared-dir=/d", "--sandbox=none"]
+    subprocess.run([sys.executable, "-c", code, _SOURCE, str(newer), *arguments], check=True)
+    assert written.read_text().split() == arguments
