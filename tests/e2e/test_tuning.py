@@ -1,4 +1,4 @@
-"""One guest with what makes guests fast and shares the node's files and figures with them."""
+"""One guest with what makes guests fast, and with the node's figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from tests.e2e.claims import Claims, claim
 from tests.e2e.clusters import CORE, KUBEVIRT, NAMESPACE, Cluster, Machine, manifest
 from tests.e2e.failures import Document
 from tests.e2e.support import Console, wait_for
@@ -16,8 +15,7 @@ from tests.support.clusters import clean_up
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(240)]
 
 _INSTALLATION = f"{KUBEVIRT}/namespaces/kubevirt/kubevirts/kubevirt"
-_MAPS = f"{CORE}/namespaces/{NAMESPACE}/configmaps"
-_GATES = ("DownwardMetrics", "EnableVirtioFsStorageVolumes", "CPUManager")
+_GATES = ("DownwardMetrics", "CPUManager")
 _VIRSH = ("virsh", "-c", "qemu+unix:///session?socket=/var/run/libvirt/libvirt-sock")
 _HUGE = "hugepages-2Mi"
 _PORTS = "/sys/class/virtio-ports"
@@ -38,15 +36,6 @@ def gates(cluster: Cluster) -> Iterator[None]:
     configure(before)
 
 
-@pytest.fixture
-def settings(cluster: Cluster) -> Iterator[str]:
-    """A config map that the guest mounts."""
-    document: Document = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"greeting": "from the cluster"}}
-    cluster.request("POST", _MAPS, document | {"metadata": {"name": "tuned-settings"}})
-    yield "tuned-settings"
-    cluster.request("DELETE", f"{_MAPS}/tuned-settings")
-
-
 def _node(cluster: Cluster) -> Document:
     return cluster.items(f"{CORE}/nodes")[0]
 
@@ -59,7 +48,7 @@ def _has_huge_pages(cluster: Cluster) -> bool:
     return str(_node(cluster)["status"]["allocatable"].get(_HUGE, "0")) not in ("0", "")
 
 
-def _tuned(cluster: Cluster, settings: str) -> Document:
+def _tuned(cluster: Cluster) -> Document:
     wanted = manifest("tuned", grace=1)
     spec: Any = wanted["spec"]["template"]["spec"]
     domain, devices = spec["domain"], spec["domain"]["devices"]
@@ -77,13 +66,10 @@ def _tuned(cluster: Cluster, settings: str) -> Document:
         {"name": "blocks", "serial": "BLOCKS", "disk": {"bus": "virtio"}, "blockSize": sizes},
         {"name": "metrics", "serial": "METRICS", "disk": {"bus": "virtio"}},
     ]
-    devices["filesystems"] = [{"name": "files", "virtiofs": {}}, {"name": "settings", "virtiofs": {}}]
     devices["downwardMetrics"] = {}
     spec["volumes"] += [
         {"name": "blocks", "emptyDisk": {"capacity": "64Mi"}},
         {"name": "metrics", "downwardMetrics": {}},
-        {"name": "files", "persistentVolumeClaim": {"claimName": "tuned-files"}},
-        {"name": "settings", "configMap": {"name": settings}},
     ]
     return wanted
 
@@ -99,12 +85,9 @@ def _disk_of(console: Console, serial: str) -> str:
 
 @pytest.mark.usefixtures("gates")
 @pytest.mark.feature("VML-71")
-def test_a_guest_is_tuned_and_shares_files_and_figures_with_its_node(
-    cluster: Cluster, claims: Claims, settings: str
-) -> None:
-    claims.create(claim("tuned-files", "64Mi", "Filesystem"))
+def test_a_guest_is_tuned_and_reads_its_nodes_figures(cluster: Cluster) -> None:
     dedicates = "CPUManager" in _GATES and _wait_for_labels(cluster)
-    machine = cluster.create(_tuned(cluster, settings))
+    machine = cluster.create(_tuned(cluster))
     try:
         machine.wait_running(90)
         domain = ElementTree.fromstring(_exec(machine, *_VIRSH, "dumpxml", f"{NAMESPACE}_tuned"))
@@ -115,7 +98,6 @@ def test_a_guest_is_tuned_and_shares_files_and_figures_with_its_node(
         assert threads.count("thread_id") == int(domain.findtext("iothreads") or 0)
         with machine.console() as console:
             _check_disks(console, queues=1 if dedicates else 2)
-            _check_files(console, machine)
             _check_metrics(console, str(_node(cluster)["metadata"]["name"]))
     finally:
         clean_up([machine])
@@ -136,8 +118,6 @@ def _check_domain(domain: ElementTree.Element, *, dedicates: bool) -> None:
     assert domain.findtext("iothreads") == ("2" if dedicates else "4")
     pins = [pin.get("cpuset") for pin in domain.findall("cputune/vcpupin")]
     assert len(pins) == (1 if dedicates else 0)
-    sockets = [source.get("socket") for source in domain.findall("devices/filesystem/source")]
-    assert [str(path).rpartition("/")[2] for path in sockets] == ["files.sock", "settings.sock"]
     ports = domain.findall("devices/controller[@model='pcie-root-port']")
     taken = {address.get("bus") for address in domain.findall("devices/*/address[@type='pci']")}
     free = {int(str(port.get("index"))) for port in ports} - {int(str(bus), 16) for bus in taken}
@@ -153,20 +133,6 @@ def _check_disks(console: Console, *, queues: int) -> None:
     ]
     assert console.run(f"cat {queue}/discard_granularity") == "65536"
     assert console.run(f"ls /sys/block/{disk}/mq | wc -l") == str(queues)
-
-
-def _check_files(console: Console, machine: Machine) -> None:
-    mounted = "/var/run/kubevirt-private/vmi-disks/files"
-    _exec(machine, "sh", "-c", f"echo from the pod > {mounted}/there")
-    console.run("mkdir -p /mnt/files /mnt/settings")
-    assert console.run("mount -t virtiofs files /mnt/files") == ""
-    assert console.run("mount -t virtiofs settings /mnt/settings") == ""
-    assert console.run("cat /mnt/files/there") == "from the pod"
-    console.run("echo from the guest > /mnt/files/here; sync")
-    assert _exec(machine, "cat", f"{mounted}/here").strip() == "from the guest"
-    assert _exec(machine, "stat", "-c", "%u:%g", f"{mounted}/here").strip() == "107:107"
-    assert console.run("cat /mnt/settings/greeting") == "from the cluster"
-    console.run("umount /mnt/files /mnt/settings")
 
 
 def _check_metrics(console: Console, node: str) -> None:

@@ -48,6 +48,7 @@ _LOCKED = re.compile(r'"id":"ua-([^"]{1,253})".*Failed to get .{0,40}lock', re.D
 
 IS_LEAVING = "in the process of unplug"
 """What QEMU says of a device that the guest was asked for before."""
+_HAS_LEFT = "no device found with alias"
 
 _KEEPALIVE = (10, 3)
 """After so many seconds of silence the daemon is asked whether it is there; after so many tries it is not."""
@@ -157,7 +158,7 @@ class Hypervisor:
         try:
             await self.detach_device(name, f"{ALIAS_PREFIX}{interface}")
         except HypervisorError as error:
-            if IS_LEAVING not in error.why:
+            if IS_LEAVING not in error.why and _HAS_LEFT not in error.why:
                 raise
 
     async def suspend(self, name: str) -> None:

@@ -161,7 +161,8 @@ async def test_a_state_claim_that_is_bound_is_noticed_where_it_belongs_to_the_ma
         server.put(kinds.VIRTUAL_MACHINE_INSTANCES, vmi)
         await until(lambda: _synchronized(server).get("reason") == "BackendStorageNotReady")
         (claim,) = server.list(resources.PERSISTENT_VOLUME_CLAIMS, "ns")
-        assert meta.controller_of(claim)["kind"] == "VirtualMachine"
+        owner = meta.controller_of(claim)
+        assert owner is not None and owner["kind"] == "VirtualMachine"
         server.put(resources.PERSISTENT_VOLUME_CLAIMS, {**claim, "status": {"phase": "Bound"}})
         await until(lambda: _phase(server) == "Scheduling")
 
