@@ -1,4 +1,7 @@
-"""``create instancetype`` and ``create preference``: manifests to apply; nothing is sent anywhere."""
+"""``create instancetype`` and ``create preference``: manifests to apply; nothing is sent anywhere.
+
+The other kinds have modules of their own.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from virtplane.cli.virtctl.usage import Commands
 
 _INSTANCETYPE_API = "instancetype.kubevirt.io/v1beta1"
 _COMMANDS = {
+    "clone": ("createclone", "Create a clone object manifest"),
     "instancetype": (
         "create",
         "Create VirtualMachineInstancetype or VirtualMachineClusterInstancetype manifest.",

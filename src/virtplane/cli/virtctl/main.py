@@ -12,8 +12,10 @@ from virtplane.cli.virtctl.usage import Commands, explain
 
 _COMMANDS = {
     "addvolume": ("volumes", "add a volume to a running VM"),
+    "adm": ("adm", "Administrate KubeVirt configuration."),
     "console": ("console", "Connect to a console of a virtual machine instance."),
     "create": ("create", "Create a manifest for the specified Kind."),
+    "credentials": ("credentials", "Manipulate credentials on a virtual machine."),
     "evacuate-cancel": ("lifecycle", "Cancel evacuation for a VM, VMI, or all VMIs on a node"),
     "expand": (
         "views",

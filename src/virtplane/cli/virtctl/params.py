@@ -46,9 +46,9 @@ def quantity(text: str) -> str:
         raise ValueError(_QUANTITY) from error
 
 
-def random_ending() -> str:
-    """Five random characters for a unique name."""
-    return "".join(random.SystemRandom().choices(_LETTERS, k=5))
+def random_ending(length: int = 5) -> str:
+    """Random characters for a unique name."""
+    return "".join(random.SystemRandom().choices(_LETTERS, k=length))
 
 
 def refuse_together(group: Sequence[str], given: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import click
 
@@ -25,15 +26,20 @@ def flags_behind_command(options: click.Command, args: list[str]) -> list[str]:
 def plain_switches(command: click.Command, args: list[str]) -> list[str]:
     """Read ``--switch=true`` as ``--switch``, and leave ``--switch=false`` out.
 
+    A flag that may stand without a value takes one only behind an equals sign: the next word is not its.
+
     Raises click.UsageError for other values.
     """
     switches = {name for option in _options_of(command) if option.is_flag for name in option.opts}
+    bare = {name: value for option in _options_of(command) for name, value in _bare(option).items()}
     result: list[str] = []
     for index, text in enumerate(args):
         if text == "--":
             return result + args[index:]
         name, equals, value = text.partition("=")
-        if not equals or name not in switches or value in _TRUE:
+        if text in bare:
+            result.append(f"{text}={bare[text]}")
+        elif not equals or name not in switches or value in _TRUE:
             result.append(name if name in switches else text)
         elif value not in _FALSE:
             reason = f'strconv.ParseBool: parsing "{value}": invalid syntax'
@@ -105,8 +111,29 @@ def _missing(error: click.MissingParameter) -> list[str]:
     ]
 
 
+class BareOption(click.Option):
+    """A flag that stands for `bare` where no value is given behind an equals sign."""
+
+    def __init__(self, name: str, *, bare: int, **settings: Any) -> None:
+        super().__init__([name], **settings)
+        self.bare = bare
+
+
+def _bare(option: click.Option) -> dict[str, str]:
+    """What the names of a flag stand for without a value; empty where a value must follow."""
+    if isinstance(option, BareOption):
+        return dict.fromkeys(option.opts, str(option.bare))
+    if not option.is_flag and isinstance(option.flag_value, bool):
+        return dict.fromkeys(option.opts, str(option.flag_value))
+    return {}
+
+
 def _options_of(command: click.Command) -> list[click.Option]:
     return [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+
+
+def _short_help(command: click.Command) -> str:
+    return (command.help or "").partition("\n")[0]
 
 
 class Commands(click.Group):
@@ -117,6 +144,14 @@ class Commands(click.Group):
         if args and args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx):
             args = flags_behind_command(self.connection_flags(ctx), args)
         return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands and what each does."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Available Commands"):
+            formatter.write_dl(
+                [(name, _short_help(command)) for name, command in found if command is not None]
+            )
 
     def connection_flags(self, ctx: click.Context) -> click.Command:
         """A command with the connection flags."""

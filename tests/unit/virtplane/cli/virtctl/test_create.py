@@ -253,3 +253,73 @@ def test_flags_that_make_no_sense_are_named(virtctl: Virtctl, line: str, said: s
 )
 def test_texts_that_look_otherwise_are_quoted_as_gos_library_does(text: str, shown: str) -> None:
     assert as_yaml({"k": text}) == f"k: {shown}\n"
+
+
+def test_a_clone_says_of_what_it_is_one(api: FakeServer, virtctl: Virtctl) -> None:
+    line = "create clone --name c --source-name s --target-name t -n ns"
+    assert virtctl(*line.split()).out == (
+        "apiVersion: clone.kubevirt.io/v1beta1\n"
+        "kind: VirtualMachineClone\n"
+        "metadata:\n"
+        "  name: c\n"
+        "  namespace: ns\n"
+        "spec:\n"
+        "  source:\n"
+        "    apiGroup: kubevirt.io\n"
+        "    kind: VirtualMachine\n"
+        "    name: s\n"
+        "  target:\n"
+        "    apiGroup: kubevirt.io\n"
+        "    kind: VirtualMachine\n"
+        "    name: t\n"
+        "  template: {}\n"
+        "status: {}\n"
+    )
+    assert api.requests == []
+
+
+def test_a_clone_of_a_snapshot_takes_filters_addresses_and_a_serial_number(virtctl: Virtctl) -> None:
+    line = (
+        "--source-name s --source-type vmsnapshot --label-filter * --label-filter !a/b --annotation-filter c"
+        " --template-label-filter d --template-annotation-filter e --new-mac-address i:00-11"
+        " --new-mac-address j:00-22 --new-smbios-serial x"
+    )
+    shown = yaml.safe_load(virtctl("create", "clone", *line.split()).out)
+    assert re.fullmatch("clone-[bcdfghjklmnpqrstvwxz2456789]{5}", shown["metadata"]["name"])
+    source = {"apiGroup": "snapshot.kubevirt.io", "kind": "VirtualMachineSnapshot", "name": "s"}
+    assert shown["spec"] == {
+        "source": source,
+        "target": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": ""},
+        "labelFilters": ["*", "!a/b"],
+        "annotationFilters": ["c"],
+        "template": {"labelFilters": ["d"], "annotationFilters": ["e"]},
+        "newMacAddresses": {"i": "00-11", "j": "00-22"},
+        "newSMBiosSerial": "x",
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", 'required flag(s) "source-name" not set'),
+        ("--source-name=", "source name must not be empty"),
+        (
+            "--source-name a --source-type pvc",
+            "source type pvc is not supported. Supported types: vm, vmsnapshot",
+        ),
+        (
+            "--source-name a --target-type snapshot",
+            "target type snapshot is not supported. Supported types: vm",
+        ),
+        (
+            "--source-name a --new-mac-address i:00:11",
+            "newMacAddress parameter i:00:11 is invalid: exactly one ':' is expected."
+            " For example: 'interface0:address0'",
+        ),
+        ("--source-name a --new-mac-address :0", "newMacAddress parameter :0 has empty interface name"),
+        ("--source-name a --new-mac-address i:", "newMacAddress parameter i: has empty address name"),
+    ],
+)
+def test_a_clone_that_makes_no_sense_is_told(virtctl: Virtctl, line: str, said: str) -> None:
+    result = virtctl("create", "clone", *line.split())
+    assert (result.code, result.out, result.err) == (1, "", f"{said}\n")
