@@ -31,6 +31,7 @@ _COMMANDS = {
     "help": ("guidance", "Help about any command"),
     "image-upload": ("imageupload", "Upload a VM image to a DataVolume/PersistentVolumeClaim."),
     "import": ("importvm", "Make a virtual machine from a disk image, an OVA or a URL."),
+    "memory-dump": ("memorydump", "Dump the memory of a running VM to a pvc"),
     "migrate": ("lifecycle", "Migrate a virtual machine."),
     "migrate-cancel": ("lifecycle", "Cancel migration of a virtual machine."),
     "objectgraph": ("views", "Returns dependency graph related to a VM|VMI."),
@@ -46,8 +47,10 @@ _COMMANDS = {
     "start": ("lifecycle", "Start a virtual machine."),
     "stop": ("lifecycle", "Stop a virtual machine."),
     "unpause": ("pause", "Unpause a virtual machine"),
+    "usbredir": ("usbredir", "Redirect an USB device to a virtual machine instance."),
     "userlist": ("guest", "Return full list of logged in users on the guest machine."),
     "version": ("version", "Print the client and server version information."),
+    "vmexport": ("vmexport", "Export a VM volume."),
     "vnc screenshot": ("vnc", "Create a VNC screenshot of a virtual machine instance."),
     "vnc": ("vnc", "Open a vnc connection to a virtual machine instance."),
 }

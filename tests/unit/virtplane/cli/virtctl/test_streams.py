@@ -195,6 +195,62 @@ def test_a_display_that_is_refused_names_the_instance(api: FakeServer, virtctl: 
     assert (result.code, result.err) == (1, "can't access VMI vm: gone\n")
 
 
+_USB = f"{SUB}/default/virtualmachineinstances/vm/usbredir"
+
+
+def _usb_client(tmp_path: Path, lines: str) -> None:
+    """A program called usbredirect."""
+    program = tmp_path / "usbredirect"
+    program.write_text(f"#!{sys.executable}\nimport socket, sys\n{lines}")
+    program.chmod(0o755)
+
+
+def test_a_usb_device_is_given_to_the_guest_by_usbredirect(api: FakeServer, tmp_path: Path) -> None:
+    api.stream = _greet
+    seen = tmp_path / "seen"
+    _usb_client(
+        tmp_path,
+        "host, port = sys.argv[4].split(':')\n"
+        "device = socket.create_connection((host, int(port)))\n"
+        "line = device.recv(100).decode()\n"
+        f"open({str(seen)!r}, 'w').write(' '.join(sys.argv[1:4]) + ' ' + line)\n",
+    )
+    process = _start(api, "usbredir", "0951:1666", "vm", PATH=str(tmp_path))
+    process.communicate(timeout=15)
+    assert process.returncode == 0
+    assert seen.read_text() == "--device 0951:1666 --to RFB 003.008\n"
+    assert [path for _, path, _ in api.requests] == [_USB]
+
+
+async def test_a_user_may_connect_a_usb_client(api: FakeServer, tmp_path: Path) -> None:
+    api.stream = _greet
+    process = _start(api, "usbredir", "--no-launch", "0951:1666", "vm", PATH=str(tmp_path))
+    assert process.stdout
+    line = (await asyncio.to_thread(process.stdout.readline)).decode()
+    assert line.startswith("User can connect usbredir client at: 127.0.0.1:")
+    assert await _first_line(int(line.rpartition(":")[2])) == b"RFB 003.008\n"
+    await asyncio.to_thread(process.communicate, timeout=10)
+
+
+def test_a_usb_client_that_does_not_connect_is_told(api: FakeServer, tmp_path: Path) -> None:
+    api.stream = _greet
+    _usb_client(tmp_path, "sys.exit(1)\n")
+    _, errors = _start(api, "usbredir", "0951:1666", "vm", PATH=str(tmp_path)).communicate(timeout=15)
+    assert errors == b"usbredirect ended before it connected\n"
+
+
+def test_a_usb_device_that_cannot_be_given_is_told(api: FakeServer, tmp_path: Path) -> None:
+    _, errors = _start(api, "usbredir", "0951:1666", "vm", PATH=str(tmp_path)).communicate(timeout=15)
+    assert errors == (
+        b'Error on finding usbredirect in $PATH: exec: "usbredirect": executable file not found in $PATH\n'
+    )
+    assert api.requests == []
+    api.refuse("GET", _USB, 409, "Not configured with USB Redirection")
+    process = _start(api, "usbredir", "--no-launch", "0951:1666", "vm", PATH=str(tmp_path))
+    _, errors = process.communicate(timeout=15)
+    assert errors == b"can't access VMI vm: Not configured with USB Redirection\n"
+
+
 async def test_datagrams_of_each_client_have_a_stream_of_their_own(api: FakeServer) -> None:
     api.stream = _echo
     process = _start(api, "port-forward", "vmi/web", "udp/0:53")
