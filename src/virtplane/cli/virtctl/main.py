@@ -13,6 +13,7 @@ from virtplane.cli.virtctl.usage import Commands, explain
 _COMMANDS = {
     "addvolume": ("volumes", "add a volume to a running VM"),
     "adm": ("adm", "Administrate KubeVirt configuration."),
+    "completion": ("completion", "Generate the autocompletion script for the specified shell"),
     "console": ("console", "Connect to a console of a virtual machine instance."),
     "create": ("create", "Create a manifest for the specified Kind."),
     "credentials": ("credentials", "Manipulate credentials on a virtual machine."),
