@@ -7,7 +7,7 @@ import os
 import sys
 import termios
 import tty
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -48,8 +48,8 @@ async def console(client: Client, connection: Connection, name: str, minutes: in
     socket = await _open(client, path, name, minutes * 60.0)
     click.echo(f"Successfully connected to {name} console. Press Ctrl+] or Ctrl+5 to exit console.", err=True)
     try:
-        with _raw_terminal():
-            await _talk(socket)
+        with raw_terminal():
+            await talk(socket.send_bytes, received(socket))
     except StreamLost as error:
         click.echo(_DISCONNECTED, err=True, nl=False)
         raise click.ClickException(str(error)) from error
@@ -70,7 +70,7 @@ async def _open(client: Client, path: str, name: str, seconds: float) -> aiohttp
 
 
 @contextmanager
-def _raw_terminal() -> Iterator[None]:
+def raw_terminal() -> Iterator[None]:
     """Put the terminal into raw mode, so that every key goes to the guest; pipes are left alone."""
     descriptor = sys.stdin.fileno()
     if not os.isatty(descriptor):
@@ -84,8 +84,8 @@ def _raw_terminal() -> Iterator[None]:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-async def _talk(socket: aiohttp.ClientWebSocketResponse) -> None:
-    """Copy keys and output until the user leaves or the console ends. Raises StreamLost."""
+async def talk(send: Callable[[bytes], Awaitable[None]], output: AsyncIterator[bytes]) -> None:
+    """Copy keys and output until the user leaves or the output ends. Raises StreamLost."""
     loop = asyncio.get_running_loop()
     keys: asyncio.Queue[bytes] = asyncio.Queue()
     descriptor = sys.stdin.fileno()
@@ -101,8 +101,8 @@ async def _talk(socket: aiohttp.ClientWebSocketResponse) -> None:
     except PermissionError:
         # A regular file is always readable, and event loops cannot watch it.
         keys.put_nowait(sys.stdin.buffer.read())
-    typing = asyncio.create_task(_type(socket, keys), name="console-keys")
-    showing = asyncio.create_task(_show(socket), name="console-output")
+    typing = asyncio.create_task(_type(send, keys), name="console-keys")
+    showing = asyncio.create_task(_show(output), name="console-output")
     try:
         done, _ = await asyncio.wait({typing, showing}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -114,7 +114,7 @@ async def _talk(socket: aiohttp.ClientWebSocketResponse) -> None:
         await asyncio.gather(typing, showing, return_exceptions=True)
 
 
-async def _type(socket: aiohttp.ClientWebSocketResponse, keys: asyncio.Queue[bytes]) -> None:
+async def _type(send: Callable[[bytes], Awaitable[None]], keys: asyncio.Queue[bytes]) -> None:
     while True:
         data = await keys.get()
         if data[:1] == bytes([_ESCAPE]):
@@ -122,11 +122,11 @@ async def _type(socket: aiohttp.ClientWebSocketResponse, keys: asyncio.Queue[byt
         if not data:
             # End of input: the output is still copied.
             await asyncio.Event().wait()
-        await socket.send_bytes(data)
+        await send(data)
 
 
-async def _show(socket: aiohttp.ClientWebSocketResponse) -> None:
-    async for data in received(socket):
+async def _show(output: AsyncIterator[bytes]) -> None:
+    async for data in output:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 

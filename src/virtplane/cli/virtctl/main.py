@@ -28,6 +28,7 @@ _COMMANDS = {
         " service.",
     ),
     "fslist": ("guest", "Return full list of filesystems available on the guest machine."),
+    "guestfs": ("guestfs", "Start a shell into the libguestfs pod"),
     "guestosinfo": ("guest", "Return guest agent info about operating system."),
     "help": ("guidance", "Help about any command"),
     "image-upload": ("imageupload", "Upload a VM image to a DataVolume/PersistentVolumeClaim."),

@@ -45,7 +45,7 @@ class FakeServer:
         self.requests.append((request.method, request.path_qs, json.loads(text) if text else None))
         self.headers.append(dict(request.headers))
         if request.headers.get("Upgrade") == "websocket" and self.stream and request.path not in self.paths:
-            socket = web.WebSocketResponse(protocols=["plain.kubevirt.io"])
+            socket = web.WebSocketResponse(protocols=["plain.kubevirt.io", "v4.channel.k8s.io"])
             await socket.prepare(request)
             await self.stream(socket)
             if self.hangs_up and request.transport is not None:
