@@ -93,7 +93,7 @@ def _common(connection: Connection, goal: Target, given: dict[str, Any]) -> list
         arguments += ["-o", f"UserKnownHostsFile={given['known_hosts']}"]
     if given["identity_file"]:
         arguments += ["-i", given["identity_file"]]
-    return arguments + [word for text in given["local_ssh_opts"] for word in shlex.split(text)]
+    return [*arguments, *given["local_ssh_opts"]]
 
 
 def _become(command: list[str]) -> None:
