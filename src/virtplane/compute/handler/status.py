@@ -32,7 +32,7 @@ from virtplane.compute.handler.guestagent import THAWED, AgentInterface
 from virtplane.compute.handler.hotplug.plugs import Plugged
 from virtplane.compute.handler.hotplug.reports import reported
 from virtplane.compute.handler.libvirtcalls import DomainState
-from virtplane.compute.handler.network.cards import Card
+from virtplane.compute.handler.network.cards import ABSENT, Card
 from virtplane.compute.handler.shape import Shape, current_topology, memory_status
 from virtplane.compute.hotplug import started_disks
 from virtplane.compute.podlinks import DOMAIN, GUEST_AGENT, MULTUS, sources
@@ -271,11 +271,13 @@ def interfaces(
         if card is not None:
             seen = by_mac.pop(card.mac.lower(), None)
             rendered.append(_entry(interface, card, seen, on_network=on_network))
-        elif known is not None and on_network:
-            # The pod is on the network, the guest is not: not yet, or not any more.
+        elif known is not None and (on_network or interface.state != ABSENT):
+            # The guest is not there: not yet, or not any more. What virt-controller says of the pod stays.
             rendered.append(
                 VirtualMachineInstanceNetworkInterface(
-                    name=known.name, info_source=MULTUS, pod_interface_name=known.pod_interface_name
+                    name=known.name,
+                    info_source=MULTUS if on_network else None,
+                    pod_interface_name=known.pod_interface_name,
                 )
             )
     return (*rendered, *_guest_only(by_mac.values()))
