@@ -105,8 +105,9 @@ def test_cron_keeps_a_data_source_at_what_the_registry_has(
     try:
 
         def is_ready() -> bool:
-            found = filled.request("GET", f"{_CDI_KINDS}/datasources/kept")["status"]
-            return any(each["type"] == "Ready" and each["status"] == "True" for each in found["conditions"])
+            found = filled.request("GET", f"{_CDI_KINDS}/datasources/kept").get("status") or {}
+            conditions = found.get("conditions") or ()
+            return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
         wait_for("the DataSource is ready", is_ready, 90)
         wanted = data_volume("of-cron", {})
