@@ -289,7 +289,7 @@ class Machine:
             yield console
 
 
-def manifest(name: str, *, strategy: str = "Always", memory: str = "96Mi", grace: int = 30) -> Document:
+def manifest(name: str, *, strategy: str = "Always", memory: str = "128Mi", grace: int = 30) -> Document:
     """A VirtualMachine with the demo guest, the pod network and a serial console.
 
     It requests little of a processor: with the usual tenth for each, a small machine holds few guests.

@@ -69,7 +69,7 @@ class Churn:
             name = f"churn-{self.made}"
             # Remembered before the answer, which may be lost.
             self.machines[name] = Machine(self.cluster, name)
-            self.cluster.create(manifest(name, grace=1, memory="64Mi"))
+            self.cluster.create(manifest(name, grace=1))
             return
         name = self.random.choice(sorted(self.machines))
         action = self.random.choice(("delete", "stop", "start", "restart", "restart"))

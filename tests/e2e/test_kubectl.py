@@ -299,20 +299,17 @@ def test_contradictions_about_running_are_refused_in_kubevirts_words(
 
 def test_writers_of_every_kind_are_warned_of_fields_without_effect(cluster: Cluster) -> None:
     kubectl = Kubectl(cluster, "default")
-    sizes = {"cpu": {"guest": 1, "numa": {}}, "memory": {"guest": "1Gi"}}
+    sizes = {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}, "launchSecurity": {"snp": {}}}
+    flushes = {"features": {"preferredHyperv": {"tlbflush": {"direct": {"enabled": True}}}}}
     halted = machine(runStrategy="Halted", updateVolumesStrategy="Migration")["spec"]
     labelled = {"matchLabels": {"app": "warned"}}
     template = {"metadata": {"labels": {"app": "warned"}}, "spec": halted}
-    pool = {"selector": labelled, "replicas": 0, "autohealing": {}, "virtualMachineTemplate": template}
+    pool = {"selector": labelled, "replicas": 0, "virtualMachineTemplate": template}
     for kind, spec, field in (
-        ("VirtualMachineInstancetype", sizes, "spec.cpu.numa"),
-        ("VirtualMachineClusterInstancetype", sizes, "spec.cpu.numa"),
-        (
-            "VirtualMachinePreference",
-            {"devices": {"preferredBlockMultiQueue": True}},
-            "spec.devices.preferredBlockMultiQueue",
-        ),
-        ("VirtualMachinePool", pool, "spec.autohealing"),
+        ("VirtualMachineInstancetype", sizes, "spec.launchSecurity.snp"),
+        ("VirtualMachineClusterInstancetype", sizes, "spec.launchSecurity.snp"),
+        ("VirtualMachinePreference", flushes, "spec.features.preferredHyperv.tlbflush.direct"),
+        ("VirtualMachinePool", pool, "spec.virtualMachineTemplate.spec.updateVolumesStrategy"),
     ):
         group = "pool" if kind == "VirtualMachinePool" else "instancetype"
         document = {

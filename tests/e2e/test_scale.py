@@ -25,7 +25,7 @@ def test_twenty_machines_created_at_once_all_run_none_lost_or_doubled(
     names = [f"many-{index:02d}" for index in range(_COUNT)]
     begun = time.monotonic()
     with ThreadPoolExecutor(_COUNT) as pool:
-        machines = list(pool.map(lambda name: cluster.create(manifest(name, memory="64Mi", grace=0)), names))
+        machines = list(pool.map(lambda name: cluster.create(manifest(name, grace=0)), names))
     try:
 
         def all_run() -> bool:

@@ -63,7 +63,8 @@ def test_qcow2_header_in_a_raw_disk_opens_no_other_file(
         with machine.console() as console:
             assert console.run("blockdev --getsize64 /dev/vdc") == size == str(_MEBIBYTES << 20)
             assert console.run("dd if=/dev/vdc bs=3 count=1 2>/dev/null") == "QFI"
-            assert console.run("grep -c 'root:' /dev/vdc") == "0"
+            # Without zeros: grep holds a whole line, and the guest has little memory.
+            assert console.run(r"tr -d '\0' < /dev/vdc | grep -c 'root:'") == "0"
     finally:
         machine.delete()
         machine.wait_gone()

@@ -23,6 +23,8 @@ MIRRORED_CERTIFICATES: Mapping[str, str] = {
 """Directories in which components of a compact process find their certificates, and the secrets' names."""
 
 _OPERATOR_REQUESTS = {"cpu": "10m", "memory": "450Mi"}
+_COMPACT_REQUESTS = {**_OPERATOR_REQUESTS, "cpu": "100m"}
+"""The whole control plane in one process: guests that keep a node busy leave it time to renew its leases."""
 _REQUIRE_CERTIFICATE = "--require-webhook-certificate"
 
 
@@ -67,7 +69,8 @@ def operator_deployment(
     """
     process = COMPACT_CONTROL_PLANE if layout == "compact" else OPERATOR_PROCESS
     names = [name for name in process if has_cdi or name != CDI_OPERATOR]
-    container = _container("virt-operator", image, names, layout, _OPERATOR_REQUESTS)
+    requests = _COMPACT_REQUESTS if layout == "compact" else _OPERATOR_REQUESTS
+    container = _container("virt-operator", image, names, layout, requests)
     if kubelet_root != KUBELET_ROOT:
         container["args"] += ["--kubelet-root", kubelet_root]
     if require_webhook_certificate:
