@@ -252,7 +252,8 @@ class CsiRegistry:
         async with self._publishing:
             if not self._published:
                 self._published = True  # drivers that register or deregister from here on need another update
-                self._published &= await self._tell()
+                if not await self._tell():
+                    self._published = False
 
     async def _tell(self) -> bool:
         """Update the CSINode; returns whether that succeeded."""

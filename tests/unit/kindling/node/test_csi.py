@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc.aio
 import pytest
+from tests.support.waiting import until
 
 from kindling.node.pods import identity
 from kindling.node.volumes import csi_records, mounts
@@ -213,6 +214,41 @@ async def test_a_driver_that_calls_the_node_by_another_name_is_registered_anew(t
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
     assert strict.patched == [[other], [{"name": "d.example.com", "nodeID": "node01"}]]
+
+
+class SlowApi(StrictApi):
+    """Answers that the node has no drivers any more only when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__([{"name": "d.example.com", "nodeID": "node01"}])
+        self.emptied, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def patch(self, resource: Any, name: str, body: dict[str, Any], **_: Any) -> dict[str, Any]:
+        if body.get("spec") == {"drivers": []}:
+            self.emptied.set()
+            await self.may_answer.wait()
+        return await super().patch(resource, name, body)
+
+
+async def test_a_driver_that_returns_while_its_end_is_published_is_published_again(tmp_path: Path) -> None:
+    slow = SlowApi()
+    api: Any = slow
+    registry = CsiRegistry(api, "node01", tmp_path / "r")
+    async with AsyncExitStack() as first, AsyncExitStack() as second:
+        await serve_driver(first, tmp_path)
+        watching = asyncio.create_task(registry.run())
+        await until(registry.names)
+        await first.aclose()
+        (tmp_path / "r/d.sock").unlink(missing_ok=True)
+        await asyncio.wait_for(slow.emptied.wait(), 5)
+        calls = await serve_driver(second, tmp_path)
+        registering = asyncio.create_task(registry._look())
+        await until(lambda: ("registered", True) in calls)
+        slow.may_answer.set()
+        await asyncio.wait_for(slow.told.wait(), 5)
+        watching.cancel()
+        await asyncio.gather(watching, registering, return_exceptions=True)
+    assert slow.patched == [[], [{"name": "d.example.com", "nodeID": "node01"}]]
 
 
 def test_capabilities_follow_modes() -> None:
