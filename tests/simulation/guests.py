@@ -138,7 +138,12 @@ class SimulatedMachine:
         if found is not None and found.launcher is not None:
             await self.cpu_memory.follow(vmi, _Libvirt(found.launcher, vmi))  # type: ignore[arg-type]
 
-    def refresh_facts(self, vmi: VirtualMachineInstance) -> None:
+    @property
+    def agent(self) -> SimulatedMachine:
+        """See Machine.agent."""
+        return self
+
+    def refresh(self, vmi: VirtualMachineInstance, *, is_running: bool) -> None:
         """A simulated guest has no agent."""
 
     async def follow_networks(self, vmi: VirtualMachineInstance, *, emulation: bool) -> None:
@@ -173,15 +178,15 @@ class SimulatedMachine:
         self.found = Plugged(frozenset(kept), kept)
 
     async def freeze(self) -> None:
-        """See Machine.freeze; simulated guests have file systems that freeze at once."""
+        """See AgentKeeper.freeze; simulated guests have file systems that freeze at once."""
         self.facts = replace(self.facts, freeze_state=FROZEN)
 
     async def thaw(self) -> None:
-        """See Machine.thaw."""
+        """See AgentKeeper.thaw."""
         self.facts = replace(self.facts, freeze_state=THAWED)
 
     async def is_frozen(self) -> bool:
-        """See Machine.is_frozen."""
+        """See AgentKeeper.is_frozen."""
         return self.facts.freeze_state == FROZEN
 
     async def press_power_button(self) -> None:

@@ -66,6 +66,18 @@ class Connections:
         lasts = asyncio.get_running_loop().time() - self._trouble_since >= _LASTING_SECONDS
         return self._trouble if lasts else ""
 
+    def require_link(self) -> LauncherLink:
+        """The connection to the launcher. Raises LauncherBroken if there is none."""
+        if self.link is None:
+            raise LauncherBroken(f"the launcher of {self._name} is not connected")
+        return self.link
+
+    def require_hypervisor(self) -> Hypervisor:
+        """The connection to libvirt, which may be closed. Raises HypervisorError if there is none."""
+        if self.hypervisor is None:
+            raise HypervisorError("connect", f"libvirt of {self._name} is not connected")
+        return self.hypervisor
+
     def keep(self) -> None:
         """Start opening connections that are not open. Does not wait for them."""
         is_opening = self._opening is not None and not self._opening.done()

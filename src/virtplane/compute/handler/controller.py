@@ -230,7 +230,7 @@ class InstanceController:
                 await machine.release(0 if vmi.status.phase == "Succeeded" else 1)
             elif machine.domain is not None and machine.domain.is_active:
                 await machine.recall(vmi)
-                machine.refresh_facts(vmi)
+                machine.agent.refresh(vmi, is_running=machine.domain.status == "Running")
                 await machine.follow_networks(vmi, emulation=self._emulation)
                 await machine.grow_disks(vmi, self._claim_settings())
                 if machine.hypervisor is not None:
@@ -315,12 +315,12 @@ class InstanceController:
             phase=phase,
             domain=seen.domain,
             domain_known=seen.domain_known or seen.launcher_gone,
-            facts=machine.facts,
+            facts=machine.agent.facts,
             emulation=self._emulation,
             cards=machine.networks.cards,
             machine=machine.machine_type,
             sync_error=error,
-            credentials=machine.credentials.outcome,
+            credentials=machine.agent.credentials.outcome,
             plugged=machine.plugs.found,
             now=now_rfc3339(),
             shape=machine.cpu_memory.shape,

@@ -1,42 +1,25 @@
-"""The libvirt connection of one launcher. Blocking calls run in threads; events arrive in the event loop.
-
-Every call has a timeout. When a call times out, the connection is closed, which ends all its calls. Calls to
-the guest agent have their own queue: an agent that does not answer delays neither other guests nor other
-calls for its own guest. The size of answers is limited.
-"""
+"""What virt-handler asks of the libvirt of one launcher: its guest's domain, and the guest's agent."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import libvirt
 
 from virtplane.compute.domain.xml import ALIAS_PREFIX
 from virtplane.compute.handler import guestagent
+from virtplane.compute.handler.daemonconnection import AGENT_SECONDS, DaemonConnection
 from virtplane.compute.handler.libvirtcalls import (
     LONG_CALL_SECONDS,
-    DaemonSilent,
     DomainState,
     HypervisorError,
-    call_daemon,
     domain_state,
 )
 from virtplane.compute.handler.metrics.report import GuestFigures
-from virtplane.compute.handler.rate import RateLimit
-from virtplane.compute.handler.relay import Relay
-
-_Result = TypeVar("_Result")
-
-_AGENT_SECONDS = 5
-"""How long an agent may take to answer; libvirt would wait for ever."""
-
-CLOSE_SECONDS = 5.0
 
 _LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
 """A domain is started once; each later guest has another pod, and another definition."""
@@ -50,83 +33,88 @@ IS_LEAVING = "in the process of unplug"
 """What QEMU says of a device that the guest was asked for before."""
 _HAS_LEFT = "no device found with alias"
 
-_KEEPALIVE = (10, 3)
-"""After so many seconds of silence the daemon is asked whether it is there; after so many tries it is not."""
-
-_EVENTS = (1000, 10.0)
-"""A daemon that sends more events than this, in so many seconds, is given up."""
-
 _STREAM_BYTES = 65536
 SCREENSHOT_BYTES = 64 << 20
 """More than the largest display of any device that guests can have."""
 
 
 class Hypervisor:
-    """One connection to one launcher's libvirt. `on_change` is called on every relevant event."""
+    """The domains of one launcher's libvirt, by their names; `DaemonConnection` makes the calls."""
 
-    def __init__(self, connection: libvirt.virConnect, relay: Relay, on_change: Callable[[], None]) -> None:
-        self._connection = connection
-        self._relay = relay
-        self._slots = asyncio.Semaphore(2)
-        self._agent_slot = asyncio.Semaphore(1)
-        self._events = RateLimit(*_EVENTS)
-        self._on_change = on_change
-        self._loop = asyncio.get_running_loop()
-        self._callbacks: list[int] = []
+    def __init__(self, daemon: DaemonConnection) -> None:
         self.agent_connected = False
         self.shape_changed = False
         """Whether the guest's memory has changed since somebody reset this."""
-        self.is_open = True
+        self._daemon = daemon
 
     @classmethod
     async def open(cls, path: Path, on_change: Callable[[], None]) -> Hypervisor:
-        """Connect to the daemon behind the socket `path`. Raises HypervisorError."""
+        """Connect to the daemon behind the socket `path`; `on_change` is called on every relevant event.
+
+        Raises HypervisorError.
+        """
+        self = cls(await DaemonConnection.open(path, on_change))
         try:
-            relay = Relay(path)
-        except OSError as error:
-            raise HypervisorError("open", error.strerror or str(error)) from error
-        try:
-            address = f"qemu+unix:///session?socket={relay.address}"
-            connection = await call_daemon("open", libvirt.open, address)
-        except BaseException:
-            await relay.close()
-            raise
-        self = cls(connection, relay, on_change)
-        try:
-            await self._prepare()
+            await self._watch()
         except BaseException:
             await self.close()
             raise
         return self
 
-    async def _prepare(self) -> None:
-        await self._call("register", self._connection.registerCloseCallback, self._on_close, None)
-        await self._call("keepalive", self._connection.setKeepAlive, *_KEEPALIVE)
+    @property
+    def is_open(self) -> bool:
+        """Whether the daemon may still answer."""
+        return self._daemon.is_open
+
+    def give_up(self) -> None:
+        """Close the connection: pending calls fail."""
+        self._daemon.give_up()
+
+    async def close(self) -> None:
+        """Close the connection; daemon and guest keep running."""
+        await self._daemon.close()
+
+    async def _watch(self) -> None:
         for event, callback in (
-            (libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_lifecycle),
+            (libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_event),
             (libvirt.VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE, self._on_agent),
-            (libvirt.VIR_DOMAIN_EVENT_ID_REBOOT, self._on_lifecycle),
-            (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED, self._on_lifecycle),
-            (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED, self._on_lifecycle),
+            (libvirt.VIR_DOMAIN_EVENT_ID_REBOOT, self._on_event),
+            (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED, self._on_event),
+            (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED, self._on_event),
             (libvirt.VIR_DOMAIN_EVENT_ID_MEMORY_DEVICE_SIZE_CHANGE, self._on_memory),
         ):
-            register = self._connection.domainEventRegisterAny
-            self._callbacks.append(await self._call("register", register, None, event, callback, None))
+            await self._daemon.watch(event, callback)
+
+    def _on_event(self, *_: object) -> None:
+        """Runs in libvirt's event thread, as do the other callbacks."""
+        self._daemon.announce()
+
+    def _on_agent(
+        self, _connection: object, _domain: object, state: int, _reason: int, _opaque: object
+    ) -> None:
+        self.agent_connected = state == libvirt.VIR_CONNECT_DOMAIN_EVENT_AGENT_LIFECYCLE_STATE_CONNECTED
+        self._daemon.announce()
+
+    def _on_memory(self, *_: object) -> None:
+        self.shape_changed = True
+        self._daemon.announce()
 
     async def state(self, name: str) -> DomainState | None:
         """The domain's state, or None when no such domain is defined. Raises HypervisorError."""
         domain = await self._lookup(name)
         if domain is None:
             return None
-        status, reason = await self._call("state", domain.state)
+        status, reason = await self._daemon.call("state", domain.state)
         return domain_state(status, reason)
 
     async def start(self, xml: str, *, paused: bool) -> None:
         """Define the domain and start it. Raises HypervisorError."""
         flags = libvirt.VIR_DOMAIN_START_PAUSED if paused else 0
-        domain = await self._call("define", self._connection.defineXML, xml, seconds=LONG_CALL_SECONDS)
+        domain = await self._daemon.call(
+            "define", self._daemon.libvirt.defineXML, xml, seconds=LONG_CALL_SECONDS
+        )
         try:
-            await self._call("start", domain.createWithFlags, flags, seconds=LONG_CALL_SECONDS)
+            await self._daemon.call("start", domain.createWithFlags, flags, seconds=LONG_CALL_SECONDS)
         except HypervisorError as error:
             if found := _LOCKED.search(error.why):
                 text = f"another guest uses disk {found[1]}, which is not shareable: stop that guest first"
@@ -135,21 +123,21 @@ class Hypervisor:
 
     async def description(self, name: str) -> str:
         """The XML of the running domain. Raises HypervisorError."""
-        return str(await self._on(name, "describe", lambda domain: domain.XMLDesc(0)))
+        return str(await self._daemon.on(name, "describe", lambda domain: domain.XMLDesc(0)))
 
     async def attach_device(self, name: str, xml: str) -> None:
         """Add a device to the running guest. Raises HypervisorError."""
-        await self._on(
+        await self._daemon.on(
             name, "attach device", lambda domain: domain.attachDeviceFlags(xml, _LIVE), _PLUG_SECONDS
         )
 
     async def detach_device(self, name: str, alias: str) -> None:
         """Ask the guest to release a device; an event comes when it has. Raises HypervisorError."""
-        await self._on(name, "detach device", lambda domain: domain.detachDeviceAlias(alias, _LIVE))
+        await self._daemon.on(name, "detach device", lambda domain: domain.detachDeviceAlias(alias, _LIVE))
 
     async def update_device(self, name: str, xml: str) -> None:
         """Change a device of the running guest. Raises HypervisorError."""
-        await self._on(
+        await self._daemon.on(
             name, "update device", lambda domain: domain.updateDeviceFlags(xml, _LIVE), _PLUG_SECONDS
         )
 
@@ -163,11 +151,11 @@ class Hypervisor:
 
     async def suspend(self, name: str) -> None:
         """Pause the guest's CPUs."""
-        await self._on(name, "pause", lambda domain: domain.suspend())
+        await self._daemon.on(name, "pause", lambda domain: domain.suspend())
 
     async def resume(self, name: str) -> None:
         """Resume the guest's CPUs."""
-        await self._on(name, "unpause", lambda domain: domain.resume())
+        await self._daemon.on(name, "unpause", lambda domain: domain.resume())
 
     async def shutdown(self, name: str) -> None:
         """Ask the guest to power off; no error if it has ended already."""
@@ -181,16 +169,16 @@ class Hypervisor:
 
     async def reset(self, name: str) -> None:
         """Reset the guest."""
-        await self._on(name, "reset", lambda domain: domain.reset(0))
+        await self._daemon.on(name, "reset", lambda domain: domain.reset(0))
 
     async def reboot(self, name: str, *, by_agent: bool) -> None:
         """Ask the guest to reboot, through its agent or ACPI."""
         flag = libvirt.VIR_DOMAIN_REBOOT_GUEST_AGENT if by_agent else libvirt.VIR_DOMAIN_REBOOT_ACPI_POWER_BTN
-        await self._on(name, "reboot", lambda domain: domain.reboot(flag))
+        await self._daemon.on(name, "reboot", lambda domain: domain.reboot(flag))
 
     async def set_time(self, name: str, seconds: int) -> None:
         """Set the guest's clock through its agent (needed after a pause)."""
-        await self._ask(
+        await self._daemon.ask(
             name, "set time", lambda domain: domain.setTime({"seconds": seconds, "nseconds": 0}, 0)
         )
 
@@ -200,7 +188,7 @@ class Hypervisor:
         Raises HypervisorError when the agent does not answer.
         """
         try:
-            answer = await self.agent_command(name, '{"execute":"guest-fsfreeze-status"}', _AGENT_SECONDS)
+            answer = await self.agent_command(name, '{"execute":"guest-fsfreeze-status"}', AGENT_SECONDS)
         except HypervisorError as error:
             if error.code == libvirt.VIR_ERR_AGENT_UNRESPONSIVE:
                 raise
@@ -209,17 +197,17 @@ class Hypervisor:
 
     async def freeze(self, name: str) -> None:
         """Freeze the guest's file systems."""
-        await self._ask(name, "freeze", lambda domain: domain.fsFreeze(None, 0))
+        await self._daemon.ask(name, "freeze", lambda domain: domain.fsFreeze(None, 0))
 
     async def thaw(self, name: str) -> None:
         """Thaw the guest's file systems."""
-        await self._ask(name, "unfreeze", lambda domain: domain.fsThaw(None, 0))
+        await self._daemon.ask(name, "unfreeze", lambda domain: domain.fsThaw(None, 0))
 
     async def screenshot(self, name: str) -> tuple[str, bytes]:
         """A screenshot of the first display: MIME type and bytes. Raises HypervisorError."""
 
         def take(domain: libvirt.virDomain) -> tuple[str, bytes]:
-            stream = self._connection.newStream(0)
+            stream = self._daemon.libvirt.newStream(0)
             try:
                 kind = domain.screenshot(stream, 0, 0)
                 picture = bytearray()
@@ -234,7 +222,7 @@ class Hypervisor:
                 raise
             return kind, bytes(picture)
 
-        return await self._on(name, "screenshot", take, LONG_CALL_SECONDS)
+        return await self._daemon.on(name, "screenshot", take, LONG_CALL_SECONDS)
 
     async def figures(self, name: str) -> GuestFigures:
         """The processor time, size and hypervisor of a running guest. Raises HypervisorError."""
@@ -242,26 +230,26 @@ class Hypervisor:
         def read(domain: libvirt.virDomain) -> GuestFigures:
             _, _, memory, cpus, _ = domain.info()
             spent = sum(cpu[2] for cpu in domain.vcpus()[0])
-            version = self._connection.getVersion()
+            version = self._daemon.libvirt.getVersion()
             text = f"qemu-{version // 1000000}.{version // 1000 % 1000}.{version % 1000}"
             return GuestFigures(spent, cpus, memory, text)
 
-        return await self._on(name, "figures", read)
+        return await self._daemon.on(name, "figures", read)
 
     async def disk_capacity(self, name: str, path: str) -> int:
         """The bytes that the guest sees of the disk whose source is `path`. Raises HypervisorError."""
-        capacity, _, _ = await self._on(name, "disk size", lambda domain: domain.blockInfo(path))
+        capacity, _, _ = await self._daemon.on(name, "disk size", lambda domain: domain.blockInfo(path))
         return int(capacity)
 
     async def resize_disk(self, name: str, path: str, size: int) -> None:
         """Let the guest see the disk whose source is `path` with `size` bytes. Raises HypervisorError."""
         flags = libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES
-        await self._on(name, "resize disk", lambda domain: domain.blockResize(path, size, flags))
+        await self._daemon.on(name, "resize disk", lambda domain: domain.blockResize(path, size, flags))
 
     async def set_vcpus(self, name: str, count: int) -> None:
         """Plug CPUs into the running guest until it has `count`. Raises HypervisorError."""
         flags = libvirt.VIR_DOMAIN_AFFECT_LIVE
-        await self._on(
+        await self._daemon.on(
             name, "plug CPUs", lambda domain: domain.setVcpusFlags(count, flags), LONG_CALL_SECONDS
         )
 
@@ -270,36 +258,38 @@ class Hypervisor:
 
         Raises HypervisorError.
         """
-        found = await self._on(name, "disk errors", lambda domain: domain.diskErrors())
+        found = await self._daemon.on(name, "disk errors", lambda domain: domain.diskErrors())
         return {target: code == libvirt.VIR_DOMAIN_DISK_ERROR_NO_SPACE for target, code in found.items()}
 
     async def guest_info(self, name: str) -> dict[str, Any]:
         """System, host name, time zone, users and file systems, from the guest agent."""
-        info: dict[str, Any] = await self._ask(name, "guest info", lambda domain: domain.guestInfo(0, 0))
+        info: dict[str, Any] = await self._daemon.ask(
+            name, "guest info", lambda domain: domain.guestInfo(0, 0)
+        )
         return info
 
     async def guest_interfaces(self, name: str) -> dict[str, Any]:
         """The interfaces from the guest agent, by their name in the guest."""
         source = libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT
-        found: dict[str, Any] = await self._ask(
+        found: dict[str, Any] = await self._daemon.ask(
             name, "interfaces", lambda domain: domain.interfaceAddresses(source)
         )
         return found
 
     async def set_authorized_keys(self, name: str, user: str, keys: Sequence[str]) -> None:
         """Let the agent replace the authorized keys of `user`. Raises HypervisorError."""
-        await self._ask(name, "keys", lambda domain: domain.authorizedSSHKeysSet(user, list(keys), 0))
+        await self._daemon.ask(name, "keys", lambda domain: domain.authorizedSSHKeysSet(user, list(keys), 0))
 
     async def set_password(self, name: str, user: str, password: str) -> None:
         """Let the agent set a user's password. Raises HypervisorError."""
-        await self._ask(name, "password", lambda domain: domain.setUserPassword(user, password, 0))
+        await self._daemon.ask(name, "password", lambda domain: domain.setUserPassword(user, password, 0))
 
     async def agent_command(self, name: str, command: str, timeout_seconds: int) -> str:
         """Send a raw command to the guest agent."""
         import libvirt_qemu  # noqa: PLC0415 - an optional part of the binding
 
         return str(
-            await self._ask(
+            await self._daemon.ask(
                 name,
                 "agent",
                 lambda domain: libvirt_qemu.qemuAgentCommand(domain, command, timeout_seconds, 0),
@@ -308,129 +298,38 @@ class Hypervisor:
 
     async def agent_about(self, name: str) -> str:
         """What the agent says of itself: its version and commands. Raises HypervisorError."""
-        return await self.agent_command(name, '{"execute":"guest-info"}', _AGENT_SECONDS)
+        return await self.agent_command(name, '{"execute":"guest-info"}', AGENT_SECONDS)
 
     async def domain_capabilities(self, kind: str) -> str:
         """The capabilities of domains of type `kind` (``kvm``, ``qemu``); libvirt probes QEMU for them."""
         arguments = (None, "x86_64", "q35", kind, 0)
-        ask = self._connection.getDomainCapabilities
-        return str(await self._call("capabilities", ask, *arguments, seconds=LONG_CALL_SECONDS))
+        ask = self._daemon.libvirt.getDomainCapabilities
+        return str(await self._daemon.call("capabilities", ask, *arguments, seconds=LONG_CALL_SECONDS))
 
     async def host_capabilities(self) -> str:
         """The capabilities of the node itself."""
-        ask = self._connection.getCapabilities
-        return str(await self._call("host capabilities", ask, seconds=LONG_CALL_SECONDS))
+        ask = self._daemon.libvirt.getCapabilities
+        return str(await self._daemon.call("host capabilities", ask, seconds=LONG_CALL_SECONDS))
 
     async def expanded_cpu(self, kind: str, cpu: str) -> str:
         """The ``<cpu>`` element `cpu`, expanded with every feature that its model implies."""
         flags = libvirt.VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES
         arguments = (None, "x86_64", "q35", kind, [cpu], flags)
-        ask = self._connection.baselineHypervisorCPU
-        return str(await self._call("baseline", ask, *arguments, seconds=LONG_CALL_SECONDS))
-
-    async def close(self) -> None:
-        """Close the connection; daemon and guest keep running."""
-        if not self.is_open:
-            await self._relay.close()
-        self.is_open = False
-        with contextlib.suppress(DaemonSilent):
-            await call_daemon("close", self._hang_up, seconds=CLOSE_SECONDS)
-        await self._relay.close()
-
-    def _hang_up(self) -> None:
-        steps: list[Callable[[], object]] = [self._connection.unregisterCloseCallback]
-        steps += [partial(self._connection.domainEventDeregisterAny, each) for each in self._callbacks]
-        for step in (*steps, self._connection.close):
-            # If the daemon has ended or the connection was closed, the daemon needs no clean-up.
-            with contextlib.suppress(libvirt.libvirtError):
-                step()
+        ask = self._daemon.libvirt.baselineHypervisorCPU
+        return str(await self._daemon.call("baseline", ask, *arguments, seconds=LONG_CALL_SECONDS))
 
     async def _lookup(self, name: str) -> libvirt.virDomain | None:
         try:
-            return await self._call("lookup", self._connection.lookupByName, name)
+            return await self._daemon.call("lookup", self._daemon.libvirt.lookupByName, name)
         except HypervisorError as error:
             if error.code == libvirt.VIR_ERR_NO_DOMAIN:
                 return None
             raise
 
-    async def _on(
-        self,
-        name: str,
-        operation: str,
-        call: Callable[[libvirt.virDomain], _Result],
-        seconds: float | None = None,
-    ) -> _Result:
-        domain = await self._call("lookup", self._connection.lookupByName, name)
-        return await self._call(operation, call, domain, seconds=seconds)
-
     async def _end(self, name: str, operation: str, call: Callable[[libvirt.virDomain], object]) -> None:
         try:
-            await self._on(name, operation, call, LONG_CALL_SECONDS)
+            await self._daemon.on(name, operation, call, LONG_CALL_SECONDS)
         except HypervisorError as error:
             # The guest has ended by itself.
             if error.code not in (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN):
                 raise
-
-    async def _ask(self, name: str, operation: str, call: Callable[[libvirt.virDomain], _Result]) -> _Result:
-        """Make a call that the guest agent must answer."""
-        domain = await self._call("lookup", self._connection.lookupByName, name)
-
-        def ask() -> _Result:
-            domain.agentSetResponseTimeout(_AGENT_SECONDS)
-            return call(domain)
-
-        # libvirt may send several commands to the agent for one call: a slow agent must not look like a
-        # silent daemon.
-        return await self._call(operation, ask, seconds=LONG_CALL_SECONDS, slots=self._agent_slot)
-
-    async def _call(
-        self,
-        operation: str,
-        function: Callable[..., _Result],
-        *arguments: object,
-        seconds: float | None = None,
-        slots: asyncio.Semaphore | None = None,
-    ) -> _Result:
-        async with slots or self._slots:
-            if not self.is_open:
-                raise HypervisorError(operation, "the connection is closed")
-            try:
-                return await call_daemon(operation, function, *arguments, seconds=seconds)
-            except DaemonSilent:
-                self.give_up()
-                raise
-
-    def give_up(self) -> None:
-        """Close the connection: pending calls fail."""
-        self._relay.cut()
-        self._has_ended()
-
-    def _on_lifecycle(self, *_: object) -> None:
-        """Runs in libvirt's event thread, as do the functions it calls."""
-        if not self._events.exceeded():
-            self._in_loop(self._on_change)
-        else:
-            self._in_loop(self.give_up)
-
-    def _on_agent(
-        self, _connection: object, _domain: object, state: int, _reason: int, _opaque: object
-    ) -> None:
-        self.agent_connected = state == libvirt.VIR_CONNECT_DOMAIN_EVENT_AGENT_LIFECYCLE_STATE_CONNECTED
-        self._on_lifecycle()
-
-    def _on_memory(self, *_: object) -> None:
-        self.shape_changed = True
-        self._on_lifecycle()
-
-    def _on_close(self, *_: object) -> None:
-        self._in_loop(self._has_ended)
-
-    def _has_ended(self) -> None:
-        if self.is_open:
-            self.is_open = False
-            self._on_change()
-
-    def _in_loop(self, callback: Callable[[], None]) -> None:
-        # The event loop may be closed already.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(callback)

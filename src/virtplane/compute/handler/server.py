@@ -163,7 +163,7 @@ class ConsoleServer:
         seconds = _unfreeze_seconds(await request.read())
         _hypervisor(machine)
         with _command("Freeze"):
-            if await machine.is_frozen():
+            if await machine.agent.is_frozen():
                 # The freeze that goes on ends when it was said to.
                 return web.Response(status=202)
         if seconds == 0:
@@ -176,7 +176,7 @@ class ConsoleServer:
                 text = f"the end of the freeze cannot be planned on this node: {error.strerror}"
                 raise web.HTTPInternalServerError(text=text) from error
         with _command("Freeze"):
-            await machine.freeze()
+            await machine.agent.freeze()
         return web.Response(status=202)
 
     async def _unfreeze(
@@ -184,7 +184,7 @@ class ConsoleServer:
     ) -> web.StreamResponse:
         _hypervisor(machine)
         with _command("Unfreeze"):
-            await machine.thaw()
+            await machine.agent.thaw()
         self._thaws.forget(machine.uid)
         return web.Response(status=202)
 

@@ -102,7 +102,7 @@ class Thaws:
                 await asyncio.sleep(_CONNECT_SECONDS)
                 continue
             try:
-                await machine.thaw()
+                await machine.agent.thaw()
                 break
             except HypervisorError as error:
                 if not is_told:

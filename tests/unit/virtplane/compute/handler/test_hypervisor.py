@@ -13,8 +13,9 @@ from unittest.mock import Mock
 import pytest
 from tests.support.launcher_daemon import Daemon, launched
 
-from virtplane.compute.handler import hypervisor, libvirtcalls
+from virtplane.compute.handler import daemonconnection, libvirtcalls
 from virtplane.compute.handler.connections import Connections
+from virtplane.compute.handler.daemonconnection import DaemonConnection
 from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
 from virtplane.compute.handler.settings import PodPaths
@@ -51,7 +52,7 @@ async def ended_threads() -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libvirtcalls, "CALL_SECONDS", 0.5)
-    monkeypatch.setattr(hypervisor, "CLOSE_SECONDS", 0.5)
+    monkeypatch.setattr(daemonconnection, "CLOSE_SECONDS", 0.5)
 
 
 async def test_missing_domain_is_no_error_and_prints_nothing(
@@ -212,6 +213,6 @@ async def test_answer_that_is_no_text_is_an_error() -> None:
 
 
 async def test_slow_agent_is_no_silent_daemon(impatient: None) -> None:
-    connection = Hypervisor(SlowAgent(), Mock(), lambda: None)
+    connection = Hypervisor(DaemonConnection(SlowAgent(), Mock(), lambda: None))
     assert await connection.guest_info("ns_vm") == {"os.id": "slow"}
     assert connection.is_open

@@ -184,36 +184,36 @@ async def guest_with(agent: Agent, tmp_path: Path, changed: asyncio.Event) -> Ma
     machine = Machine(HandlerSettings("n", pods_directory=tmp_path), VMI, "pod", changed.set)
     machine.lines.hypervisor = cast(Hypervisor, agent)
     machine.domain = DomainState("Running")
-    machine.refresh_facts(VMI)
+    machine.agent.refresh(VMI, is_running=True)
     await changed.wait()
     return machine
 
 
 async def test_the_agent_says_what_it_can_do(tmp_path: Path) -> None:
     machine = await guest_with(Agent("thawed"), tmp_path, asyncio.Event())
-    assert (machine.facts.agent_version, machine.facts.agent_commands) == ("7.2", ("guest-ping",))
+    assert (machine.agent.facts.agent_version, machine.agent.facts.agent_commands) == ("7.2", ("guest-ping",))
     await machine.close()
 
 
 async def test_facts_of_a_frozen_guest_are_those_of_before(tmp_path: Path) -> None:
     agent, changed = Agent("thawed"), asyncio.Event()
     machine = await guest_with(agent, tmp_path, changed)
-    before = machine.facts
+    before = machine.agent.facts
     changed.clear()
     agent.freeze_is = "frozen"
-    machine.refresh_facts(VMI)
+    machine.agent.refresh(VMI, is_running=True)
     await changed.wait()
-    assert (machine.facts.freeze_state, machine.facts.os_info) == ("frozen", before.os_info)
+    assert (machine.agent.facts.freeze_state, machine.agent.facts.os_info) == ("frozen", before.os_info)
     await machine.close()
 
 
 async def test_a_freeze_and_its_end_are_told_at_once(tmp_path: Path) -> None:
     agent, changed = Agent("thawed"), asyncio.Event()
     machine = await guest_with(agent, tmp_path, changed)
-    for act, state in ((machine.freeze, "frozen"), (machine.thaw, "thawed")):
+    for act, state in ((machine.agent.freeze, "frozen"), (machine.agent.thaw, "thawed")):
         changed.clear()
         await act()
-        assert (changed.is_set(), machine.facts.freeze_state) == (True, state)
+        assert (changed.is_set(), machine.agent.facts.freeze_state) == (True, state)
     await machine.close()
 
 
@@ -226,6 +226,6 @@ async def test_hooks_of_a_guest_that_is_thawed_do_not_run_again(
     agent = Agent(state)
     machine = Machine(HandlerSettings("n", pods_directory=tmp_path), VMI, "pod", lambda: None)
     machine.lines.hypervisor = cast(Hypervisor, agent)
-    await machine.thaw()
+    await machine.agent.thaw()
     assert agent.asked == asked
     await machine.close()

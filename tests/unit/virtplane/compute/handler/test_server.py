@@ -55,6 +55,7 @@ class Machine:
 
     def __init__(self, private: Path) -> None:
         self.hypervisor = Hypervisor()
+        self.agent = self
         self.paths = Paths(private)
         self.frozen = False
         self.asked: list[str] = []

@@ -22,6 +22,7 @@ class Guest:
 
     def __init__(self) -> None:
         self.hypervisor: Guest | None = self
+        self.agent = self
         self.thawed: list[float] = []
         self.failures = 0
 

@@ -81,7 +81,11 @@ class Machine:
     async def recall(self, _vmi: object) -> None:
         self.asked.append("recall")
 
-    def refresh_facts(self, _vmi: object) -> None:
+    @property
+    def agent(self) -> Machine:
+        return self
+
+    def refresh(self, _vmi: object, *, is_running: bool) -> None:
         """There is no agent."""
 
     async def follow_networks(self, _vmi: object, *, emulation: bool) -> None:
