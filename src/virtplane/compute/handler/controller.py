@@ -7,29 +7,24 @@ import contextlib
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Literal
 
 from kubecore.client import Client
-from kubecore.errors import StatusError
-from kubecore.objects import meta
 from kubecore.objects.structs import UnfitDocument, encode
 from kubecore.objects.times import now_rfc3339
 from kubecore.runtime import DONE, Controller, EventRecorder, Informer, Key, RequeueAfter, Result, key_of
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceStatus
-from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.domain.disks import MissingSource
 from virtplane.compute.domain.document import domain_name
 from virtplane.compute.handler import agentsupport, decisions, ioerrors, status
-from virtplane.compute.handler.api import in_time
 from virtplane.compute.handler.decisions import Action, Observation
-from virtplane.compute.handler.hotplug import reports
+from virtplane.compute.handler.instanceevents import InstanceEvents
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone
 from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.machine import Machine
 from virtplane.compute.handler.network.setup import NetworkSetupError
 from virtplane.compute.handler.settings import HandlerSettings
+from virtplane.compute.handler.statuswrites import StatusWrites
 from virtplane.compute.handler.storage.bootfiles import MissingFirmware
 from virtplane.compute.handler.storage.claims import ClaimSettings, NotEnoughSpace
 from virtplane.compute.handler.storage.cloudinit import CloudInitError
@@ -45,9 +40,6 @@ launcher, libvirt or storage holds up. An idle worker costs 1.2 KiB."""
 
 _RETRY_SECONDS = 1.0
 _BEHIND_SECONDS = 0.1
-_BEHIND_FOR_SECONDS = 30.0
-"""A cache that has not caught up by then never will: the API's storage was put back to an earlier time."""
-
 _AGENT_SECONDS = 10.0
 _FAILED = "Synchronizing with the Domain failed."
 """KubeVirt's reason for a guest that is not as its instance says."""
@@ -88,14 +80,12 @@ class InstanceController:
         """By the instance's UID."""
         self.controller = Controller("virt-handler-vm", self.reconcile, workers=_WORKERS, max_delay=30.0)
         self.controller.watch(informer)
-        self._client = client
         self._informer = informer
-        self._recorder = recorder
+        self._events = InstanceEvents(recorder)
         self._settings = settings
         self._config = config
         self._emulation = emulation
-        self._last_written: dict[str, tuple[int, float]] = {}
-        """The resourceVersion of our own recent last write, and when that was, by the instance's UID."""
+        self._writes = StatusWrites(client)
 
     def machine_of(self, namespace: str, name: str) -> Machine | None:
         """The running machine of an instance, for the streams and actions of the console server.
@@ -130,7 +120,7 @@ class InstanceController:
         await self._forget_others(key, vmi)
         if vmi is None or not decisions.belongs_to_node(vmi, self._settings.node_name):
             return DONE
-        if self._is_behind(vmi):
+        if self._writes.is_unseen(vmi):
             return RequeueAfter(_BEHIND_SECONDS)
         pod_uid = decisions.pod_on_node(vmi, self._settings.node_name)
         if not pod_uid and vmi.metadata.uid not in self.machines:
@@ -198,12 +188,6 @@ class InstanceController:
         seen = Observation(launcher_ready=False, launcher_gone=True, domain=None)
         return await self._report(lost, vmi, None, seen)
 
-    def _is_behind(self, vmi: VirtualMachineInstance) -> bool:
-        """Whether the cache does not show our own last write yet."""
-        written, moment = self._last_written.get(vmi.metadata.uid, (0, 0.0))
-        is_recent = asyncio.get_running_loop().time() - moment < _BEHIND_FOR_SECONDS
-        return is_recent and _version(vmi.metadata.resource_version) < written
-
     def _machine(self, key: Key, vmi: VirtualMachineInstance, pod_uid: str) -> Machine:
         uid = vmi.metadata.uid
         machine = self.machines.get(uid)
@@ -221,10 +205,10 @@ class InstanceController:
                 await self._start(machine, vmi)
             elif action is Action.SHUT_DOWN:
                 if machine.shutdown_started is None:
-                    self._event(vmi, "Normal", "ShuttingDown", "Signaled Graceful Shutdown")
+                    self._events.send(vmi, "Normal", "ShuttingDown", "Signaled Graceful Shutdown")
                 await machine.press_power_button()
             elif action is Action.DESTROY:
-                self._event(vmi, "Normal", "Deleted", "VirtualMachineInstance stopping")
+                self._events.send(vmi, "Normal", "Deleted", "VirtualMachineInstance stopping")
                 await machine.cut_power()
             elif action is Action.RELEASE:
                 await machine.release(0 if vmi.status.phase == "Succeeded" else 1)
@@ -235,7 +219,7 @@ class InstanceController:
                 await machine.grow_disks(vmi, self._claim_settings())
                 if machine.hypervisor is not None:
                     for text in await machine.io_errors.follow(vmi, machine.domain, machine.hypervisor):
-                        self._event(vmi, "Warning", ioerrors.EVENT, text)
+                        self._events.send(vmi, "Warning", ioerrors.EVENT, text)
                 await self._follow_plugs(machine, vmi)
             elif machine.domain is not None:
                 await machine.plugs.clear()
@@ -243,14 +227,14 @@ class InstanceController:
             if not _is_reported(vmi, _NOT_READY, str(error)):
                 text = "The guest cannot start yet; look at the storage of the volume"
                 logger.warning(text, extra={"vmi": _text(vmi), "err": str(error)})
-                self._event(vmi, "Warning", "SyncFailed", str(error))
+                self._events.send(vmi, "Warning", "SyncFailed", str(error))
             return _NOT_READY, str(error)
         except VolumeNotReady as error:
             return _NOT_READY, str(error)
         except _CRITICAL as error:
             text = "The guest cannot run in its pod; its instance fails. Correct it and start it again"
             logger.warning(text, extra={"vmi": _text(vmi), "err": str(error)})
-            self._event(vmi, "Warning", "SyncFailed", str(error))
+            self._events.send(vmi, "Warning", "SyncFailed", str(error))
             if action is Action.START:
                 machine.fatal = str(error)
             return _FAILED, str(error)
@@ -258,7 +242,7 @@ class InstanceController:
             level = logging.DEBUG if _is_reported(vmi, _FAILED, str(error)) else logging.WARNING
             extra = {"vmi": _text(vmi), "step": action.value, "err": str(error)}
             logger.log(level, "The guest could not be synchronized; trying again", extra=extra)
-            self._event(vmi, "Warning", "SyncFailed", str(error))
+            self._events.send(vmi, "Warning", "SyncFailed", str(error))
             return _FAILED, str(error)
         return None
 
@@ -281,7 +265,7 @@ class InstanceController:
             )
         finally:
             self._pass_on_remarks(machine, vmi)
-        self._event(vmi, "Normal", "Created", "VirtualMachineInstance defined.")
+        self._events.send(vmi, "Normal", "Created", "VirtualMachineInstance defined.")
         await machine.recall(vmi)
 
     async def _follow_plugs(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
@@ -292,7 +276,7 @@ class InstanceController:
 
     def _pass_on_remarks(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
         for remark in machine.remarks:
-            self._event(vmi, "Normal", "ToleratedSmallPV", remark)
+            self._events.send(vmi, "Normal", "ToleratedSmallPV", remark)
         machine.remarks.clear()
 
     def _agent_versions(self) -> tuple[str, ...]:
@@ -329,50 +313,9 @@ class InstanceController:
         )
         fresh = status.render(vmi, report)
         if fresh != vmi.status:
-            await self._write(vmi, fresh)
-            self._announce(vmi, phase)
-            self._announce_credentials(vmi, fresh)
-            for reason, text in reports.events(vmi.status, fresh):
-                self._event(vmi, "Normal", reason, text)
+            await self._writes.write(vmi, fresh)
+            self._events.announce(vmi, fresh)
         return self._again(vmi, phase, error, seen)
-
-    async def _write(self, vmi: VirtualMachineInstance, fresh: VirtualMachineInstanceStatus) -> None:
-        operations = status.patch(vmi, fresh)
-        namespace, name = key_of(vmi)
-        try:
-            written = await in_time(
-                self._client.patch(VIRTUAL_MACHINE_INSTANCES, name, operations, namespace, type="json")
-            )
-        except StatusError as failure:
-            if failure.code == 404:
-                return
-            raise
-        now = asyncio.get_running_loop().time()
-        recent = {
-            uid: each for uid, each in self._last_written.items() if now - each[1] < _BEHIND_FOR_SECONDS
-        }
-        self._last_written = {**recent, vmi.metadata.uid: (_version(meta.resource_version(written)), now)}
-
-    def _announce(self, vmi: VirtualMachineInstance, phase: str) -> None:
-        if phase == vmi.status.phase:
-            return
-        if phase == "Running":
-            self._event(vmi, "Normal", "Started", "VirtualMachineInstance started.")
-        elif phase == "Succeeded":
-            self._event(vmi, "Normal", "Stopped", "The VirtualMachineInstance was shut down.")
-        elif phase == "Failed":
-            self._event(vmi, "Warning", "Stopped", "The VirtualMachineInstance crashed.")
-
-    def _announce_credentials(self, vmi: VirtualMachineInstance, fresh: VirtualMachineInstanceStatus) -> None:
-        before, after = (status.condition(each, status.CREDENTIALS) for each in (vmi.status, fresh))
-        if after is None or (before is not None and status.says_same(before, after)):
-            return
-        if after.status == "True":
-            text = "Access credentials sync successful."
-            self._event(vmi, "Normal", "AccessCredentialsSyncSuccess", text)
-        else:
-            text = f"Access credentials sync failed: {after.message or ''}"
-            self._event(vmi, "Warning", "AccessCredentialsSyncFailed", text)
 
     def _again(
         self, vmi: VirtualMachineInstance, phase: str, error: tuple[str, str] | None, seen: Observation
@@ -392,18 +335,6 @@ class InstanceController:
             return RequeueAfter(min(decisions.SHUTDOWN_REPEAT_SECONDS, max(grace, _BEHIND_SECONDS)))
         return RequeueAfter(_AGENT_SECONDS) if phase == "Running" else DONE
 
-    def _event(
-        self, vmi: VirtualMachineInstance, kind: Literal["Normal", "Warning"], reason: str, message: str
-    ) -> None:
-        metadata = {
-            "namespace": vmi.metadata.namespace,
-            "name": vmi.metadata.name,
-            "uid": vmi.metadata.uid,
-            "resourceVersion": vmi.metadata.resource_version,
-        }
-        about = {"apiVersion": vmi.api_version, "kind": vmi.kind, "metadata": metadata}
-        self._recorder.event(about, kind, reason, message)
-
 
 def _is_reported(vmi: VirtualMachineInstance, reason: str, message: str) -> bool:
     """Whether the condition Synchronized has this error already; a failing step is repeated every second."""
@@ -413,8 +344,3 @@ def _is_reported(vmi: VirtualMachineInstance, reason: str, message: str) -> bool
 
 def _text(vmi: VirtualMachineInstance) -> str:
     return "/".join(key_of(vmi))
-
-
-def _version(resource_version: str) -> int:
-    """The resourceVersion of an object as a number."""
-    return int(resource_version) if resource_version.isdecimal() else 0

@@ -109,7 +109,7 @@ async def test_storage_that_was_put_back_to_an_earlier_time_is_followed(node: No
     node.put()
     async with node.working() as machine:
         assert node.controller is not None
-        node.controller._last_written["u"] = (10**15, asyncio.get_running_loop().time())
+        node.controller._writes._last["u"] = (10**15, asyncio.get_running_loop().time())
         machine.see(domain=DomainState("Paused", "Paused"))
         machine.changed()
         await asyncio.sleep(10)

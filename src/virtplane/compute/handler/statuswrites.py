@@ -1,0 +1,54 @@
+"""Writes of instances' status, and whether the cache shows them already."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kubecore.client import Client
+from kubecore.errors import StatusError
+from kubecore.objects import meta
+from kubecore.runtime import key_of
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceStatus
+from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
+from virtplane.compute.handler import status
+from virtplane.compute.handler.api import in_time
+
+_UNSEEN_SECONDS = 30.0
+"""A cache that has not caught up by then never will: the API's storage was put back to an earlier time."""
+
+
+class StatusWrites:
+    """Writes statuses, and remembers which version each write made."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._last: dict[str, tuple[int, float]] = {}
+        """The resourceVersion of our own recent last write, and when that was, by the instance's UID."""
+
+    def is_unseen(self, vmi: VirtualMachineInstance) -> bool:
+        """Whether this instance, from the cache, does not show our own last write yet."""
+        written, moment = self._last.get(vmi.metadata.uid, (0, 0.0))
+        is_recent = asyncio.get_running_loop().time() - moment < _UNSEEN_SECONDS
+        return is_recent and _version(vmi.metadata.resource_version) < written
+
+    async def write(self, vmi: VirtualMachineInstance, fresh: VirtualMachineInstanceStatus) -> None:
+        """Replace the status of `vmi`; nothing happens where the instance is gone. Raises StatusError."""
+        operations = status.patch(vmi, fresh)
+        namespace, name = key_of(vmi)
+        try:
+            written = await in_time(
+                self._client.patch(VIRTUAL_MACHINE_INSTANCES, name, operations, namespace, type="json")
+            )
+        except StatusError as failure:
+            if failure.code == 404:
+                return
+            raise
+        now = asyncio.get_running_loop().time()
+        recent = {uid: each for uid, each in self._last.items() if now - each[1] < _UNSEEN_SECONDS}
+        self._last = {**recent, vmi.metadata.uid: (_version(meta.resource_version(written)), now)}
+
+
+def _version(resource_version: str) -> int:
+    """The resourceVersion of an object as a number."""
+    return int(resource_version) if resource_version.isdecimal() else 0
