@@ -37,7 +37,7 @@ class InstanceEvents:
         for reason, text in reports.events(vmi.status, fresh):
             self.send(vmi, "Normal", reason, text)
 
-    def _announce_phase(self, vmi: VirtualMachineInstance, phase: str) -> None:
+    def _announce_phase(self, vmi: VirtualMachineInstance, phase: str | None) -> None:
         if phase == vmi.status.phase:
             return
         if phase == "Running":
