@@ -1,9 +1,17 @@
-"""Logging of daemons: one JSON object per line on standard error, or readable text."""
+"""Logging of daemons: one JSON object per line on standard error, or readable text.
+
+Components that share a process log under their own names, and each from a level of its own on. What runs
+on behalf of one, in its tasks and in the threads and servers that these start, is logged as its own:
+a context variable says whose it is.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Literal, TextIO
 
@@ -11,11 +19,61 @@ import orjson
 
 LogFormat = Literal["json", "text"]
 
-_LEVELS = {"DEBUG": "debug", "INFO": "info", "WARNING": "warning", "ERROR": "error", "CRITICAL": "critical"}
+TRACE = 5
+"""The level of messages about each request; below ``DEBUG``."""
+
+_component: ContextVar[str] = ContextVar("component", default="")
+"""On whose behalf code runs; empty where that is not known, as in threads that are kept for many tasks."""
+
+_LEVELS = {
+    f"Level {TRACE}": "debug",
+    "DEBUG": "debug",
+    "INFO": "info",
+    "WARNING": "warning",
+    "ERROR": "error",
+    "CRITICAL": "critical",
+}
 _OWN_ATTRIBUTES = frozenset(
     vars(logging.LogRecord("", 0, "", 0, "", None, None))
     | {"message": None, "asctime": None, "taskName": None}
 )
+
+
+@contextmanager
+def on_behalf_of(component: str) -> Iterator[None]:
+    """What runs in this context, tasks and threads that it starts included, is logged as `component`'s."""
+    token = _component.set(component)
+    try:
+        yield
+    finally:
+        _component.reset(token)
+
+
+class LogLevels(logging.Filter):
+    """From which level on the records of each component of this process are logged."""
+
+    def __init__(self, component: str, usual: int) -> None:
+        """`component` is whose records are those of nobody; `usual` is the level of components that were
+        given none.
+        """
+        super().__init__()
+        self._component = component
+        self._usual = usual
+        self._levels: dict[str, int] = {}
+
+    def of(self, component: str) -> int:
+        """The level of `component`."""
+        return self._levels.get(component, self._usual)
+
+    def set(self, component: str, level: int) -> None:
+        """Log the records of `component` from `level` on."""
+        self._levels[component] = level
+        # Other loggers have no level: what no component wants is not even made into a record.
+        logging.getLogger().setLevel(min(self._usual, *self._levels.values()))
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the component that made the record wants it."""
+        return record.levelno >= self.of(_component.get() or self._component)
 
 
 class JsonFormatter(logging.Formatter):
@@ -29,7 +87,7 @@ class JsonFormatter(logging.Formatter):
         entry: dict[str, object] = {
             "level": _LEVELS.get(record.levelname, record.levelname.lower()),
             "timestamp": _timestamp(record),
-            "component": self._component,
+            "component": _component.get() or self._component,
             "logger": record.name,
             "pos": f"{record.filename}:{record.lineno}",
             "msg": record.getMessage(),
@@ -59,14 +117,20 @@ def _timestamp(record: logging.LogRecord) -> str:
 def set_up_logging(
     component: str,
     *,
-    level: int | str = logging.INFO,
+    level: int = logging.INFO,
     form: LogFormat = "json",
     stream: TextIO | None = None,
-) -> None:
-    """Send all records of this process to `stream` (default: standard error). Replaces earlier handlers."""
+) -> LogLevels:
+    """Send all records of this process to `stream` (default: standard error). Replaces earlier handlers.
+
+    Gives the levels, which can be changed at any time.
+    """
+    levels = LogLevels(component, level)
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter(component) if form == "json" else TextFormatter())
+    handler.addFilter(levels)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.captureWarnings(True)
+    return levels

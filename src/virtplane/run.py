@@ -23,7 +23,7 @@ import uvloop
 from kubecore.client import Client, ClientConfig
 from kubecore.client.config import Impersonation, in_cluster, is_in_cluster
 from kubecore.client.kubeconfig import load_kubeconfig
-from kubecore.logs import set_up_logging
+from kubecore.logs import LogLevels, set_up_logging
 from kubecore.runtime.access import TokenAccess
 from kubecore.runtime.component import CannotRun, Component, Context, run_components
 from kubecore.runtime.health import serve_health
@@ -31,6 +31,7 @@ from kubecore.self_signed import self_signed_tls
 from virtplane.api import ports
 from virtplane.api.paths import KUBELET_ROOT
 from virtplane.components import COMPONENTS, UnknownComponent, load_component
+from virtplane.reloading import CONFIGURED, DEBUG_VERBOSITY, TRACE_VERBOSITY, Reloader, log_level
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,6 @@ EXIT_FAILED = 1
 HEALTH_PORTS = dict.fromkeys(("virt-controller", "virt-handler"), ports.COMPONENT_HEALTH)
 """Where a process serves health and metrics by default, by its first component."""
 DEFAULT_HEALTH_PORT = ports.HEALTH
-_VERBOSE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,11 @@ def parse(argv: Sequence[str]) -> Options:
         help="webhooks answer the API server alone, which shows them its front proxy's certificate",
     )
     parser.add_argument(
-        "--verbosity", type=int, default=1, help=f"{_VERBOSE} and more: debugging messages are logged too"
+        "--verbosity",
+        type=int,
+        default=1,
+        help=f"{DEBUG_VERBOSITY} and more: debugging messages are logged too; {TRACE_VERBOSITY} and more:"
+        " requests too. What the KubeVirt object says of a component counts more",
     )
     parser.add_argument(
         "--health-port", type=int, default=-1, help="health and metrics; 0 for any, -1 default"
@@ -157,12 +161,15 @@ class Gated:
         await self._component.run(context)
 
 
-async def run(options: Options) -> None:
-    """Run until SIGTERM or SIGINT, or until a component fails."""
+async def run(options: Options, levels: LogLevels) -> None:
+    """Run until SIGTERM or SIGINT, or until a component fails. `levels` are those of this process's log."""
     gate = asyncio.Event()
     components: list[Component] = [load_component(name) for name in options.components]
     if options.components[0] == OPERATOR:
         components[1:] = [Gated(component, gate) for component in components[1:]]
+    configured = [name for name in options.components if name in CONFIGURED]
+    if configured:
+        components.append(Reloader(configured, levels))
     context = Context(
         client_factory=client_factory(options, base_config(options)),
         namespace=options.namespace,
@@ -195,10 +202,9 @@ async def run(options: Options) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``virtplane run``; gives the exit status."""
     options = parse(sys.argv[1:] if argv is None else argv)
-    level = logging.DEBUG if options.verbosity >= _VERBOSE else logging.INFO
-    set_up_logging(options.components[0], level=level)
+    levels = set_up_logging(options.components[0], level=log_level(options.verbosity))
     try:
-        uvloop.run(run(options))
+        uvloop.run(run(options, levels))
     except UnknownComponent as error:
         logger.error("%s", error)
         return EXIT_USAGE

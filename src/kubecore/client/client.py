@@ -7,6 +7,7 @@ was no response. Requests are retried when the response asks for it (429 and 5xx
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -29,10 +30,13 @@ from kubecore.client.transport import (
 )
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.logs import TRACE
 from kubecore.resources import ResourceType
 
 if TYPE_CHECKING:
     import aiohttp
+
+logger = logging.getLogger(__name__)
 
 PatchType = Literal["json", "merge", "strategic", "apply"]
 WatchEventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
@@ -277,6 +281,7 @@ class Client:
         request = self._build(method, path, query, body, headers)
         for attempt in range(MAX_RETRIES + 1):
             response = await self._connection().request(request)
+            logger.log(TRACE, "%s %s: %d", method, path, response.status)
             if response.status < 400:
                 return response
             delay = retry_after_seconds(response)
@@ -317,6 +322,7 @@ class Client:
         request = self._build(method, path, query, body, headers)
         request = replace(request, deadline_seconds=deadline_seconds)
         async with self._connection().stream(request) as response:
+            logger.log(TRACE, "%s %s: %d, streamed", method, path, response.status)
             if response.status >= 400:
                 raise await streamed_error(request, response)
             yield response

@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from kubecore.client import Client
+from kubecore.logs import on_behalf_of
 from kubecore.runtime.health import Health
 
 logger = logging.getLogger(__name__)
@@ -78,13 +79,15 @@ async def run_components(components: Sequence[Component], context: Context) -> N
     try:
         async with asyncio.TaskGroup() as group:
             for component in components:
-                group.create_task(_run(component, context), name=component.name)
+                group.create_task(run_component(component, context), name=component.name)
     finally:
         await context.close()
 
 
-async def _run(component: Component, context: Context) -> None:
-    await component.run(context)
+async def run_component(component: Component, context: Context) -> None:
+    """Run one component, which logs under its name, until cancelled. Raises ComponentEnded if it returns."""
+    with on_behalf_of(component.name):
+        await component.run(context)
     raise ComponentEnded(f"{component.name} ended")
 
 

@@ -185,6 +185,19 @@ class ClusterConfig:
 
     # Settings, each with its default.
 
+    def log_verbosity(self, component: str, node: str) -> int:
+        """How much `component` logs on `node`, 0 to 9; what is said of the node counts more. Raises KeyError
+        for components that are not KubeVirt's.
+        """
+        levels = self.configuration.developer_configuration.log_verbosity
+        by_component = {
+            "virt-api": levels.virt_api,
+            "virt-controller": levels.virt_controller,
+            "virt-handler": levels.virt_handler,
+            "virt-operator": levels.virt_operator,
+        }
+        return levels.node_verbosity.get(node) or _or(by_component[component], 2)
+
     @property
     def use_emulation(self) -> bool:
         """Whether guests may run under software emulation."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from virtplane.api.fields.state import Table, acts, copied, prefixed, warns
 
-_LOG = warns("no component reads it")
+_LOG = acts("how much the component logs: from 3 on debugging messages, from 6 on its requests")
 _LIMIT = warns("no component reads it")
 _CERTIFICATE = "lifetime of certificates"
 _NO_MIGRATION = "nothing migrates yet"
@@ -22,13 +22,15 @@ _DEVELOPER: Table = {
     "disabledFeatureGates": acts("gates that are off"),
     "diskVerification": warns(),
     "featureGates": acts("gates that are on"),
-    "logVerbosity.nodeVerbosity": _LOG,
+    "logVerbosity.nodeVerbosity": acts("the same for all components on a node, in place of theirs"),
     "logVerbosity.virtAPI": _LOG,
     "logVerbosity.virtController": _LOG,
     "logVerbosity.virtHandler": _LOG,
-    "logVerbosity.virtLauncher": _LOG,
+    "logVerbosity.virtLauncher": acts(
+        "how much libvirt logs in launchers that start: from 3 on information, from 5 on all"
+    ),
     "logVerbosity.virtOperator": _LOG,
-    "logVerbosity.virtSynchronizationController": _LOG,
+    "logVerbosity.virtSynchronizationController": warns("there is no such component"),
     "memoryOvercommit": acts("guest memory in percent of the pod's memory request"),
     "minimumClusterTSCFrequency": acts("nodes for guests that need a stable clock"),
     "minimumReservePVCBytes": acts("bytes that stay free in a claim that gets a new disk"),

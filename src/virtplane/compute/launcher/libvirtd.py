@@ -10,6 +10,8 @@ from virtplane.compute.launcher.settings import libvirt_daemon, program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from virtplane.compute.launcher.settings import Settings
 
 _FIRST_PASSED_FD = 3
@@ -48,6 +50,19 @@ _PID_BYTES = 32
 _RANDOM_UUID = "/proc/sys/kernel/random/uuid"
 
 
+_DEBUG, _INFO, _WARNING = 1, 2, 3
+"""Levels of libvirt's log."""
+
+
+def log_level(environment: Mapping[str, str]) -> int:
+    """From which of its levels on the daemon logs, by the variables of the launcher's container."""
+    given = environment.get("VIRT_LAUNCHER_LOG_VERBOSITY", "")
+    verbosity = int(given) if len(given) < 3 and given.isdecimal() else 0
+    if environment.get("LIBVIRT_DEBUG_LOGS") or verbosity >= 5:
+        return _DEBUG
+    return _INFO if verbosity >= 3 else _WARNING
+
+
 class LibvirtDaemon:
     """Starts the daemon with a socket that the launcher has opened, so that clients can connect at once."""
 
@@ -70,7 +85,7 @@ class LibvirtDaemon:
         """Write the configuration. virt-handler hands over folders of it before it has the daemon started."""
         folder = f"{self._settings.home_directory}/libvirt"
         os.makedirs(folder, exist_ok=True)
-        level = "1" if os.environ.get("LIBVIRT_DEBUG_LOGS") else "3"
+        level = log_level(os.environ)
         with open(_RANDOM_UUID, encoding="ascii") as source:
             text = _DAEMON_CONFIGURATION.format(level=level, host=source.read().strip())
         emulator = _QEMU_CONFIGURATION + (_ROOT_CONFIGURATION if os.geteuid() == 0 else "")

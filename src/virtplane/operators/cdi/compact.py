@@ -12,7 +12,7 @@ from kubecore.certificates import pair_of
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.runtime import Health, Manager
-from kubecore.runtime.component import Component, ComponentEnded, Context
+from kubecore.runtime.component import Context, run_component
 from virtplane.components import CDI_COMPONENTS, load_component
 from virtplane.operators.cdi.product import PRODUCT
 from virtplane.operators.kit.mirror import write_pair
@@ -99,9 +99,4 @@ class SharedProcess:
         )
         async with asyncio.TaskGroup() as group:
             for name in self._names:
-                group.create_task(_run(load_component(name), inner), name=name)
-
-
-async def _run(component: Component, context: Context) -> None:
-    await component.run(context)
-    raise ComponentEnded(f"{component.name} ended")
+                group.create_task(run_component(load_component(name), inner), name=name)

@@ -23,6 +23,7 @@ from virtplane.operators.kubevirt.certificates import lifetimes
 from virtplane.operators.kubevirt.strategy.installation import installation, user_patches
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
 from virtplane.operators.kubevirt.validation import blocks_removal
+from virtplane.reloading import CONFIGURED
 
 _PLACEMENT = {"nodeSelector": {"role": "infra"}}
 _ROTATION = {
@@ -44,6 +45,10 @@ _CONFIGURATION: JsonObject = {
         "cpuAllocationRatio": 5,
         "disabledFeatureGates": ["ImageVolume"],
         "featureGates": ["Root"],
+        "logVerbosity": {
+            **dict.fromkeys(("virtAPI", "virtController", "virtHandler", "virtLauncher", "virtOperator"), 7),
+            "nodeVerbosity": {"special": 8},
+        },
         "memoryOvercommit": 150,
         "nodeSelectors": {"guests": "yes"},
         "useEmulation": True,
@@ -183,6 +188,12 @@ def _firmware(spec: JsonObject) -> list[str]:
     return [ClusterConfig(_kubevirt(spec)).ovmf_path(name) for name in ("amd64", "arm64", "s390x")]
 
 
+def _reloaded(spec: JsonObject) -> list[Any]:
+    """What components take over at any time."""
+    config = ClusterConfig(_kubevirt(spec))
+    return [config.log_verbosity(name, node) for name in CONFIGURED for node in ("node", "special")]
+
+
 def _objects(spec: JsonObject) -> object:
     parameters = Parameters(
         namespace="kubevirt",
@@ -199,7 +210,15 @@ def _objects(spec: JsonObject) -> object:
 
 def test_every_setting_that_acts_changes_what_is_made_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("virtplane.operators.kubevirt.strategy.installation._definitions", list)
-    effects = [_pod, _firmware, _instances, _objects, lifetimes, lambda spec: blocks_removal(_kubevirt(spec))]
+    effects = [
+        _pod,
+        _firmware,
+        _instances,
+        _objects,
+        _reloaded,
+        lifetimes,
+        lambda spec: blocks_removal(_kubevirt(spec)),
+    ]
     samples = every_field.documents(_SPEC, _ALTERNATIVES)
     assert set(every_field.silent(INSTALLATION, samples, effects)) == set(READ_BY)
 

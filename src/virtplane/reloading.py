@@ -1,0 +1,69 @@
+"""What a process takes over from the KubeVirt object at any time, without a restart.
+
+One watch serves all components of the process, also replicas of a component that do not lead and have no
+cache of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from kubecore.json import JsonObject
+from kubecore.logs import TRACE, LogLevels, on_behalf_of
+from kubecore.runtime import Context, Informer
+from virtplane.api.config import ClusterConfig, LastGood
+from virtplane.api.resources import KUBEVIRTS
+
+logger = logging.getLogger(__name__)
+
+CONFIGURED = ("virt-operator", "virt-api", "virt-controller", "virt-handler")
+"""The components that the KubeVirt object configures."""
+
+DEBUG_VERBOSITY = 3
+TRACE_VERBOSITY = 6
+"""From here on each request to the API server is logged too."""
+
+
+def log_level(verbosity: int) -> int:
+    """The level of the `logging` module from which on messages are logged at `verbosity` (0 to 9)."""
+    if verbosity >= TRACE_VERBOSITY:
+        return TRACE
+    return logging.DEBUG if verbosity >= DEBUG_VERBOSITY else logging.INFO
+
+
+class Reloader:
+    """Watches the KubeVirt object for the components of this process. It acts as the first of them."""
+
+    def __init__(self, components: Sequence[str], levels: LogLevels) -> None:
+        """`components` are some of `CONFIGURED`, at least one."""
+        self.name = components[0]
+        self._components = components
+        self._levels = levels
+        self._verbosities: dict[str, int] = {}
+
+    async def run(self, context: Context) -> None:
+        """Take over every change until cancelled."""
+        informer: Informer[JsonObject] = Informer(
+            context.client(self.name), KUBEVIRTS, namespace=context.namespace
+        )
+        last_good = LastGood()
+
+        def take_over(_event: str, _old: JsonObject | None, _new: JsonObject) -> None:
+            self.take_over(last_good.of(next(iter(informer.list()), None)), context.node_name)
+
+        informer.add_handler(take_over)
+        await informer.run()
+
+    def take_over(self, config: ClusterConfig, node: str) -> None:
+        """Do what `config` says, as far as it changed."""
+        for component in self._components:
+            with on_behalf_of(component):
+                self._set_verbosity(component, config.log_verbosity(component, node))
+
+    def _set_verbosity(self, component: str, verbosity: int) -> None:
+        if self._verbosities.get(component) == verbosity:
+            return
+        self._verbosities[component] = verbosity
+        self._levels.set(component, log_level(verbosity))
+        logger.info("set verbosity to %d", verbosity)

@@ -1,0 +1,122 @@
+"""What a process takes over from the KubeVirt object without a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from kubecore.json import JsonObject
+from kubecore.logs import TRACE, LogLevels, on_behalf_of, set_up_logging
+from kubecore.runtime import Context
+from kubecore.testing import MemoryApi
+from virtplane.api.config import ClusterConfig
+from virtplane.api.resources import KUBEVIRTS
+from virtplane.reloading import CONFIGURED, Reloader, log_level
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """Where the root logger writes; it is as before afterwards."""
+    root = logging.getLogger()
+    saved, level = root.handlers[:], root.level
+    yield io.StringIO()
+    root.handlers[:] = saved
+    root.setLevel(level)
+    logging.captureWarnings(False)
+
+
+def _kubevirt(configuration: JsonObject) -> JsonObject:
+    metadata = {"name": "kubevirt", "namespace": "ns"}
+    return {"metadata": metadata, "spec": {"configuration": configuration}, "status": {"phase": "Deployed"}}
+
+
+def _verbosity(**levels: object) -> JsonObject:
+    return {"developerConfiguration": {"logVerbosity": levels}}
+
+
+def test_verbosities_are_levels_of_logs() -> None:
+    assert [log_level(number) for number in range(10)] == [
+        *(logging.INFO,) * 3,
+        *(logging.DEBUG,) * 3,
+        *(TRACE,) * 4,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("levels", "node", "wanted"),
+    [
+        ({}, "n", (2, 2, 2, 2)),
+        ({"virtOperator": 1, "virtAPI": 3, "virtController": 4, "virtHandler": 5}, "n", (1, 3, 4, 5)),
+        ({"virtHandler": 5, "nodeVerbosity": {"n": 7}}, "n", (7, 7, 7, 7)),
+        ({"virtHandler": 5, "nodeVerbosity": {"n": 7}}, "other", (2, 2, 2, 5)),
+    ],
+)
+@pytest.mark.feature("SUP-11")
+def test_each_component_has_its_verbosity_and_a_node_has_that_of_all(
+    levels: JsonObject, node: str, wanted: tuple[int, ...]
+) -> None:
+    config = ClusterConfig(_kubevirt(_verbosity(**levels)))
+    assert tuple(config.log_verbosity(name, node) for name in CONFIGURED) == wanted
+
+
+@pytest.mark.feature("SUP-11")
+def test_components_of_one_process_log_under_their_names_from_their_levels_on(stream: io.StringIO) -> None:
+    levels = set_up_logging("virt-operator", stream=stream)
+    reloader = Reloader(["virt-operator", "virt-api"], levels)
+    shared = logging.getLogger("kubecore.shared")
+    config = ClusterConfig(_kubevirt(_verbosity(virtAPI=4)))
+    for _ in range(2):
+        reloader.take_over(config, "n")
+    for component in ("virt-operator", "virt-api", ""):
+        with on_behalf_of(component):
+            shared.debug("detail")
+            shared.log(TRACE, "request")
+            shared.info("news")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["component"], line["msg"]) for line in lines] == [
+        ("virt-operator", "set verbosity to 2"),
+        ("virt-api", "set verbosity to 4"),
+        ("virt-operator", "news"),
+        ("virt-api", "detail"),
+        ("virt-api", "news"),
+        ("virt-operator", "news"),
+    ]
+
+
+async def test_a_change_of_the_object_is_taken_over_and_its_end_too() -> None:
+    api, levels = MemoryApi([KUBEVIRTS], whole=[KUBEVIRTS]), LogLevels("virt-handler", logging.INFO)
+    context = Context(lambda _: api.client(), namespace="ns", node_name="n")
+    changed = asyncio.Event()
+
+    class Told(LogLevels):
+        def set(self, component: str, level: int) -> None:
+            levels.set(component, level)
+            changed.set()
+
+    async def level() -> int:
+        async with asyncio.timeout(5):
+            await changed.wait()
+        changed.clear()
+        return levels.of("virt-handler")
+
+    root = logging.getLogger()
+    usual = root.level
+    task = asyncio.create_task(Reloader(["virt-handler"], Told("", 0)).run(context))
+    try:
+        client = context.client("virt-handler")
+        await client.create(KUBEVIRTS, _kubevirt(_verbosity(virtHandler=9)))
+        assert await level() == TRACE
+        patch = {"spec": {"configuration": _verbosity(nodeVerbosity={"n": 3})}}
+        await client.patch(KUBEVIRTS, "kubevirt", patch, "ns", type="merge")
+        assert await level() == logging.DEBUG
+        await client.delete(KUBEVIRTS, "kubevirt", "ns")
+        assert await level() == logging.INFO
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        root.setLevel(usual)
