@@ -7,12 +7,14 @@ cache of their own.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from kubecore.client.limits import RequestLimit
 from kubecore.json import JsonObject
 from kubecore.logs import TRACE, LogLevels, on_behalf_of
 from kubecore.runtime import Context, Informer
-from virtplane.api.config import ClusterConfig, LastGood
+from virtplane.api.config import REQUEST_LIMITS, ClusterConfig, LastGood
+from virtplane.api.kubevirt_v1.configuration import TokenBucketRateLimiter
 from virtplane.api.resources import KUBEVIRTS
 
 logger = logging.getLogger(__name__)
@@ -32,21 +34,40 @@ def log_level(verbosity: int) -> int:
     return logging.DEBUG if verbosity >= DEBUG_VERBOSITY else logging.INFO
 
 
+def component_of(client: str) -> str:
+    """The component to which a client belongs: ``virt-api`` for ``virt-api/webhooks``."""
+    return client.partition("/")[0]
+
+
+def request_limits(components: Sequence[str]) -> dict[str, RequestLimit]:
+    """The limits of the clients of `components`, by the clients' names, as they are by default."""
+    return {
+        client: RequestLimit(limit.qps, limit.burst)
+        for client, limit in REQUEST_LIMITS.items()
+        if component_of(client) in components
+    }
+
+
 class Reloader:
     """Watches the KubeVirt object for the components of this process. It acts as the first of them."""
 
-    def __init__(self, components: Sequence[str], levels: LogLevels) -> None:
-        """`components` are some of `CONFIGURED`, at least one."""
+    def __init__(
+        self, components: Sequence[str], levels: LogLevels, limits: Mapping[str, RequestLimit]
+    ) -> None:
+        """`components` are some of `CONFIGURED`, at least one; `limits` are those of their clients."""
         self.name = components[0]
         self._components = components
         self._levels = levels
+        self._limits = limits
+        self._rates: dict[str, TokenBucketRateLimiter] = {}
         self._verbosities: dict[str, int] = {}
 
     async def run(self, context: Context) -> None:
         """Take over every change until cancelled."""
-        informer: Informer[JsonObject] = Informer(
-            context.client(self.name), KUBEVIRTS, namespace=context.namespace
-        )
+        # A client of its own: a limit that is too low must not keep the process from learning of a better
+        # one.
+        client = context.client(f"{self.name}/configuration")
+        informer: Informer[JsonObject] = Informer(client, KUBEVIRTS, namespace=context.namespace)
         last_good = LastGood()
 
         def take_over(_event: str, _old: JsonObject | None, _new: JsonObject) -> None:
@@ -61,9 +82,22 @@ class Reloader:
             with on_behalf_of(component):
                 self._set_verbosity(component, config.log_verbosity(component, node))
 
+        for client in self._limits:
+            with on_behalf_of(component_of(client)):
+                self._limit_requests(client, config.request_limit(client))
+
     def _set_verbosity(self, component: str, verbosity: int) -> None:
         if self._verbosities.get(component) == verbosity:
             return
         self._verbosities[component] = verbosity
         self._levels.set(component, log_level(verbosity))
         logger.info("set verbosity to %d", verbosity)
+
+    def _limit_requests(self, client: str, rate: TokenBucketRateLimiter) -> None:
+        if self._rates.get(client) == rate:
+            return
+        self._rates[client] = rate
+        self._limits[client].set(rate.qps, rate.burst)
+        logger.info(
+            "setting rate limiter to %g QPS and %d Burst", rate.qps, rate.burst, extra={"client": client}
+        )

@@ -15,14 +15,16 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import uvloop
 
 from kubecore.client import Client, ClientConfig
 from kubecore.client.config import Impersonation, in_cluster, is_in_cluster
+from kubecore.client.http import HttpTransport
 from kubecore.client.kubeconfig import load_kubeconfig
+from kubecore.client.limits import LimitedTransport, RequestLimit
 from kubecore.logs import LogLevels, set_up_logging
 from kubecore.runtime.access import TokenAccess
 from kubecore.runtime.component import CannotRun, Component, Context, run_components
@@ -31,7 +33,15 @@ from kubecore.self_signed import self_signed_tls
 from virtplane.api import ports
 from virtplane.api.paths import KUBELET_ROOT
 from virtplane.components import COMPONENTS, UnknownComponent, load_component
-from virtplane.reloading import CONFIGURED, DEBUG_VERBOSITY, TRACE_VERBOSITY, Reloader, log_level
+from virtplane.reloading import (
+    CONFIGURED,
+    DEBUG_VERBOSITY,
+    TRACE_VERBOSITY,
+    Reloader,
+    component_of,
+    log_level,
+    request_limits,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -122,10 +132,13 @@ def parse(argv: Sequence[str]) -> Options:
     )
 
 
-def client_factory(options: Options, base: ClientConfig) -> Callable[[str], Client]:
-    """Gives each component a client under its own service account."""
+def client_factory(
+    options: Options, base: ClientConfig, limits: Mapping[str, RequestLimit]
+) -> Callable[[str], Client]:
+    """Gives each component a client under its own service account; `limits` are by the clients' names."""
 
-    def client(component: str) -> Client:
+    def client(name: str) -> Client:
+        component = component_of(name)
         config = replace(base, user_agent=component, field_manager=component)
         is_first = component == options.components[0]
         if component in COMPONENTS and (options.impersonate_first or not is_first):
@@ -135,7 +148,9 @@ def client_factory(options: Options, base: ClientConfig) -> Callable[[str], Clie
             if options.node_name:
                 extra = {"authentication.kubernetes.io/node-name": (options.node_name,)}
             config = replace(config, impersonate=Impersonation(user=user, extra=extra))
-        return Client(config)
+        if name not in limits:
+            return Client(config)
+        return Client(config, LimitedTransport(HttpTransport(config), limits[name]))
 
     return client
 
@@ -168,10 +183,11 @@ async def run(options: Options, levels: LogLevels) -> None:
     if options.components[0] == OPERATOR:
         components[1:] = [Gated(component, gate) for component in components[1:]]
     configured = [name for name in options.components if name in CONFIGURED]
+    limits = request_limits(configured)
     if configured:
-        components.append(Reloader(configured, levels))
+        components.append(Reloader(configured, levels, limits))
     context = Context(
-        client_factory=client_factory(options, base_config(options)),
+        client_factory=client_factory(options, base_config(options), limits),
         namespace=options.namespace,
         identity=options.identity,
         node_name=options.node_name,

@@ -83,7 +83,7 @@ async def installed_cdi(directory: Path) -> AsyncIterator[InstalledCdi]:
 def _context(server: RunningServer, directory: Path, port: int) -> Context:
     arguments = ["cdi-operator", "--namespace", NAMESPACE, "--layout", "compact", "--impersonate"]
     return Context(
-        client_factory=run.client_factory(run.parse(arguments), server.config()),
+        client_factory=run.client_factory(run.parse(arguments), server.config(), {}),
         namespace=NAMESPACE,
         identity="test",
         settings={

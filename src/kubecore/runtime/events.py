@@ -20,7 +20,7 @@ from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_str
 from kubecore.resources import EVENTS
-from kubecore.runtime.queue import TokenBucket
+from kubecore.tokenbucket import TokenBucket
 
 logger = logging.getLogger(__name__)
 

@@ -20,6 +20,7 @@ from virtplane.api.kubevirt_v1.configuration import (
     ArchSpecificConfiguration,
     InterfaceBindingPlugin,
     KubeVirtConfiguration,
+    TokenBucketRateLimiter,
 )
 from virtplane.api.kubevirt_v1.kubevirt import KubeVirtWorkloadUpdateStrategy
 
@@ -28,6 +29,18 @@ logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 DEFAULT_ARCHITECTURE = "amd64"
+
+API_WEBHOOKS = "virt-api/webhooks"
+"""The client of virt-api's webhooks, which has a limit of requests of its own."""
+
+_OF_CONTROL_PLANE = TokenBucketRateLimiter(qps=200, burst=400)
+REQUEST_LIMITS: Mapping[str, TokenBucketRateLimiter] = {
+    "virt-api": _OF_CONTROL_PLANE,
+    API_WEBHOOKS: _OF_CONTROL_PLANE,
+    "virt-controller": _OF_CONTROL_PLANE,
+    "virt-handler": TokenBucketRateLimiter(qps=50, burst=100),
+}
+"""How many requests clients send by default."""
 
 _DEFAULTS: Mapping[str, Any] = {
     "architectureConfiguration": {
@@ -197,6 +210,26 @@ class ClusterConfig:
             "virt-operator": levels.virt_operator,
         }
         return levels.node_verbosity.get(node) or _or(by_component[component], 2)
+
+    def request_limit(self, client: str) -> TokenBucketRateLimiter:
+        """How many requests a client sends, one of `REQUEST_LIMITS`. Numbers that are 0 are the default."""
+        known = self.configuration
+        component = {
+            "virt-api": known.api_configuration,
+            API_WEBHOOKS: known.webhook_configuration,
+            "virt-controller": known.controller_configuration,
+            "virt-handler": known.handler_configuration,
+        }[client]
+        usual = REQUEST_LIMITS[client]
+        rest = component.rest_client if component is not None else None
+        limiter = rest.rate_limiter if rest is not None else None
+        wanted = limiter.token_bucket_rate_limiter if limiter is not None else None
+        if wanted is None:
+            return usual
+        return TokenBucketRateLimiter(
+            qps=wanted.qps if wanted.qps > 0 else usual.qps,
+            burst=wanted.burst if wanted.burst > 0 else usual.burst,
+        )
 
     @property
     def use_emulation(self) -> bool:

@@ -14,9 +14,9 @@ from kubecore.json import JsonObject
 from kubecore.logs import TRACE, LogLevels, on_behalf_of, set_up_logging
 from kubecore.runtime import Context
 from kubecore.testing import MemoryApi
-from virtplane.api.config import ClusterConfig
+from virtplane.api.config import API_WEBHOOKS, REQUEST_LIMITS, ClusterConfig
 from virtplane.api.resources import KUBEVIRTS
-from virtplane.reloading import CONFIGURED, Reloader, log_level
+from virtplane.reloading import CONFIGURED, Reloader, log_level, request_limits
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_each_component_has_its_verbosity_and_a_node_has_that_of_all(
 @pytest.mark.feature("SUP-11")
 def test_components_of_one_process_log_under_their_names_from_their_levels_on(stream: io.StringIO) -> None:
     levels = set_up_logging("virt-operator", stream=stream)
-    reloader = Reloader(["virt-operator", "virt-api"], levels)
+    reloader = Reloader(["virt-operator", "virt-api"], levels, {})
     shared = logging.getLogger("kubecore.shared")
     config = ClusterConfig(_kubevirt(_verbosity(virtAPI=4)))
     for _ in range(2):
@@ -85,6 +85,50 @@ def test_components_of_one_process_log_under_their_names_from_their_levels_on(st
         ("virt-api", "detail"),
         ("virt-api", "news"),
         ("virt-operator", "news"),
+    ]
+
+
+def _rate(qps: float, burst: int) -> JsonObject:
+    return {"restClient": {"rateLimiter": {"tokenBucketRateLimiter": {"qps": qps, "burst": burst}}}}
+
+
+@pytest.mark.parametrize(
+    ("configuration", "wanted"),
+    [
+        ({}, [(200, 400), (200, 400), (200, 400), (50, 100)]),
+        (
+            {"apiConfiguration": _rate(1, 2), "webhookConfiguration": _rate(3, 4)},
+            [(1, 2), (3, 4), (200, 400), (50, 100)],
+        ),
+        (
+            {"controllerConfiguration": _rate(0.5, 0), "handlerConfiguration": _rate(0, 6)},
+            [(200, 400), (200, 400), (0.5, 400), (50, 6)],
+        ),
+    ],
+)
+def test_each_client_has_its_limit_of_requests(
+    configuration: JsonObject, wanted: list[tuple[float, int]]
+) -> None:
+    config = ClusterConfig(_kubevirt(configuration))
+    assert [(rate.qps, rate.burst) for rate in map(config.request_limit, REQUEST_LIMITS)] == wanted
+
+
+@pytest.mark.looptime
+async def test_limits_of_requests_are_taken_over_and_told(stream: io.StringIO) -> None:
+    levels, loop = set_up_logging("virt-api", stream=stream), asyncio.get_running_loop()
+    limits = request_limits(["virt-api"])
+    assert set(limits) == {"virt-api", API_WEBHOOKS}
+    reloader = Reloader(["virt-api"], levels, limits)
+    for _ in range(2):
+        reloader.take_over(ClusterConfig(_kubevirt({"apiConfiguration": _rate(5, 10)})), "n")
+    for _ in range(20):
+        await limits["virt-api"].wait()
+        await limits[API_WEBHOOKS].wait()
+    assert loop.time() == pytest.approx(2, abs=0.1)
+    told = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["msg"] for line in told if "rate" in line["msg"]] == [
+        "setting rate limiter to 5 QPS and 10 Burst",
+        "setting rate limiter to 200 QPS and 400 Burst",
     ]
 
 
@@ -106,7 +150,7 @@ async def test_a_change_of_the_object_is_taken_over_and_its_end_too() -> None:
 
     root = logging.getLogger()
     usual = root.level
-    task = asyncio.create_task(Reloader(["virt-handler"], Told("", 0)).run(context))
+    task = asyncio.create_task(Reloader(["virt-handler"], Told("", 0), {}).run(context))
     try:
         client = context.client("virt-handler")
         await client.create(KUBEVIRTS, _kubevirt(_verbosity(virtHandler=9)))

@@ -29,8 +29,8 @@ def test_unknown_components_end_with_a_usage_error(capsys: pytest.CaptureFixture
 
 async def test_components_beside_the_first_act_under_their_own_accounts() -> None:
     options = parse(["virt-operator,virt-api", "--namespace", "ns"])
-    make = client_factory(options, ClientConfig(server="https://server.test"))
-    own, other = make("virt-operator"), make("virt-api")
+    make = client_factory(options, ClientConfig(server="https://server.test"), {})
+    own, other = make("virt-operator/configuration"), make("virt-api")
     assert own.config.impersonate is None
     assert other.config.impersonate is not None
     assert other.config.impersonate.user == "system:serviceaccount:ns:kubevirt-apiserver"

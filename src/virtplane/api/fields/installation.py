@@ -5,7 +5,10 @@ from __future__ import annotations
 from virtplane.api.fields.state import Table, acts, copied, prefixed, warns
 
 _LOG = acts("how much the component logs: from 3 on debugging messages, from 6 on its requests")
-_LIMIT = warns("no component reads it")
+_LIMIT = {
+    f"restClient.rateLimiter.tokenBucketRateLimiter.{name}": acts(f"requests to the API server {text}")
+    for name, text in (("qps", "per second"), ("burst", "at once after a pause"))
+}
 _CERTIFICATE = "lifetime of certificates"
 _NO_MIGRATION = "nothing migrates yet"
 
@@ -41,7 +44,7 @@ _DEVELOPER: Table = {
 
 _CONFIGURATION: Table = {
     "additionalGuestMemoryOverheadRatio": acts("factor of the pods' memory overhead"),
-    "apiConfiguration.restClient": _LIMIT,
+    **prefixed("apiConfiguration", _LIMIT),
     **prefixed("architectureConfiguration.amd64", _ARCHITECTURE),
     **prefixed("architectureConfiguration.arm64", _ARCHITECTURE),
     "architectureConfiguration.defaultArchitecture": warns("it is the architecture of the operator's node"),
@@ -51,14 +54,14 @@ _CONFIGURATION: Table = {
     "changedBlockTrackingLabelSelectors": warns(),
     "commonInstancetypesDeployment.enabled": acts("whether the common instance types are installed"),
     "confidentialCompute": warns(),
-    "controllerConfiguration.restClient": _LIMIT,
+    **prefixed("controllerConfiguration", _LIMIT),
     "cpuModel": acts("CPU model of guests that name none"),
     "cpuRequest": acts("CPU request of guests that have none"),
     "defaultRuntimeClass": acts("runtime class of guests' pods"),
     **prefixed("developerConfiguration", _DEVELOPER),
     "emulatedMachines": acts("machine types that are accepted"),
     "evictionStrategy": acts("eviction strategy of guests that name none"),
-    "handlerConfiguration.restClient": _LIMIT,
+    **prefixed("handlerConfiguration", _LIMIT),
     "hypervisors": warns(),
     "imagePullPolicy": acts("when launchers' images are pulled"),
     "instancetype.referencePolicy": acts("whether machines keep a reference to their instance type"),
@@ -122,7 +125,7 @@ _CONFIGURATION: Table = {
     "virtualMachineOptions.disableSerialConsoleLog": acts("no container shows the serial console"),
     "vmRolloutStrategy": acts("whether changes reach running guests"),
     "vmStateStorageClass": acts("storage class of claims for firmware and TPM state"),
-    "webhookConfiguration.restClient": _LIMIT,
+    **prefixed("webhookConfiguration", _LIMIT),
 }
 
 INSTALLATION: Table = {

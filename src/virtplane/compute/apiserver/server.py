@@ -15,7 +15,7 @@ from kubecore.runtime import Context, Manager
 from virtplane import KUBEVIRT_VERSION
 from virtplane.api import paths, ports
 from virtplane.api import resources as kinds
-from virtplane.api.config import VERSION_DETAIL, ClusterConfig, LastGood, observed_version
+from virtplane.api.config import API_WEBHOOKS, VERSION_DETAIL, ClusterConfig, LastGood, observed_version
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
 from virtplane.compute.apiserver import authorization, discovery, webhooks
 from virtplane.compute.apiserver.expansion import Expander
@@ -41,7 +41,8 @@ class VirtApi:
         client = context.client(self.name)
         manager = Manager(client)
         requires_certificate = bool(context.settings.get(REQUIRE_WEBHOOK_CERTIFICATE))
-        served = Served(client, manager, context.namespace, requires_certificate)
+        review = webhooks.Webhooks(context.client(API_WEBHOOKS))
+        served = Served(client, manager, context.namespace, review, requires_certificate)
         port = int(context.settings.get("api_port") or ports.API)
         certificates = Path(context.settings.get("api_certificates") or DEFAULT_CERTIFICATES)
         serving = asyncio.Event()
@@ -55,7 +56,12 @@ class Served:
     """The state of the server."""
 
     def __init__(
-        self, client: Client, manager: Manager, namespace: str, webhooks_need_certificate: bool = False
+        self,
+        client: Client,
+        manager: Manager,
+        namespace: str,
+        review: webhooks.Webhooks,
+        webhooks_need_certificate: bool = False,
     ) -> None:
         guarded = Guarded(webhooks.PATHS, authorization.is_open, authorization.attributes, _accepts)
         self.gate = Gate(Authorizer(client), guarded, webhooks_need_certificate=webhooks_need_certificate)
@@ -63,7 +69,7 @@ class Served:
         self._namespace = namespace
         self._configuration = LastGood()
         self._kubevirts = manager.informer(kinds.KUBEVIRTS)
-        self._webhooks = webhooks.Webhooks(client)
+        self._webhooks = review
         expander = Expander(client, self.config)
         agents = NodeAgents(client, namespace)
         self._instances = Instances(client, agents, expander, self._settings)

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from kubecore.runtime import QueueShutDown, WorkQueue
-from kubecore.runtime.queue import ItemBackoff, TokenBucket
+from kubecore.runtime.queue import ItemBackoff
+from kubecore.tokenbucket import TokenBucket
 
 pytestmark = pytest.mark.looptime
 

@@ -16,6 +16,7 @@ from kubecore.runtime import Manager
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.compute.apiserver.server import Served
+from virtplane.compute.apiserver.webhooks import Webhooks
 from virtplane.serving.gate import Gate, Guarded
 from virtplane.serving.rights import Authorizer
 
@@ -61,7 +62,7 @@ async def virt_api() -> AsyncIterator[VirtApi]:
     cluster = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
     client = cluster.client()
     manager = Manager(client)
-    served = Served(client, manager, "kubevirt")
+    served = Served(client, manager, "kubevirt", Webhooks(client))
     everything_is_open = Guarded((), lambda path: True, lambda method, path: None)
     served.gate = Gate(Authorizer(client), everything_is_open)
     application = served.application()

@@ -22,6 +22,7 @@ from kubecore.runtime import Manager
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.compute.apiserver.server import Served
+from virtplane.compute.apiserver.webhooks import Webhooks
 from virtplane.serving.frontproxy import ProxySettings
 from virtplane.serving.https import server_tls
 
@@ -44,7 +45,7 @@ class Server:
     async def running(self, *, webhooks_need_certificate: bool = True) -> AsyncIterator[None]:
         client = self.api.client()
         manager = Manager(client)
-        served = Served(client, manager, "kubevirt", webhooks_need_certificate)
+        served = Served(client, manager, "kubevirt", Webhooks(client), webhooks_need_certificate)
         authority = self.front_proxy.cert_pem.bytes().decode()
         served.gate.proxy = ProxySettings(authority, frozenset({"front-proxy-client"}))
         self._write(self._serving.issue_cert("127.0.0.1"), "tls")

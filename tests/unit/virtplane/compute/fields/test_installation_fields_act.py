@@ -11,7 +11,7 @@ from tests.support import every_field
 import virtplane
 from kubecore.json import JsonObject, get_str
 from kubecore.objects.structs import decode
-from virtplane.api.config import ClusterConfig
+from virtplane.api.config import REQUEST_LIMITS, ClusterConfig
 from virtplane.api.fields.installation import INSTALLATION
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.apiserver.admission.mutation.instance import default_instance
@@ -33,7 +33,13 @@ _ROTATION = {
 _RESOURCES = {"limits": {"cpu": "1"}, "requests": {"cpu": "500m"}}
 _ARCHITECTURE = {"emulatedMachines": ["special*"], "machineType": "special-1", "ovmfPath": "/special"}
 
+_LIMITED = {"restClient": {"rateLimiter": {"tokenBucketRateLimiter": {"qps": 7, "burst": 9}}}}
+
 _CONFIGURATION: JsonObject = {
+    **dict.fromkeys(
+        ("apiConfiguration", "controllerConfiguration", "handlerConfiguration", "webhookConfiguration"),
+        _LIMITED,
+    ),
     "additionalGuestMemoryOverheadRatio": "1.5",
     "architectureConfiguration": dict.fromkeys(("amd64", "arm64", "s390x"), _ARCHITECTURE),
     "autoCPULimitNamespaceLabelSelector": {"matchLabels": {"limited": "yes"}},
@@ -191,7 +197,8 @@ def _firmware(spec: JsonObject) -> list[str]:
 def _reloaded(spec: JsonObject) -> list[Any]:
     """What components take over at any time."""
     config = ClusterConfig(_kubevirt(spec))
-    return [config.log_verbosity(name, node) for name in CONFIGURED for node in ("node", "special")]
+    levels = [config.log_verbosity(name, node) for name in CONFIGURED for node in ("node", "special")]
+    return [levels, [config.request_limit(name) for name in REQUEST_LIMITS]]
 
 
 def _objects(spec: JsonObject) -> object:
