@@ -13,9 +13,11 @@ from kubecore.client.limits import RequestLimit
 from kubecore.json import JsonObject
 from kubecore.logs import TRACE, LogLevels, on_behalf_of
 from kubecore.runtime import Context, Informer
+from virtplane.api.ciphers import CIPHERS
 from virtplane.api.config import REQUEST_LIMITS, ClusterConfig, LastGood
 from virtplane.api.kubevirt_v1.configuration import TokenBucketRateLimiter
 from virtplane.api.resources import KUBEVIRTS
+from virtplane.serving.tls import ServersTLS, TLSSettings
 
 logger = logging.getLogger(__name__)
 
@@ -48,17 +50,31 @@ def request_limits(components: Sequence[str]) -> dict[str, RequestLimit]:
     }
 
 
+def tls_settings(config: ClusterConfig) -> TLSSettings:
+    """What servers accept. Ciphers count for what is older than TLS 1.3."""
+    wanted = config.configuration.tls_configuration
+    if wanted is None:
+        return TLSSettings()
+    ciphers = tuple(CIPHERS.get(name, name) for name in wanted.ciphers)
+    return TLSSettings(ciphers, wanted.min_tls_version or "")
+
+
 class Reloader:
     """Watches the KubeVirt object for the components of this process. It acts as the first of them."""
 
     def __init__(
-        self, components: Sequence[str], levels: LogLevels, limits: Mapping[str, RequestLimit]
+        self,
+        components: Sequence[str],
+        levels: LogLevels,
+        limits: Mapping[str, RequestLimit],
+        servers_tls: ServersTLS,
     ) -> None:
         """`components` are some of `CONFIGURED`, at least one; `limits` are those of their clients."""
         self.name = components[0]
         self._components = components
         self._levels = levels
         self._limits = limits
+        self._servers_tls = servers_tls
         self._rates: dict[str, TokenBucketRateLimiter] = {}
         self._verbosities: dict[str, int] = {}
 
@@ -82,6 +98,7 @@ class Reloader:
             with on_behalf_of(component):
                 self._set_verbosity(component, config.log_verbosity(component, node))
 
+        self._servers_tls.set(tls_settings(config))
         for client in self._limits:
             with on_behalf_of(component_of(client)):
                 self._limit_requests(client, config.request_limit(client))

@@ -42,6 +42,7 @@ from virtplane.reloading import (
     log_level,
     request_limits,
 )
+from virtplane.serving.tls import SERVERS_TLS, ServersTLS
 
 logger = logging.getLogger(__name__)
 
@@ -183,9 +184,9 @@ async def run(options: Options, levels: LogLevels) -> None:
     if options.components[0] == OPERATOR:
         components[1:] = [Gated(component, gate) for component in components[1:]]
     configured = [name for name in options.components if name in CONFIGURED]
-    limits = request_limits(configured)
+    limits, servers_tls = request_limits(configured), ServersTLS()
     if configured:
-        components.append(Reloader(configured, levels, limits))
+        components.append(Reloader(configured, levels, limits, servers_tls))
     context = Context(
         client_factory=client_factory(options, base_config(options), limits),
         namespace=options.namespace,
@@ -199,6 +200,7 @@ async def run(options: Options, levels: LogLevels) -> None:
             "require_webhook_certificate": options.require_webhook_certificate,
             "verbosity": options.verbosity,
             "components_may_start": gate,
+            SERVERS_TLS: servers_tls,
         },
     )
     task = asyncio.current_task()
@@ -207,8 +209,10 @@ async def run(options: Options, levels: LogLevels) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
     access = TokenAccess(context.client(options.components[0]))
+    tls = self_signed_tls("virtplane")
+    servers_tls.restrict(tls)
     async with serve_health(
-        context.health, options.health_port, tls=self_signed_tls("virtplane"), metrics_access=access.status
+        context.health, options.health_port, tls=tls, metrics_access=access.status
     ) as port:
         logger.info("running %s; health and metrics on port %d", ", ".join(options.components), port)
         with contextlib.suppress(asyncio.CancelledError):

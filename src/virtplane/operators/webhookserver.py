@@ -19,6 +19,7 @@ from kubecore.objects.structs import UnfitDocument
 from virtplane.operators.kit.mirror import write_pair
 from virtplane.serving.frontproxy import PROXY_CONFIG, ProxySettings, is_front_proxy
 from virtplane.serving.responses import Response
+from virtplane.serving.tls import ServersTLS
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class WebhookServer:
     """Answers admission reviews with what `review` says. Serves once it was given a certificate.
 
     With `requires_certificate` it answers the API server alone, by its front proxy's certificate.
+    `servers_tls` restricts its TLS.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class WebhookServer:
         host: str | None = None,
         *,
         requires_certificate: bool = False,
+        servers_tls: ServersTLS | None = None,
     ) -> None:
         self._client = client
         self._review = review
@@ -50,6 +53,8 @@ class WebhookServer:
         self._requires_certificate = requires_certificate
         self._proxy = ProxySettings()
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        if servers_tls is not None:
+            servers_tls.restrict(self._tls)
         self._certified = asyncio.Event()
         self.is_serving = False
 

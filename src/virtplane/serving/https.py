@@ -18,7 +18,7 @@ from kubecore.errors import StatusError
 from kubecore.objects.structs import UnfitDocument
 from virtplane.serving.frontproxy import PROXY_CONFIG, ProxySettings
 from virtplane.serving.gate import Gate
-from virtplane.serving.tls import TLSSettings
+from virtplane.serving.tls import ServersTLS, TLSSettings
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,8 @@ class Endpoint:
     port: int
     tls: Callable[[], Awaitable[TLSSettings]] | None = None
     """What restricts TLS; asked again and again. Raises StatusError, ConnectionFailed, UnfitDocument."""
+    servers_tls: ServersTLS | None = None
+    """What restricts it with the other servers of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ async def serve(client: Client, served: Served, endpoint: Endpoint, serving: asy
             served.gate.proxy = files.proxy
             tls = await asyncio.to_thread(server_tls, endpoint.certificates, files.proxy.authorities)
             restrict(tls, files.tls, endpoint.component)
+            if endpoint.servers_tls is not None:
+                endpoint.servers_tls.restrict(tls)
             site = web.TCPSite(runner, None, endpoint.port, ssl_context=tls, reuse_port=True)
             await site.start()
             serving.set()

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 import warnings
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from kubecore.runtime import Context
+
+logger = logging.getLogger(__name__)
 
 _VERSIONS = {
     "VersionTLS10": ssl.TLSVersion.TLSv1,
@@ -33,16 +41,75 @@ class TLSSettings:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # the administrator wants old clients
                 context.minimum_version = _VERSIONS[self.min_version]
+        is_old = self.min_version in ("VersionTLS10", "VersionTLS11")
         wanted = [each for each in self.ciphers if each and not each.startswith(_TLS_13)]
         if not wanted:
+            if is_old:
+                context.set_ciphers(f"DEFAULT:{_OLDEST_ALLOWED}")
             return
         known = _known()
         older = [each for each in wanted if each in known]
         if not older:
             raise ValueError(f"none of the ciphers is known: {', '.join(wanted)}")
-        if self.min_version in ("VersionTLS10", "VersionTLS11"):
+        if is_old:
             older.append(_OLDEST_ALLOWED)
         context.set_ciphers(":".join(older))
+
+
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """What a server accepts that nobody restricts."""
+
+    oldest: ssl.TLSVersion
+    ciphers: str
+
+    @classmethod
+    def of(cls, context: ssl.SSLContext) -> _Usual:
+        older = [each["name"] for each in context.get_ciphers() if not each["name"].startswith(_TLS_13)]
+        level = f"@SECLEVEL={context.security_level}"
+        return cls(context.minimum_version, ":".join([*older, level]))
+
+    def restore(self, context: ssl.SSLContext) -> None:
+        context.minimum_version = self.oldest
+        context.set_ciphers(self.ciphers)
+
+
+class ServersTLS:
+    """What all servers of a process accept, which can change: connections that come afterwards find it so."""
+
+    def __init__(self) -> None:
+        self._settings = TLSSettings()
+        self._servers: WeakKeyDictionary[ssl.SSLContext, _Usual] = WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, context: Context) -> ServersTLS:
+        """That of the process of these components; one that never changes where it has none."""
+        found = context.settings.get(SERVERS_TLS)
+        return found if isinstance(found, cls) else cls()
+
+    def restrict(self, server: ssl.SSLContext) -> None:
+        """Restrict one more server, as long as it exists."""
+        self._servers[server] = _Usual.of(server)
+        self._apply(server)
+
+    def set(self, settings: TLSSettings) -> None:
+        """Restrict all servers so from now on. What means nothing is logged, and the rest acts."""
+        if settings == self._settings:
+            return
+        self._settings = settings
+        for server, usual in self._servers.items():
+            usual.restore(server)
+            self._apply(server)
+
+    def _apply(self, server: ssl.SSLContext) -> None:
+        try:
+            self._settings.apply(server)
+        except ValueError as error:
+            logger.error("TLS is not restricted as KubeVirt's tlsConfiguration says, correct it: %s", error)
+
+
+SERVERS_TLS = "servers_tls"
+"""The setting of a process that holds its `ServersTLS`."""
 
 
 def _known() -> set[str]:

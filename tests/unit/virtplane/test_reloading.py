@@ -16,7 +16,8 @@ from kubecore.runtime import Context
 from kubecore.testing import MemoryApi
 from virtplane.api.config import API_WEBHOOKS, REQUEST_LIMITS, ClusterConfig
 from virtplane.api.resources import KUBEVIRTS
-from virtplane.reloading import CONFIGURED, Reloader, log_level, request_limits
+from virtplane.reloading import CONFIGURED, Reloader, log_level, request_limits, tls_settings
+from virtplane.serving.tls import ServersTLS, TLSSettings
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_each_component_has_its_verbosity_and_a_node_has_that_of_all(
 @pytest.mark.feature("SUP-11")
 def test_components_of_one_process_log_under_their_names_from_their_levels_on(stream: io.StringIO) -> None:
     levels = set_up_logging("virt-operator", stream=stream)
-    reloader = Reloader(["virt-operator", "virt-api"], levels, {})
+    reloader = Reloader(["virt-operator", "virt-api"], levels, {}, ServersTLS())
     shared = logging.getLogger("kubecore.shared")
     config = ClusterConfig(_kubevirt(_verbosity(virtAPI=4)))
     for _ in range(2):
@@ -118,7 +119,7 @@ async def test_limits_of_requests_are_taken_over_and_told(stream: io.StringIO) -
     levels, loop = set_up_logging("virt-api", stream=stream), asyncio.get_running_loop()
     limits = request_limits(["virt-api"])
     assert set(limits) == {"virt-api", API_WEBHOOKS}
-    reloader = Reloader(["virt-api"], levels, limits)
+    reloader = Reloader(["virt-api"], levels, limits, ServersTLS())
     for _ in range(2):
         reloader.take_over(ClusterConfig(_kubevirt({"apiConfiguration": _rate(5, 10)})), "n")
     for _ in range(20):
@@ -130,6 +131,28 @@ async def test_limits_of_requests_are_taken_over_and_told(stream: io.StringIO) -
         "setting rate limiter to 5 QPS and 10 Burst",
         "setting rate limiter to 200 QPS and 400 Burst",
     ]
+
+
+@pytest.mark.parametrize(
+    ("configuration", "wanted"),
+    [
+        ({}, TLSSettings()),
+        ({"tlsConfiguration": {"minTLSVersion": "VersionTLS13"}}, TLSSettings((), "VersionTLS13")),
+        (
+            {
+                "tlsConfiguration": {
+                    "minTLSVersion": "VersionTLS12",
+                    "ciphers": ["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"],
+                }
+            },
+            TLSSettings(("ECDHE-RSA-CHACHA20-POLY1305", "TLS_AES_128_GCM_SHA256"), "VersionTLS12"),
+        ),
+    ],
+)
+def test_versions_and_ciphers_are_those_of_the_configuration(
+    configuration: JsonObject, wanted: TLSSettings
+) -> None:
+    assert tls_settings(ClusterConfig(_kubevirt(configuration))) == wanted
 
 
 async def test_a_change_of_the_object_is_taken_over_and_its_end_too() -> None:
@@ -150,7 +173,7 @@ async def test_a_change_of_the_object_is_taken_over_and_its_end_too() -> None:
 
     root = logging.getLogger()
     usual = root.level
-    task = asyncio.create_task(Reloader(["virt-handler"], Told("", 0), {}).run(context))
+    task = asyncio.create_task(Reloader(["virt-handler"], Told("", 0), {}, ServersTLS()).run(context))
     try:
         client = context.client("virt-handler")
         await client.create(KUBEVIRTS, _kubevirt(_verbosity(virtHandler=9)))

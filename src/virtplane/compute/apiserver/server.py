@@ -26,6 +26,7 @@ from virtplane.serving import https
 from virtplane.serving.frontproxy import REQUIRE_WEBHOOK_CERTIFICATE
 from virtplane.serving.gate import Gate, Guarded, Handler, document
 from virtplane.serving.rights import Authorizer
+from virtplane.serving.tls import ServersTLS
 
 DEFAULT_CERTIFICATES = Path(paths.API_CERTIFICATES)
 _MAX_BODY = 16 * 1024 * 1024
@@ -47,7 +48,7 @@ class VirtApi:
         certificates = Path(context.settings.get("api_certificates") or DEFAULT_CERTIFICATES)
         serving = asyncio.Event()
         context.health.add_ready(self.name, lambda: "" if serving.is_set() else "not serving yet")
-        endpoint = https.Endpoint(self.name, certificates, port)
+        endpoint = https.Endpoint(self.name, certificates, port, servers_tls=ServersTLS.of(context))
         manager.add_runnable("https", lambda: https.serve(client, served, endpoint, serving))
         await manager.run()
 

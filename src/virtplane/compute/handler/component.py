@@ -33,6 +33,7 @@ from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage import heldimages
 from virtplane.compute.handler.thaws import Thaws
 from virtplane.compute.handler.threads import StepBlocked, Steps
+from virtplane.serving.tls import ServersTLS
 
 logger = logging.getLogger(__name__)
 
@@ -220,6 +221,7 @@ async def _serve(
                 logger.info("Consoles wait for their certificates", extra={"err": str(error)})
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
+            ServersTLS.of(context).restrict(tls)
             site = web.TCPSite(runner, None, settings.console_port, ssl_context=tls)
             try:
                 await site.start()

@@ -26,6 +26,7 @@ from virtplane.operators.kubevirt.strategy.workloads import MIRRORED_CERTIFICATE
 from virtplane.operators.kubevirt.webhooks import KubeVirtReviews
 from virtplane.operators.webhookserver import WebhookServer
 from virtplane.serving.frontproxy import REQUIRE_WEBHOOK_CERTIFICATE
+from virtplane.serving.tls import ServersTLS
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class VirtOperator:
             KubeVirtReviews(client).review,
             port=int(context.settings.get("operator_webhook_port", ports.OPERATOR_WEBHOOKS)),
             requires_certificate=bool(context.settings.get(REQUIRE_WEBHOOK_CERTIFICATE)),
+            servers_tls=ServersTLS.of(context),
         )
         context.health.add_ready("webhooks", lambda: "" if webhooks.is_serving else "no certificate yet")
         watcher = Manager(client)

@@ -13,6 +13,7 @@ from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects.structs import decode, readable
 from kubecore.resources import ResourceType
 from virtplane.api import feature_gates
+from virtplane.api.ciphers import CIPHERS
 from virtplane.api.config import ClusterConfig
 from virtplane.api.durations import parse_duration
 from virtplane.api.fields.installation import INSTALLATION
@@ -33,37 +34,6 @@ _KIND = "KubeVirt"
 _PROBE_LABELS = {"kubevirt.io": "placement-probe"}
 _ROTATION = "spec.certificateRotationStrategy.selfSigned"
 _CONFIGURATION = "spec.configuration"
-
-_CIPHERS = frozenset(
-    [
-        "TLS_AES_128_GCM_SHA256",
-        "TLS_AES_256_GCM_SHA384",
-        "TLS_CHACHA20_POLY1305_SHA256",
-        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
-        "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
-        "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
-        "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
-        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
-        "TLS_RSA_WITH_RC4_128_SHA",
-        "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
-        "TLS_RSA_WITH_AES_128_CBC_SHA",
-        "TLS_RSA_WITH_AES_256_CBC_SHA",
-        "TLS_RSA_WITH_AES_128_CBC_SHA256",
-        "TLS_RSA_WITH_AES_128_GCM_SHA256",
-        "TLS_RSA_WITH_AES_256_GCM_SHA384",
-        "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
-        "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
-        "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
-        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
-        "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
-    ]
-)
-"""Names of cipher suites as Go's TLS library writes them, those of TLS 1.3 and insecure ones included."""
 
 
 def review_create(new: JsonObject, existing: int) -> Response:
@@ -271,7 +241,7 @@ def _tls(configuration: KubeVirtConfiguration, old: KubeVirtConfiguration) -> It
         )
         return
     for index, cipher in enumerate(tls.ciphers):
-        if cipher not in _CIPHERS:
+        if cipher not in CIPHERS:
             yield Cause(f"{cipher} is not a valid cipher", f"{path}.ciphers#{index}", NOT_SUPPORTED)
 
 

@@ -23,7 +23,7 @@ from virtplane.operators.kubevirt.certificates import lifetimes
 from virtplane.operators.kubevirt.strategy.installation import installation, user_patches
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
 from virtplane.operators.kubevirt.validation import blocks_removal
-from virtplane.reloading import CONFIGURED
+from virtplane.reloading import CONFIGURED, tls_settings
 
 _PLACEMENT = {"nodeSelector": {"role": "infra"}}
 _ROTATION = {
@@ -69,6 +69,10 @@ _CONFIGURATION: JsonObject = {
     },
     "selinuxLauncherType": "special.process",
     "supportContainerResources": [{"type": "container-disk", "resources": _RESOURCES}],
+    "tlsConfiguration": {
+        "minTLSVersion": "VersionTLS11",
+        "ciphers": ["TLS_RSA_WITH_AES_128_CBC_SHA"],
+    },
     "virtualMachineOptions": {"disableSerialConsoleLog": {}},
 }
 _SPEC: JsonObject = {
@@ -198,7 +202,7 @@ def _reloaded(spec: JsonObject) -> list[Any]:
     """What components take over at any time."""
     config = ClusterConfig(_kubevirt(spec))
     levels = [config.log_verbosity(name, node) for name in CONFIGURED for node in ("node", "special")]
-    return [levels, [config.request_limit(name) for name in REQUEST_LIMITS]]
+    return [levels, [config.request_limit(name) for name in REQUEST_LIMITS], tls_settings(config)]
 
 
 def _objects(spec: JsonObject) -> object:
