@@ -49,6 +49,10 @@ def on_behalf_of(component: str) -> Iterator[None]:
         _component.reset(token)
 
 
+LOG_LEVELS = "log_levels"
+"""The setting of a process that holds its `LogLevels`."""
+
+
 class LogLevels(logging.Filter):
     """From which level on the records of each component of this process are logged."""
 

@@ -11,29 +11,19 @@ from collections.abc import Mapping, Sequence
 
 from kubecore.client.limits import RequestLimit
 from kubecore.json import JsonObject
-from kubecore.logs import TRACE, LogLevels, on_behalf_of
+from kubecore.logs import LogLevels, on_behalf_of
 from kubecore.runtime import Context, Informer
 from virtplane.api.ciphers import CIPHERS
 from virtplane.api.config import REQUEST_LIMITS, ClusterConfig, LastGood
 from virtplane.api.kubevirt_v1.configuration import TokenBucketRateLimiter
 from virtplane.api.resources import KUBEVIRTS
+from virtplane.api.verbosity import log_level
 from virtplane.serving.tls import ServersTLS, TLSSettings
 
 logger = logging.getLogger(__name__)
 
 CONFIGURED = ("virt-operator", "virt-api", "virt-controller", "virt-handler")
 """The components that the KubeVirt object configures."""
-
-DEBUG_VERBOSITY = 3
-TRACE_VERBOSITY = 6
-"""From here on each request to the API server is logged too."""
-
-
-def log_level(verbosity: int) -> int:
-    """The level of the `logging` module from which on messages are logged at `verbosity` (0 to 9)."""
-    if verbosity >= TRACE_VERBOSITY:
-        return TRACE
-    return logging.DEBUG if verbosity >= DEBUG_VERBOSITY else logging.INFO
 
 
 def component_of(client: str) -> str:

@@ -25,23 +25,16 @@ from kubecore.client.config import Impersonation, in_cluster, is_in_cluster
 from kubecore.client.http import HttpTransport
 from kubecore.client.kubeconfig import load_kubeconfig
 from kubecore.client.limits import LimitedTransport, RequestLimit
-from kubecore.logs import LogLevels, set_up_logging
+from kubecore.logs import LOG_LEVELS, LogLevels, set_up_logging
 from kubecore.runtime.access import TokenAccess
 from kubecore.runtime.component import CannotRun, Component, Context, run_components
 from kubecore.runtime.health import serve_health
 from kubecore.self_signed import self_signed_tls
 from virtplane.api import ports
 from virtplane.api.paths import KUBELET_ROOT
+from virtplane.api.verbosity import DEBUG_VERBOSITY, TRACE_VERBOSITY, log_level
 from virtplane.components import COMPONENTS, UnknownComponent, load_component
-from virtplane.reloading import (
-    CONFIGURED,
-    DEBUG_VERBOSITY,
-    TRACE_VERBOSITY,
-    Reloader,
-    component_of,
-    log_level,
-    request_limits,
-)
+from virtplane.reloading import CONFIGURED, Reloader, component_of, request_limits
 from virtplane.serving.tls import SERVERS_TLS, ServersTLS
 
 logger = logging.getLogger(__name__)
@@ -104,7 +97,7 @@ def parse(argv: Sequence[str]) -> Options:
         type=int,
         default=1,
         help=f"{DEBUG_VERBOSITY} and more: debugging messages are logged too; {TRACE_VERBOSITY} and more:"
-        " requests too. What the KubeVirt object says of a component counts more",
+        " requests too. What the KubeVirt object says of its components counts more",
     )
     parser.add_argument(
         "--health-port", type=int, default=-1, help="health and metrics; 0 for any, -1 default"
@@ -201,6 +194,7 @@ async def run(options: Options, levels: LogLevels) -> None:
             "verbosity": options.verbosity,
             "components_may_start": gate,
             SERVERS_TLS: servers_tls,
+            LOG_LEVELS: levels,
         },
     )
     task = asyncio.current_task()

@@ -15,14 +15,15 @@ from typing import Any, TypeVar
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.structs import UnfitDocument, decode, encode, readable
-from virtplane.api import feature_gates, labels, paths
+from virtplane.api import feature_gates, labels, paths, verbosity
 from virtplane.api.kubevirt_v1.configuration import (
     ArchSpecificConfiguration,
     InterfaceBindingPlugin,
     KubeVirtConfiguration,
+    LogVerbosity,
     TokenBucketRateLimiter,
 )
-from virtplane.api.kubevirt_v1.kubevirt import KubeVirtWorkloadUpdateStrategy
+from virtplane.api.kubevirt_v1.kubevirt import Flags, KubeVirtWorkloadUpdateStrategy
 
 logger = logging.getLogger(__name__)
 
@@ -173,6 +174,10 @@ class ClusterConfig:
         self.image_pull_secrets: list[JsonObject] = [
             dict(item) for item in get_list(spec, "imagePullSecrets")
         ]
+        levels = get_object(configured, "developerConfiguration", "logVerbosity")
+        self._verbosities = next(readable(LogVerbosity, [levels]), LogVerbosity())
+        flags = get_object(spec, "customizeComponents", "flags")
+        self._flags = next(readable(Flags, [flags]), Flags())
         updates = readable(KubeVirtWorkloadUpdateStrategy, [get_object(spec, "workloadUpdateStrategy")])
         self.workload_update_strategy = next(updates, KubeVirtWorkloadUpdateStrategy())
         self.default_architecture = get_str(
@@ -199,17 +204,17 @@ class ClusterConfig:
     # Settings, each with its default.
 
     def log_verbosity(self, component: str, node: str) -> int:
-        """How much `component` logs on `node`, 0 to 9; what is said of the node counts more. Raises KeyError
-        for components that are not KubeVirt's.
+        """How much `component` logs on `node`, 0 to 9: what is said of the node, else of the component, else
+        by its flags. Raises KeyError for components that are not KubeVirt's.
         """
-        levels = self.configuration.developer_configuration.log_verbosity
-        by_component = {
-            "virt-api": levels.virt_api,
-            "virt-controller": levels.virt_controller,
-            "virt-handler": levels.virt_handler,
-            "virt-operator": levels.virt_operator,
-        }
-        return levels.node_verbosity.get(node) or _or(by_component[component], 2)
+        levels, flags = self._verbosities, self._flags
+        level, given = {
+            "virt-api": (levels.virt_api, verbosity.of_flags(flags.api)),
+            "virt-controller": (levels.virt_controller, verbosity.of_flags(flags.controller)),
+            "virt-handler": (levels.virt_handler, verbosity.of_flags(flags.handler)),
+            "virt-operator": (levels.virt_operator, None),
+        }[component]
+        return levels.node_verbosity.get(node) or _or(level, _or(given, 2))
 
     def request_limit(self, client: str) -> TokenBucketRateLimiter:
         """How many requests a client sends, one of `REQUEST_LIMITS`. Numbers that are 0 are the default."""

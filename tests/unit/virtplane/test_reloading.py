@@ -15,8 +15,11 @@ from kubecore.logs import TRACE, LogLevels, on_behalf_of, set_up_logging
 from kubecore.runtime import Context
 from kubecore.testing import MemoryApi
 from virtplane.api.config import API_WEBHOOKS, REQUEST_LIMITS, ClusterConfig
+from virtplane.api.fields.installation import INSTALLATION
+from virtplane.api.fields.warnings import unsupported_warnings
 from virtplane.api.resources import KUBEVIRTS
-from virtplane.reloading import CONFIGURED, Reloader, log_level, request_limits, tls_settings
+from virtplane.api.verbosity import log_level
+from virtplane.reloading import CONFIGURED, Reloader, request_limits, tls_settings
 from virtplane.serving.tls import ServersTLS, TLSSettings
 
 
@@ -63,6 +66,17 @@ def test_each_component_has_its_verbosity_and_a_node_has_that_of_all(
 ) -> None:
     config = ClusterConfig(_kubevirt(_verbosity(**levels)))
     assert tuple(config.log_verbosity(name, node) for name in CONFIGURED) == wanted
+
+
+def test_flags_of_components_count_where_the_configuration_says_nothing() -> None:
+    flags = {"api": {"v": "5"}, "controller": {"v": "4", "port": "1"}, "handler": {"v": "much"}}
+    kubevirt = _kubevirt(_verbosity(virtController=1))
+    kubevirt["spec"]["customizeComponents"] = {"flags": flags}
+    config = ClusterConfig(kubevirt)
+    assert [config.log_verbosity(name, "n") for name in CONFIGURED] == [2, 5, 1, 2]
+    assert unsupported_warnings(INSTALLATION, kubevirt["spec"]) == [
+        "spec.customizeComponents.flags.controller.port: accepted, but has no effect yet"
+    ]
 
 
 @pytest.mark.feature("SUP-11")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from virtplane.api.fields.state import Table, acts, copied, prefixed, warns
+from virtplane.api.fields.state import Table, acts, acts_on_keys, copied, prefixed, warns
+from virtplane.api.verbosity import FLAG
 
 _REACHED = {
     "certConfigMap": acts("authorities that the server is verified by"),
@@ -188,7 +189,12 @@ CDI: Table = {
     **_CERTIFICATES,
     "cloneStrategyOverride": acts("how claims are cloned, whatever the profile says"),
     **prefixed("config", _CONFIG),
-    "customizeComponents.flags": warns("nothing: the components have other options than upstream's"),
+    **{
+        f"customizeComponents.flags.{name}": acts_on_keys(
+            "`v`: how much the component logs, whatever `logVerbosity` says; other flags warn", FLAG
+        )
+        for name in ("api", "controller", "uploadProxy")
+    },
     "customizeComponents.patches": copied("changes of the installed objects"),
     "imagePullPolicy": acts("of all containers"),
     "infra.affinity": copied("placement of the components"),

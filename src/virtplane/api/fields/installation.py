@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from virtplane.api.fields.state import Table, acts, copied, prefixed, warns
+from virtplane.api.fields.state import Table, acts, acts_on_keys, copied, prefixed, warns
+from virtplane.api.verbosity import FLAG
 
 _LOG = acts("how much the component logs: from 3 on debugging messages, from 6 on its requests")
 _LIMIT = {
@@ -138,7 +139,13 @@ INSTALLATION: Table = {
     "certificateRotateStrategy.selfSigned.server.duration": acts(_CERTIFICATE),
     "certificateRotateStrategy.selfSigned.server.renewBefore": acts(_CERTIFICATE),
     **prefixed("configuration", _CONFIGURATION),
-    "customizeComponents.flags": warns(),
+    **{
+        f"customizeComponents.flags.{name}": acts_on_keys(
+            "`v`: how much the component logs, where `logVerbosity` does not say; other flags warn",
+            FLAG,
+        )
+        for name in ("api", "controller", "handler")
+    },
     "customizeComponents.patches": copied("patches of installed objects"),
     "imagePullPolicy": acts("when components' images are pulled"),
     "imagePullSecrets": copied("secrets for the images' registry"),

@@ -28,6 +28,8 @@ class Field:
     """The only values that act, where not all do; others are warned of."""
     ineffective: frozenset[str] = frozenset()
     """Values that do nothing yet, where all others do what they do in KubeVirt."""
+    keys: frozenset[str] = frozenset()
+    """Of a map of plain values, the only keys that act, where not all do; others are warned of."""
     defaulted: bool = False
     """Admission fills it into instances itself: only templates are warned of."""
 
@@ -42,6 +44,11 @@ def acts(text: str, *only: str, ineffective: str = "") -> Field:
     `ineffective` is the one value without effect, where it would have one in KubeVirt.
     """
     return Field(State.ACTS, text, values=frozenset(only), ineffective=frozenset({ineffective} - {""}))
+
+
+def acts_on_keys(text: str, *keys: str) -> Field:
+    """A map of plain values of which the `keys` have an effect and no others."""
+    return Field(State.ACTS, text, keys=frozenset(keys))
 
 
 def copied(text: str) -> Field:

@@ -28,6 +28,8 @@ def unsupported_warnings(table: Table, spec: JsonObject, *, instance: bool = Fal
 def _warnings_of(field: Field, shown: str, value: Any) -> Iterator[str]:
     if field.state is State.WARNS and _is_set(value):
         yield f"{shown}: {_SUFFIX}"
+    elif field.keys and isinstance(value, dict):
+        yield from (f"{shown}.{key}: {_SUFFIX}" for key in value if key not in field.keys)
     elif isinstance(value, str) and value and _is_ineffective(field, value):
         yield f"{shown}: the value {value} is {_SUFFIX}"
 

@@ -6,4 +6,5 @@
 are for clusters that serve their kinds. `manifests` is what ``virtplane install`` applies, with
 `operator_rights`; `policies` are network policies for namespaces that need them. `operator` is the component,
 `running` its controller with watches, and `compact` runs CDI's components where all share one process.
+`verbosity` is how much they log.
 """

@@ -10,11 +10,13 @@ from pathlib import Path
 from kubecore import resources
 from kubecore.certificates import pair_of
 from kubecore.json import JsonObject
+from kubecore.logs import LOG_LEVELS, LogLevels
 from kubecore.objects import meta
 from kubecore.runtime import Health, Manager
 from kubecore.runtime.component import Context, run_component
 from virtplane.components import CDI_COMPONENTS, load_component
 from virtplane.operators.cdi.product import PRODUCT
+from virtplane.operators.cdi.verbosity import follow
 from virtplane.operators.kit.mirror import write_pair
 
 logger = logging.getLogger(__name__)
@@ -27,8 +29,15 @@ class SharedProcess:
     """
 
     def __init__(
-        self, context: Context, directories: Mapping[str, Path], names: Iterable[str] = CDI_COMPONENTS
+        self,
+        context: Context,
+        directories: Mapping[str, Path],
+        names: Iterable[str] = CDI_COMPONENTS,
+        *,
+        verbosity: int = 1,
     ) -> None:
+        """`verbosity` is how much the components log unless the CDI object says it."""
+        self._verbosity = verbosity
         self._context = context
         self._directories = directories
         self._names = tuple(names)
@@ -46,6 +55,9 @@ class SharedProcess:
             resources.SECRETS, namespace=self._context.namespace, label_selector=PRODUCT.selector
         )
         secrets.add_handler(self._observe)
+        levels = self._context.settings.get(LOG_LEVELS)
+        if isinstance(levels, LogLevels):
+            follow(manager, self._names, levels, self._verbosity)
         manager.add_runnable("cdi-components", self._follow)
         await manager.run()
 

@@ -86,7 +86,7 @@ class CdiOperator:
             # Its modules are loaded by those who need them.
             from virtplane.operators.cdi.compact import SharedProcess  # noqa: PLC0415
 
-            shared = SharedProcess(context, certificate_directories(context))
+            shared = SharedProcess(context, certificate_directories(context), verbosity=settings.verbosity)
             is_ready = shared.is_ready
             watcher.add_runnable("cdi-shared-process", lambda: shared.run(Manager(client)))
         watcher.add_runnable(

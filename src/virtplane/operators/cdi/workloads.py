@@ -10,6 +10,7 @@ from kubecore.objects.structs import encode
 from virtplane.api import cdi_labels, labels, paths, ports
 from virtplane.api import cdi_names as names
 from virtplane.operators.cdi.product import PRODUCT, RUN_AS_USER, Parameters, made
+from virtplane.operators.cdi.verbosity import verbosity_of
 from virtplane.operators.kit.workloads import Workloads, add_pull_secrets, mount_secret, place, probed
 
 SIGNING_KEY_PATH = "/var/run/cdi/token/keys"
@@ -161,7 +162,8 @@ def _pod(parameters: Parameters, component: _Component) -> JsonObject:
 def _container(parameters: Parameters, component: _Component, volumes: list[JsonObject]) -> JsonObject:
     settings = parameters.settings
     args = ["--namespace", "$(POD_NAMESPACE)", "--layout", settings.layout, "--image", settings.image]
-    args += ["--verbosity", str(_verbosity(parameters))]
+    verbosity = verbosity_of(component.name, parameters.cdi, settings.verbosity)
+    args += ["--verbosity", str(verbosity)]
     if settings.require_webhook_certificate and component.name == names.API_SERVER:
         args.append("--require-webhook-certificate")
     container: JsonObject = {
@@ -199,9 +201,3 @@ def _from_field(name: str, path: str) -> JsonObject:
 
 def _pull_policy(parameters: Parameters) -> str:
     return parameters.cdi.spec.image_pull_policy or "IfNotPresent"
-
-
-def _verbosity(parameters: Parameters) -> int:
-    config = parameters.cdi.spec.config
-    wanted = config.log_verbosity if config is not None else None
-    return parameters.settings.verbosity if wanted is None else wanted

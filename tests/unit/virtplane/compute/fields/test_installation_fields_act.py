@@ -106,6 +106,10 @@ _ALTERNATIVES: list[list[every_field.Change]] = [
     [("configuration.liveUpdateConfiguration", {"maxHotplugRatio": 2})],
     [("configuration.liveUpdateConfiguration", {"maxGuest": "3Gi"})],
     [("configuration.vmRolloutStrategy", "Stage")],
+    [
+        ("customizeComponents.flags", {key: {"v": "5"} for key in ("api", "controller", "handler")}),
+        ("configuration.developerConfiguration", {}),
+    ],
     [("configuration.network", {"permitBridgeInterfaceOnPodNetwork": False})],
 ]
 
