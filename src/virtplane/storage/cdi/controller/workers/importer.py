@@ -111,8 +111,9 @@ class ImportController:
         if importer.is_image_stream(current):
             finalizer = finalizer_patch(current.metadata, names.IMPORT_IMAGE_STREAM_FINALIZER, present=True)
             await patch(self._client, PERSISTENT_VOLUME_CLAIMS, current, finalizer)
+        await self._work.annotate(current, {names.IMPORT_POD: importer.pod_name(current)})
         pod = importer.importer_pod(self._settings.workers(), current, wanted)
-        return await self._work.create_pod(current, pod)
+        return await self._work.create_pod(current, pod, _is_to_be_worked_on)
 
     async def _wanted(self, claim: PersistentVolumeClaim) -> Import | None:
         """What the pod depends on; None if the image of VDDK is not known. Raises StatusError."""

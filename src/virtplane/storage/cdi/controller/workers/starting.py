@@ -38,6 +38,9 @@ IN_USE_SECONDS = 2.0
 RETRY_SECONDS = 10.0
 _REFUSALS = frozenset({400, 403, 404, 422})
 
+Wanted = Callable[[PersistentVolumeClaim], bool]
+"""Whether a claim still needs its worker pod."""
+
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
@@ -96,27 +99,31 @@ class Workplace:
             if not pod.metadata.is_being_deleted:
                 await delete(self.client, PODS, pod)
 
-    async def create_pod(self, claim: PersistentVolumeClaim, pod: JsonObject) -> Result:
-        """Create a worker pod; what refuses it is told in the claim. Raises StatusError.
+    async def create_pod(
+        self, claim: PersistentVolumeClaim, document: JsonObject, is_wanted: Wanted
+    ) -> Result:
+        """Create a worker pod; what refuses it is told in the claim. Raises StatusError, UnfitDocument.
 
         The request may take effect after it was given up, even after another pod has filled the claim: so the
-        pod has a gate, which `admit` opens, unless its name is held from then on.
+        pod has a gate, unless its name is held from then on. Where the request is answered the pod is there, and
+        `admit` is asked at once.
         """
-        if not holds_name(claim) and "nodeName" not in pod["spec"]:
-            pod["spec"]["schedulingGates"] = [{"name": names.WORKER_GATE}]
+        if not holds_name(claim) and "nodeName" not in document["spec"]:
+            document["spec"]["schedulingGates"] = [{"name": names.WORKER_GATE}]
         try:
-            await self.client.create(PODS, pod, claim.metadata.namespace)
+            made = await self.client.create(PODS, document, claim.metadata.namespace)
         except StatusError as error:
             if is_already_exists(error):
                 return RequeueAfter(IN_USE_SECONDS)  # an earlier one goes, or the cache does not show it
             if error.code not in _REFUSALS or is_namespace_terminating(error):
                 raise
-            return await self.cannot_start(claim, pod["metadata"]["name"], error.message)
+            return await self.cannot_start(claim, document["metadata"]["name"], error.message)
+        pod = decode(Pod, made)
+        if pod.is_gated:
+            await self.admit(claim, pod, is_wanted)
         return DONE
 
-    async def admit(
-        self, claim: PersistentVolumeClaim, pod: Pod, is_wanted: Callable[[PersistentVolumeClaim], bool]
-    ) -> bool:
+    async def admit(self, claim: PersistentVolumeClaim, pod: Pod, is_wanted: Wanted) -> bool:
         """Let a gated pod start if its claim, which is read again, still needs it; else delete it.
 
         As long as the pod is there no other one has its name, so nobody fills the claim in between. Raises
@@ -170,9 +177,7 @@ class Workplace:
             return RequeueAfter(IN_USE_SECONDS)
         return DONE if self._is_scratch_going(claim) else None  # its event brings the claim back
 
-    async def can_go_on(
-        self, claim: PersistentVolumeClaim, pod: Pod, is_wanted: Callable[[PersistentVolumeClaim], bool]
-    ) -> bool:
+    async def can_go_on(self, claim: PersistentVolumeClaim, pod: Pod, is_wanted: Wanted) -> bool:
         """Whether what the pod of `claim` tells counts; a pod that can do nothing more is deleted.
 
         Raises StatusError, UnfitDocument.

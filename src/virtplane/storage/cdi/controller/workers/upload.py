@@ -102,7 +102,8 @@ class UploadController:
             ciphers=",".join(tls.ciphers),
             min_tls_version=tls.min_version,
         )
-        return await self._work.create_pod(current, upload.upload_pod(workers, current, wanted))
+        pod = upload.upload_pod(workers, current, wanted)
+        return await self._work.create_pod(current, pod, _is_waiting)
 
     async def _give_certificate(self, claim: PersistentVolumeClaim, pod: Pod) -> Result:
         """Make the secret that a pod needs to start. Raises NoAuthority, BadLifetime, StatusError.

@@ -93,6 +93,12 @@ async def test_pod_waits_until_it_is_seen_that_its_claim_still_needs_it() -> Non
         (request,) = requests(cluster, "POST", "/pods")
         assert b"cdi.virtplane.io/wanted" in (request.body or b"")
         await cluster.until(core.PODS, "importer-dv", lambda found: not found["spec"]["schedulingGates"])
+        after = cluster.api.requests[cluster.api.requests.index(request) + 1 :]
+        names = [(each.method, each.path.rpartition("/")[2]) for each in after]
+        assert [each for each in names if each[1] in ("dv", "importer-dv")][:2] == [
+            ("GET", "dv"),  # the claim is read once more
+            ("PATCH", "importer-dv"),
+        ]
         cluster.api.put(core.PODS, _gated(claim, "importer-dv", "importer"))
         opened = await cluster.until(
             core.PODS, "importer-dv", lambda found: len(found["spec"]["schedulingGates"]) == 1
