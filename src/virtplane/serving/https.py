@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
@@ -18,7 +19,7 @@ from kubecore.errors import StatusError
 from kubecore.objects.structs import UnfitDocument
 from virtplane.serving.frontproxy import PROXY_CONFIG, ProxySettings
 from virtplane.serving.gate import Gate
-from virtplane.serving.tls import ServersTLS, TLSSettings
+from virtplane.serving.tls import ChangingTLS, ServersTLS, TellingTLS, TLSSettings
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,18 @@ class Served(Protocol):
         ...
 
 
+class Restrictions(Protocol):
+    """What restricts TLS, which may change at any time."""
+
+    def current(self) -> TLSSettings:
+        """What holds now. Raises UnfitDocument."""
+        ...
+
+    async def until_other_than(self, known: TLSSettings) -> None:
+        """Wait until something else than `known` holds."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where a component serves, and by which certificate (``tls.crt``, ``tls.key``)."""
@@ -46,10 +59,15 @@ class Endpoint:
     component: str
     certificates: Path
     port: int
-    tls: Callable[[], Awaitable[TLSSettings]] | None = None
-    """What restricts TLS; asked again and again. Raises StatusError, ConnectionFailed, UnfitDocument."""
+    tls: Restrictions | None = None
     servers_tls: ServersTLS | None = None
     """What restricts it with the other servers of the process."""
+
+
+Vouching = Callable[[], Awaitable[ProxySettings]]
+"""How the API server vouches for its users now. Raises StatusError, ConnectionFailed."""
+Adopt = Callable[[ProxySettings], None]
+"""Takes that into account, before anybody is served by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +80,46 @@ class _Files:
 
 
 async def serve(client: Client, served: Served, endpoint: Endpoint, serving: asyncio.Event) -> None:
-    """Serve until cancelled; the certificate is read again when it changes. Sets `serving` at the first."""
+    """Serve what the API server vouches for, as `serve_runner` does."""
+
+    async def vouching() -> ProxySettings:
+        return ProxySettings.of(await client.get(resources.CONFIG_MAPS, PROXY_CONFIG, "kube-system"))
+
+    def adopt(proxy: ProxySettings) -> None:
+        served.gate.proxy = proxy
+
     runner = web.AppRunner(served.application(), access_log=None, shutdown_timeout=2.0)
+    await serve_runner(runner, endpoint, serving, vouching, adopt)
+
+
+async def serve_runner(
+    runner: web.AppRunner,
+    endpoint: Endpoint,
+    serving: asyncio.Event,
+    vouching: Vouching | None = None,
+    adopt: Adopt | None = None,
+) -> None:
+    """Serve until cancelled, new connections by the certificate, authority and restrictions as they are then.
+
+    Sets `serving` at the first.
+    """
     await runner.setup()
+    tls = ChangingTLS(ssl.PROTOCOL_TLS_SERVER)
     try:
         while True:
-            files = await _wait_for_files(client, endpoint)
-            served.gate.proxy = files.proxy
-            tls = await asyncio.to_thread(server_tls, endpoint.certificates, files.proxy.authorities)
-            restrict(tls, files.tls, endpoint.component)
+            files = await _wait_for_files(endpoint, vouching)
+            if adopt is not None:
+                adopt(files.proxy)
+            current = await asyncio.to_thread(server_tls, endpoint.certificates, files.proxy.authorities)
+            restrict(current, files.tls, endpoint.component)
             if endpoint.servers_tls is not None:
-                endpoint.servers_tls.restrict(tls)
-            site = web.TCPSite(runner, None, endpoint.port, ssl_context=tls, reuse_port=True)
-            await site.start()
-            serving.set()
-            logger.info("%s serves on port %d", endpoint.component, endpoint.port)
-            await _until_changed(client, endpoint, files)
-            await site.stop()
+                endpoint.servers_tls.restrict(current)
+            tls.current = current
+            if not serving.is_set():
+                await web.TCPSite(runner, None, endpoint.port, ssl_context=tls, reuse_port=True).start()
+                serving.set()
+                logger.info("%s serves on port %d", endpoint.component, endpoint.port)
+            await _until_changed(endpoint, vouching, files)
     finally:
         await runner.cleanup()
 
@@ -86,6 +127,7 @@ async def serve(client: Client, served: Served, endpoint: Endpoint, serving: asy
 def server_tls(certificates: Path, authorities: str) -> ssl.SSLContext:
     """TLS with the pair in `certificates`; a client's certificate must be of `authorities` (PEM)."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.sslobject_class = TellingTLS
     context.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
     if authorities:
         context.load_verify_locations(cadata=authorities)
@@ -101,30 +143,35 @@ def restrict(context: ssl.SSLContext, settings: TLSSettings, component: str) -> 
         logger.error("%s serves with the usual TLS, correct its TLS profile: %s", component, error)
 
 
-async def _files(client: Client, endpoint: Endpoint) -> _Files | None:
+async def _files(endpoint: Endpoint, vouching: Vouching | None) -> _Files | None:
     """The files as they are; None while some are missing."""
     try:
-        config = await client.get(resources.CONFIG_MAPS, PROXY_CONFIG, "kube-system")
+        proxy = await vouching() if vouching is not None else ProxySettings()
         stat = await asyncio.to_thread((endpoint.certificates / "tls.crt").stat)
         await asyncio.to_thread((endpoint.certificates / "tls.key").stat)
-        tls = await endpoint.tls() if endpoint.tls is not None else TLSSettings()
+        tls = endpoint.tls.current() if endpoint.tls is not None else TLSSettings()
     except (StatusError, ConnectionFailed, UnfitDocument, OSError) as error:
-        logger.info("%s does not serve yet, trying again: %s", endpoint.component, error)
+        logger.info("%s cannot see by what it serves, trying again: %s", endpoint.component, error)
         return None
-    return _Files(stat.st_mtime_ns, ProxySettings.of(config), tls)
+    return _Files(stat.st_mtime_ns, proxy, tls)
 
 
-async def _wait_for_files(client: Client, endpoint: Endpoint) -> _Files:
+async def _wait_for_files(endpoint: Endpoint, vouching: Vouching | None) -> _Files:
     while True:
-        found = await _files(client, endpoint)
+        found = await _files(endpoint, vouching)
         if found is not None:
             return found
         await asyncio.sleep(_RETRY_SECONDS)
 
 
-async def _until_changed(client: Client, endpoint: Endpoint, files: _Files) -> None:
+async def _until_changed(endpoint: Endpoint, vouching: Vouching | None, files: _Files) -> None:
+    """Wait for other restrictions, which are told, or other files, which are looked at again and again."""
     while True:
-        await asyncio.sleep(_CHECK_SECONDS)
-        found = await _files(client, endpoint)
-        if found is not None and found != files:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CHECK_SECONDS):
+                await (endpoint.tls.until_other_than(files.tls) if endpoint.tls else asyncio.Event().wait())
+        found = await _files(endpoint, vouching)
+        if found is None:
+            await asyncio.sleep(_RETRY_SECONDS)
+        elif found != files:
             return

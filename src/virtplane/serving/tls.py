@@ -1,4 +1,4 @@
-"""Versions of TLS and ciphers that servers accept."""
+"""Versions of TLS and ciphers that servers accept, and how they refuse others."""
 
 from __future__ import annotations
 
@@ -110,6 +110,46 @@ class ServersTLS:
 
 SERVERS_TLS = "servers_tls"
 """The setting of a process that holds its `ServersTLS`."""
+
+
+class ChangingTLS(ssl.SSLContext):
+    """What a listening server has: each new connection gets what is `current` then."""
+
+    current: ssl.SSLContext
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """As of the current one."""
+        return self.current.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+
+
+class TellingTLS(ssl.SSLObject):
+    """A server's side of a connection that tells a client why it is refused, by TLS's alert.
+
+    Event loops close a connection whose handshake fails without sending what OpenSSL has written last, the
+    alert. So a failure is first told as if more bytes were needed, upon which they send what is there; when
+    the client answers, goes or says nothing until the time for a handshake has passed, the connection ends.
+    """
+
+    _failure: ssl.SSLError | None = None
+
+    def do_handshake(self) -> None:
+        """Raises SSLError."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            self._failure = error
+            raise ssl.SSLWantReadError(*error.args) from error
 
 
 def _known() -> set[str]:

@@ -37,7 +37,8 @@ def api_server_rules() -> list[JsonObject]:
         rule("storage.k8s.io", "storageclasses", _LIST),
         rule(_SNAPSHOTS, "volumesnapshots", _GET),
         rule(_CDI, "datavolumes", ("get", "list")),
-        rule(_CDI, "cdis cdiconfigs datasources volumeclonesources", _GET),
+        rule(_CDI, "cdis datasources volumeclonesources", _GET),
+        rule(_CDI, "cdiconfigs", READ),
         rule(_CDI, "storageprofiles", _LIST),
     ]
 
@@ -54,7 +55,7 @@ def upload_proxy_rules() -> list[JsonObject]:
     """cdi-uploadproxy's: the claims that are uploaded to, and who reads its metrics."""
     return [
         rule("core", "persistentvolumeclaims", _GET),
-        rule(_CDI, "cdiconfigs", _GET),
+        rule(_CDI, "cdiconfigs", READ),
         rule("authentication.k8s.io", "tokenreviews", _CREATE),
         rule("authorization.k8s.io", "subjectaccessreviews", _CREATE),
     ]

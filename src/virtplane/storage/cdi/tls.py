@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from kubecore import errors
-from kubecore.client import Client
-from kubecore.objects.structs import decode
+import asyncio
+import logging
+
+from kubecore.objects.structs import UnfitDocument
+from kubecore.runtime import Manager
 from virtplane.api.cdi_names import CONFIG
 from virtplane.api.cdi_v1beta1.cdi_config import CDIConfig, TLSSecurityProfile
 from virtplane.api.resources import CDI_CONFIGS
 from virtplane.serving.tls import TLSSettings
+
+logger = logging.getLogger(__name__)
 
 _TLS_13 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
 _INTERMEDIATE = (
@@ -62,9 +66,27 @@ def chosen(profile: TLSSecurityProfile | None) -> TLSSettings:
             return TLSSettings()
 
 
-async def wanted(client: Client) -> TLSSettings:
-    """What CDIConfig says now. Raises StatusError, ConnectionFailed, UnfitDocument."""
-    with errors.ignoring(404):
-        config = decode(CDIConfig, await client.get(CDI_CONFIGS, CONFIG))
-        return chosen(config.spec.tls_security_profile)
-    return TLSSettings()
+class Profile:
+    """What CDIConfig says of TLS, as `manager` watches it."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._changed = asyncio.Event()
+        self._configs = manager.informer(CDI_CONFIGS, struct=CDIConfig)
+        self._configs.add_handler(lambda *_: self._changed.set())
+        self._configs.add_unfit_handler(lambda _: self._changed.set())
+
+    def current(self) -> TLSSettings:
+        """What holds now. Raises UnfitDocument."""
+        config = self._configs.get(None, CONFIG)
+        return chosen(config.spec.tls_security_profile) if config is not None else TLSSettings()
+
+    async def until_other_than(self, known: TLSSettings) -> None:
+        """Wait until something else than `known` holds, for the one server that asks."""
+        while True:
+            self._changed.clear()
+            try:
+                if self.current() != known:
+                    return
+            except UnfitDocument as error:
+                logger.error("the TLS profile stays as it was, correct CDIConfig: %s", error)
+            await self._changed.wait()

@@ -7,24 +7,21 @@ import base64
 import binascii
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 from aiohttp import web
 
-from kubecore.client import Client, ConnectionFailed
+from kubecore.client import Client
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import get_object, get_str
-from kubecore.objects.structs import UnfitDocument, decode
+from kubecore.objects.structs import decode
 from kubecore.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS
 from kubecore.runtime import Context, Manager
 from virtplane.api import cdi_names, paths, ports
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.serving import https
-from virtplane.serving.tls import TLSSettings
-from virtplane.storage.cdi.tls import wanted
+from virtplane.storage.cdi.tls import Profile
 from virtplane.storage.cdi.tokens import InvalidToken, VerifiedToken, Verifier
 from virtplane.storage.cdi.uploadproxy.proxy import UploadProxy
 
@@ -32,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 _BUNDLE = "ca-bundle.crt"
 _CERTIFICATE, _KEY = "tls.crt", "tls.key"
-_RETRY_SECONDS = 1.0
-_CHECK_SECONDS = 30.0
 _CONNECT_SECONDS = 30.0
 
 
@@ -54,7 +49,8 @@ class CdiUploadProxy:
         serving = asyncio.Event()
         context.health.add_ready(self.name, lambda: "" if serving.is_set() else "not serving yet")
         proxy = UploadProxy(cluster)
-        manager.add_runnable("https", lambda: serve(proxy, own, port, serving, lambda: wanted(client)))
+        endpoint = https.Endpoint(self.name, own, port, Profile(manager))
+        manager.add_runnable("https", lambda: https.serve_runner(runner_of(proxy), endpoint, serving))
         try:
             await manager.run()
         finally:
@@ -132,60 +128,3 @@ class ClusterAccess:
 def runner_of(proxy: UploadProxy) -> web.AppRunner:
     """Serves the paths. Bodies go on as they came: unpacked ones would have another length than they say."""
     return web.AppRunner(proxy.application(), access_log=None, shutdown_timeout=2.0, auto_decompress=False)
-
-
-Wanted = Callable[[], Awaitable[TLSSettings]]
-"""What restricts TLS now. Raises StatusError, ConnectionFailed, UnfitDocument."""
-
-
-async def serve(
-    proxy: UploadProxy, certificates: Path, port: int, serving: asyncio.Event, tls: Wanted
-) -> None:
-    """Serve until cancelled; anew when the certificate or `tls` changes. Sets `serving` at the first."""
-    runner = runner_of(proxy)
-    await runner.setup()
-    try:
-        while True:
-            state = await _state(certificates, tls)
-            if state is None:
-                logger.info(
-                    "%s has no certificate in %s yet; trying again", cdi_names.UPLOAD_PROXY, certificates
-                )
-                await asyncio.sleep(_RETRY_SECONDS)
-                continue
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(certificates / _CERTIFICATE, certificates / _KEY)
-            https.restrict(context, state.tls, cdi_names.UPLOAD_PROXY)
-            site = web.TCPSite(runner, None, port, ssl_context=context, reuse_port=True)
-            await site.start()
-            serving.set()
-            await _until_changed(certificates, tls, state)
-            await site.stop()
-    finally:
-        await runner.cleanup()
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """When the certificate was written, and what restricts TLS."""
-
-    stamp: int
-    tls: TLSSettings
-
-
-async def _until_changed(certificates: Path, tls: Wanted, state: _State) -> None:
-    while True:
-        await asyncio.sleep(_CHECK_SECONDS)
-        if await _state(certificates, tls) not in (state, None):
-            return
-
-
-async def _state(certificates: Path, tls: Wanted) -> _State | None:
-    """What is served by; None while it is not known."""
-    try:
-        await asyncio.to_thread((certificates / _KEY).stat)
-        stamp = (await asyncio.to_thread((certificates / _CERTIFICATE).stat)).st_mtime_ns
-        return _State(stamp, await tls())
-    except (OSError, StatusError, ConnectionFailed, UnfitDocument) as error:
-        logger.debug("%s cannot see by what it serves: %s", cdi_names.UPLOAD_PROXY, error)
-        return None

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import trustme
+import uvloop
 
+from kubecore.runtime import Manager
 from kubecore.testing import MemoryApi
 from virtplane.api.cdi_v1beta1.cdi_config import CustomTLSProfile, TLSProfileChoice, TLSSecurityProfile
 from virtplane.api.resources import CDI_CONFIGS
-from virtplane.serving.https import restrict
+from virtplane.serving.https import Endpoint, restrict, serve_runner
 from virtplane.serving.tls import TLSSettings
-from virtplane.storage.cdi.tls import chosen, wanted
-from virtplane.storage.cdi.uploadproxy.component import serve
+from virtplane.storage.cdi.tls import Profile, chosen
+from virtplane.storage.cdi.uploadproxy.component import runner_of
 from virtplane.storage.cdi.uploadproxy.proxy import UploadProxy
 
 
@@ -57,44 +60,96 @@ def test_settings_without_meaning_are_refused(settings: TLSSettings) -> None:
         _context(settings)
 
 
-async def test_servers_ask_cdi_config_what_they_accept() -> None:
-    api = MemoryApi([CDI_CONFIGS], whole=[CDI_CONFIGS])
+async def test_change_of_cdi_config_is_seen_at_once() -> None:
+    api, seen = MemoryApi([CDI_CONFIGS], whole=[CDI_CONFIGS]), asyncio.Event()
     async with api.client() as client:
-        assert await wanted(client) == TLSSettings()
+        manager = Manager(client)
+        profile = Profile(manager)
+
+        async def server() -> None:
+            assert profile.current() == TLSSettings()
+            await profile.until_other_than(TLSSettings())
+            assert profile.current().min_version == "VersionTLS13"
+            seen.set()
+            await asyncio.Event().wait()
+
+        manager.add_runnable("https", server)
+        task = asyncio.create_task(manager.run())
+        await manager.wait_started()
         spec = {"tlsSecurityProfile": {"type": "Modern", "modern": {}}}
+        api.put(CDI_CONFIGS, {"metadata": {"name": "another"}, "spec": spec})
         api.put(CDI_CONFIGS, {"metadata": {"name": "config"}, "spec": spec})
-        assert (await wanted(client)).min_version == "VersionTLS13"
+        async with asyncio.timeout(5):
+            await seen.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.mark.parametrize(("profile", "accepted"), [("Modern", False), ("Intermediate", True)])
-async def test_upload_proxy_refuses_clients_older_than_its_profile(
-    tmp_path: Path, unused_tcp_port: int, profile: str, accepted: bool
+class _Restrictions:
+    """What restricts TLS, as a test sets it."""
+
+    def __init__(self, profile: str) -> None:
+        self._settings, self._changed = chosen(TLSSecurityProfile(type=profile)), asyncio.Event()
+
+    def change(self, profile: str) -> None:
+        self._settings = chosen(TLSSecurityProfile(type=profile))
+        self._changed.set()
+
+    def current(self) -> TLSSettings:
+        return self._settings
+
+    async def until_other_than(self, known: TLSSettings) -> None:
+        while self._settings == known:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+async def _refusal(port: int, client: ssl.SSLContext) -> str:
+    """What the client is told; empty where it is let in."""
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
+    except ssl.SSLError as error:
+        return str(error)
+    except ConnectionError:
+        return "the connection ended without a word"
+    writer.close()
+    return ""
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_upload_proxy_tells_older_clients_of_a_changed_profile_at_once_and_then_serves_them_again(
+    tmp_path: Path, unused_tcp_port: int, loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     authority = trustme.CA()
     pair = authority.issue_cert("127.0.0.1")
     (tmp_path / "tls.crt").write_bytes(b"".join(each.bytes() for each in pair.cert_chain_pems))
     (tmp_path / "tls.key").write_bytes(pair.private_key_pem.bytes())
+    client = ssl.create_default_context()
+    authority.configure_trust(client)
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
 
-    async def settings() -> TLSSettings:
-        return chosen(TLSSecurityProfile(type=profile))
-
-    serving, proxy = asyncio.Event(), UploadProxy(cast(Any, None))
-    task = asyncio.create_task(serve(proxy, tmp_path, unused_tcp_port, serving, settings))
-    try:
-        await serving.wait()
-        client = ssl.create_default_context()
-        authority.configure_trust(client)
-        client.maximum_version = ssl.TLSVersion.TLSv1_2
+    async def change_profiles() -> None:
+        restrictions, serving = _Restrictions("Intermediate"), asyncio.Event()
+        endpoint = Endpoint("cdi-uploadproxy", tmp_path, unused_tcp_port, restrictions)
+        runner = runner_of(UploadProxy(cast(Any, None)))
+        task = asyncio.create_task(serve_runner(runner, endpoint, serving))
         try:
-            _, writer = await asyncio.open_connection("127.0.0.1", unused_tcp_port, ssl=client)
-            writer.close()
-        except (ssl.SSLError, ConnectionResetError):
-            assert not accepted
-        else:
-            assert accepted
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+            async with asyncio.timeout(10):
+                await serving.wait()
+                assert not await _refusal(unused_tcp_port, client)
+                restrictions.change("Modern")
+                while not (told := await _refusal(unused_tcp_port, client)):
+                    pass
+                assert "alert protocol version" in told
+                restrictions.change("Intermediate")
+                while await _refusal(unused_tcp_port, client):
+                    pass
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(change_profiles())
 
 
 def test_profile_without_meaning_leaves_a_server_as_it_was(caplog: pytest.LogCaptureFixture) -> None:

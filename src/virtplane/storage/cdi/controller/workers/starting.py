@@ -105,8 +105,8 @@ class Workplace:
         """Create a worker pod; what refuses it is told in the claim. Raises StatusError, UnfitDocument.
 
         The request may take effect after it was given up, even after another pod has filled the claim: so the
-        pod has a gate, unless its name is held from then on. Where the request is answered the pod is there, and
-        `admit` is asked at once.
+        pod has a gate, unless its name is held from then on. An answer shows that it is there, and `admit` is
+        asked at once.
         """
         if not holds_name(claim) and "nodeName" not in document["spec"]:
             document["spec"]["schedulingGates"] = [{"name": names.WORKER_GATE}]
