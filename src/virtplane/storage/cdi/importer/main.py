@@ -94,7 +94,7 @@ async def attempt(settings: Settings, progress: Progress) -> tuple[int, str]:
     except ChecksumMismatch as error:
         _log.error("the import ends: %s", error)
         await asyncio.to_thread(target.clear if settings.content is Content.KUBEVIRT else target.empty)
-        return 0, Outcome(message=str(error)).text()
+        return 0, Outcome(message=f"Unable to process data: {error}").text()
     except ImportFailed as error:
         _log.error("the import failed: %s", error)
         return 1, one_line(str(error))

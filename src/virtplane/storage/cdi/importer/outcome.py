@@ -31,7 +31,8 @@ class ChecksumMismatch(Exception):
 
     def __init__(self, algorithm: str, expected: str, calculated: str) -> None:
         super().__init__(
-            f"checksum mismatch: expected {algorithm}:{expected}, calculated {algorithm}:{calculated}"
+            "checksum validation failed: checksum mismatch: "
+            f"expected {algorithm}:{expected}, calculated {algorithm}:{calculated}"
         )
 
 

@@ -43,6 +43,11 @@ class Job:
         """How disks are written."""
         return Conversion(self.settings.preallocate, self.settings.direct_io)
 
+    def disk_kind(self, kind: Kind) -> Kind:
+        """What the source's file is as a disk: an archive in a container image is a disk's own bytes."""
+        is_in_image = self.settings.source == "registry" or bool(self.settings.ready_file)
+        return DiskFormat.RAW if is_in_image and kind is Container.TAR else kind
+
     def scratch_file(self) -> Path:
         """Where a whole file can wait. Raises ScratchNeeded."""
         if not self.settings.has_scratch:
@@ -62,8 +67,8 @@ async def from_web(job: Job, web: Web, wanted: WebObject) -> Outcome:
     try:
         if job.settings.content is Content.ARCHIVE:
             return await _archive(job, reader)
-        peeked, kind, depth = await peel(reader)
-        reader = peeked
+        peeked, found, depth = await peel(reader)
+        reader, kind = peeked, job.disk_kind(found)
         in_place = depth == 0 and not checksum and facts.ranges and facts.size is not None
         if kind is DiskFormat.RAW or not in_place:
             return await from_stream(job, peeked, kind)

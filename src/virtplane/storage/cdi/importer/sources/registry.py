@@ -215,7 +215,7 @@ async def _from_layers(job: Job, folder: Path, facts: ImageFacts) -> Outcome:
             if await find(entries, is_disk) is None:
                 continue
             disk, kind, _ = await peel(entries)
-            return await from_stream(job, disk, kind)
+            return await from_stream(job, disk, job.disk_kind(kind))
         finally:
             await entries.close()
     raise ImportFailed("Unable to process data: Failed to find VM disk image file in the container image")

@@ -78,7 +78,7 @@ def test_worker_without_memory_starts_anew_with_direct_writes_but_only_once() ->
 
 
 def test_wrong_checksum_is_final() -> None:
-    message = "checksum mismatch: expected md5:a, calculated md5:b"
+    message = "Unable to process data: checksum validation failed: checksum mismatch: expected md5:a"
     found = of_importer(claim(), pod("Succeeded", state=ended({"message": message})))
     assert found.is_done
     assert found.failure == message

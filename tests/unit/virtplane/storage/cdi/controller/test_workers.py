@@ -168,7 +168,7 @@ async def test_nobody_learns_whether_a_claim_is_there_that_he_may_not_clone(is_t
 async def test_wrong_checksum_ends_the_import() -> None:
     async with memory_cluster() as cluster:
         put(cluster, HTTP)
-        message = "checksum mismatch: expected md5:a, calculated md5:b"
+        message = "Unable to process data: checksum validation failed: checksum mismatch: expected md5:a"
         await cluster.run_pod("importer-dv", **pod_status("Succeeded", ended({"message": message})))
         await cluster.claim(import_fatalError="true", pod_phase="Failed")
         await cluster.gone(core.PODS, "importer-dv")

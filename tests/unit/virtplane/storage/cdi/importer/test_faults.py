@@ -192,7 +192,7 @@ async def test_archive_with_the_wrong_checksum_leaves_no_file(volume: Volume) ->
         assert (volume.paths.data / "file").read_bytes() == b"data"
         bad = await volume.run("http", address, IMPORTER_CONTENTTYPE="archive", IMPORTER_CHECKSUM="md5:00")
     assert (good.code, bad.code) == (0, 0)
-    assert bad.message.startswith("checksum mismatch: expected md5:00, calculated md5:")
+    assert "checksum mismatch: expected md5:00, calculated md5:" in bad.message
     assert not list(volume.paths.data.iterdir())
 
 

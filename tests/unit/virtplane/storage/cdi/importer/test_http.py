@@ -151,7 +151,8 @@ async def test_checksum_is_that_of_the_bytes_as_they_come(
     assert (good.code, good.message) == (0, "Import Complete"), good.text
     assert bad.code == 0
     assert bad.message == (
-        f"checksum mismatch: expected {algorithm}:{'0' * len(right)}, calculated {algorithm}:{right}"
+        "Unable to process data: checksum validation failed: checksum mismatch: "
+        f"expected {algorithm}:{'0' * len(right)}, calculated {algorithm}:{right}"
     )
     assert not bad.disk.exists()
 

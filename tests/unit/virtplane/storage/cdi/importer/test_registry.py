@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import ssl
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -64,6 +66,20 @@ async def test_disk_of_an_image_is_imported_with_the_labels_of_its_environment(
     assert json.loads(ended.text)["labels"] == {"instancetype.kubevirt.io/default-preference": "fedora"}
     assert ended.disk.read_bytes()[: len(raw_disk)] == raw_disk
     assert not list(volume.paths.scratch.iterdir())
+
+
+async def test_archive_below_disk_is_the_disk_itself(volume: Volume, tmp_path: Path, raw_disk: bytes) -> None:
+    """An archive at a web server is one of disks (an OVA); in an image it is what the guest gets."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as written:
+        entry = tarfile.TarInfo("disk.img")
+        entry.size = len(raw_disk)
+        written.addfile(entry, io.BytesIO(raw_disk))
+    volume.give_scratch()
+    with registry(tmp_path, {"disk/disk.tar": made.getvalue()}, ImageConfig("test")) as reference:
+        ended = await volume.run("registry", reference, **KEYS)
+    assert ended.code == 0, ended.text
+    assert ended.disk.read_bytes()[: len(made.getvalue())] == made.getvalue()
 
 
 @pytest.mark.feature("VMC-48")
