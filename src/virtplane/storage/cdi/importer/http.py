@@ -270,8 +270,7 @@ class Download:
         self._response = await self._context.__aenter__()
 
     async def _resume(self, error: Exception, failures: int) -> None:
-        stalled = isinstance(error, TimeoutError)
-        if stalled or failures > _ATTEMPTS or not self.facts.ranges or not self.facts.validator:
+        if has_stalled(error) or failures > _ATTEMPTS or not self.facts.ranges or not self.facts.validator:
             raise ImportFailed(f"Unable to process data: {reason(error)}") from error
         _log.warning(
             "the transfer of %s broke after %d bytes: %s; going on",
@@ -340,6 +339,11 @@ def tls_context(*, insecure: bool, folders: Sequence[Path]) -> ssl.SSLContext:
                     f"the certificate authority {file.name} cannot be used: {error}"
                 ) from error
     return context
+
+
+def has_stalled(error: BaseException) -> bool:
+    """Whether a transfer had no progress for ten minutes, which ends it."""
+    return isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
 
 
 def reason(error: BaseException) -> str:

@@ -21,7 +21,7 @@ import aiohttp
 from aiohttp import web as server
 
 from virtplane.storage.cdi.importer.headers import HEADER_BYTES
-from virtplane.storage.cdi.importer.http import Facts, Unavailable, Web, WebObject, reason
+from virtplane.storage.cdi.importer.http import Facts, Unavailable, Web, WebObject, has_stalled, reason
 from virtplane.storage.cdi.importer.outcome import ImportFailed
 from virtplane.storage.cdi.importer.qemu import NbdImage
 
@@ -43,6 +43,8 @@ class RemoteDisk:
         """Bytes that were looked at, by where they begin: later reads get the same ones."""
         self._read = 0
         self.failure: ImportFailed | None = None
+        self._stall: ImportFailed | None = None
+        """Whoever asks again (nbdkit does) would wait as long again."""
 
     async def beginning(self) -> bytes:
         """The first MiB, always the same. Raises ImportFailed."""
@@ -79,6 +81,8 @@ class RemoteDisk:
 
     async def _fetch(self, first: int, last: int) -> bytes:
         for attempt in range(_ATTEMPTS):
+            if self._stall is not None:
+                raise self._stall
             try:
                 get = self._client.get(self._wanted, first=first, last=last, validator=self._facts.validator)
                 async with get as response:
@@ -88,8 +92,11 @@ class RemoteDisk:
                 problem = "the server's answer is too short"
             except (Unavailable, aiohttp.ClientError, TimeoutError, OSError) as error:
                 problem = reason(error)
+                if has_stalled(error):
+                    self._stall = ImportFailed(f"Unable to process data: {problem}")
+                    continue
             await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)
-        raise ImportFailed(f"Unable to process data: {problem}")
+        raise self._stall or ImportFailed(f"Unable to process data: {problem}")
 
 
 @asynccontextmanager
