@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -32,6 +32,7 @@ class ServedFile:
     user: str = ""
     password: str = ""
     later: bytes = b""
+    lets_in: Callable[[web.Request], bool] | None = None
     requests: list[web.Request] = field(default_factory=list)
     sent: int = 0
 
@@ -50,6 +51,8 @@ async def serving(file: ServedFile) -> AsyncIterator[str]:
             return web.Response(status=302, headers={"Location": file.redirect})
         if file.user and not _authorized(file, request):
             return web.Response(status=401)
+        if file.lets_in is not None and not file.lets_in(request):
+            return web.Response(status=403)
         if file.status != 200:
             return web.Response(status=file.status)
         return await _send(file, request)

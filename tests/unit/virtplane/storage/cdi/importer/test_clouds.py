@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -12,9 +13,11 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 from tests.support.image_server import ServedFile, serving
+from tests.support.s3 import SignatureCheck
 from tests.unit.virtplane.storage.cdi.importer.conftest import Volume
 from yarl import URL
 
+from virtplane.storage.cdi.importer import http
 from virtplane.storage.cdi.importer.sources.s3 import Keys, region_of, signature
 
 
@@ -55,6 +58,53 @@ async def test_object_of_s3_is_asked_for_with_a_signature_and_without_keys_plain
     assert "secret" not in first.headers["Authorization"]
     assert not first.query
     assert "Authorization" not in second.headers
+
+
+@pytest.mark.feature("VMC-52")
+@pytest.mark.parametrize(
+    ("name", "disk_format"),
+    [("a disk+1.img", "raw"), ("~me/=&%C3%A4/d,i;s:k@(1).img", "raw"), ("disk.img", "qcow2")],
+)
+async def test_object_is_whole_from_a_server_that_checks_each_signature(
+    volume: Volume,
+    raw_disk: bytes,
+    converted: Callable[..., bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    disk_format: str,
+) -> None:
+    """A raw disk comes in one answer and the rest of it, a qcow2 one by ranges."""
+    monkeypatch.setattr(http, "_PAUSE_SECONDS", 0.001)
+    content = raw_disk if disk_format == "raw" else converted("qcow2")
+    check = SignatureCheck("me", "secret/+key", "127")
+    file = ServedFile(content, breaks=[len(content) // 2], lets_in=check)
+    keys = {"IMPORTER_ACCESS_KEY_ID": "me", "IMPORTER_SECRET_KEY": "secret/+key"}
+    async with serving(file) as address:
+        ended = await volume.run("s3", f"{address}/bucket/{name}", **keys)
+    assert (ended.code, check.refusals) == (0, []), ended.text
+    assert ended.disk.read_bytes()[: len(raw_disk)] == raw_disk
+    assert any("Range" in request.headers for request in file.requests)
+
+
+@pytest.mark.parametrize(
+    ("key", "secret", "problem"),
+    [
+        ("me", "another", "SignatureDoesNotMatch"),
+        ("you", "secret", "InvalidAccessKeyId"),
+        ("", "", "AccessDenied"),
+    ],
+)
+async def test_wrong_keys_are_told_and_nothing_is_written(
+    volume: Volume, raw_disk: bytes, key: str, secret: str, problem: str
+) -> None:
+    check = SignatureCheck("me", "secret", "127")
+    keys = {"IMPORTER_ACCESS_KEY_ID": key, "IMPORTER_SECRET_KEY": secret}
+    async with serving(ServedFile(raw_disk, lets_in=check)) as address:
+        ended = await volume.run("s3", f"{address}/bucket/disk.img", **keys)
+    refused = "expected status code 200, got 403. Status: 403 Forbidden"
+    assert (ended.code, ended.text) == (1, f"Unable to connect to s3 data source: {refused}")
+    assert set(check.refusals) == {problem}
+    assert not ended.disk.exists()
 
 
 async def test_archives_of_clouds_are_refused(volume: Volume) -> None:
