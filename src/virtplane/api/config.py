@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.structs import UnfitDocument, decode, encode, readable
-from virtplane.api import feature_gates, labels, paths, verbosity
+from virtplane.api import feature_gates, images, labels, paths, verbosity
 from virtplane.api.kubevirt_v1.configuration import (
     ArchSpecificConfiguration,
     InterfaceBindingPlugin,
@@ -178,6 +178,7 @@ class ClusterConfig:
         self._verbosities = next(readable(LogVerbosity, [levels]), LogVerbosity())
         flags = get_object(spec, "customizeComponents", "flags")
         self._flags = next(readable(Flags, [flags]), Flags())
+        self._registry, self.image_tag = get_str(spec, "imageRegistry"), get_str(spec, "imageTag")
         updates = readable(KubeVirtWorkloadUpdateStrategy, [get_object(spec, "workloadUpdateStrategy")])
         self.workload_update_strategy = next(updates, KubeVirtWorkloadUpdateStrategy())
         self.default_architecture = get_str(
@@ -202,6 +203,10 @@ class ClusterConfig:
         return feature_gates.is_enabled(name, self.enabled_gates, self.disabled_gates)
 
     # Settings, each with its default.
+
+    def image(self, image: str) -> str:
+        """What one of the product's images is called by ``imageRegistry`` and ``imageTag``."""
+        return images.renamed(image, self._registry, self.image_tag)
 
     def log_verbosity(self, component: str, node: str) -> int:
         """How much `component` logs on `node`, 0 to 9: what is said of the node, else of the component, else

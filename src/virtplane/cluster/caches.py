@@ -115,12 +115,18 @@ class Cluster:
     client: Client
     manager: Manager
     recorder: EventRecorder
-    images: Images
+    built_images: Images
+    """Where the installation names no others."""
     served: frozenset[ResourceType] = frozenset()
     namespace: str = "kubevirt"
     image_volumes: ImageVolumeSupport | None = None
     """What is known of image volumes; None takes them for supported."""
     _configuration: LastGood = field(default_factory=LastGood)
+
+    @property
+    def images(self) -> Images:
+        """The product's images, for new pods."""
+        return self.built_images.of(self.settings())
 
     def informer(
         self,

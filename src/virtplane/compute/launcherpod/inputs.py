@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from kubecore.json import JsonObject
 from virtplane.api.config import ClusterConfig
@@ -27,6 +27,10 @@ class Images:
     launcher: str
     sidecar: str
     exporter: str = ""
+
+    def of(self, settings: ClusterConfig) -> Images:
+        """The same from the registry and with the tag that the installation names."""
+        return Images(*(settings.image(each) if each else "" for each in astuple(self)))
 
 
 @dataclass(frozen=True, slots=True)

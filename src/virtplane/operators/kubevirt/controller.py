@@ -142,15 +142,7 @@ class KubeVirtController:
                 api.KUBEVIRTS, meta.name(document), patch, meta.namespace(document), type="merge"
             )
         if not get_str(document, "status", "phase"):
-            started = status.next_status(
-                get_object(document, "status"),
-                "deploying",
-                self._version(document),
-                meta_generation(document),
-                times.now_rfc3339(),
-            )
-            started["defaultArchitecture"] = _ARCHITECTURES.get(platform.machine(), platform.machine())
-            document = await self._write_status(document, started)
+            document = await self._report(document, "deploying")
         return document
 
     async def _install(self, kubevirt: JsonObject) -> Result:
@@ -256,7 +248,7 @@ class KubeVirtController:
         deployed = get_str(kubevirt, "status", "phase") == DEPLOYED
         return "updating" if deployed else "deploying"
 
-    async def _report(self, kubevirt: JsonObject, stage: Stage) -> None:
+    async def _report(self, kubevirt: JsonObject, stage: Stage) -> JsonObject:
         reported = status.next_status(
             get_object(kubevirt, "status"),
             stage,
@@ -264,7 +256,8 @@ class KubeVirtController:
             meta_generation(kubevirt),
             times.now_rfc3339(),
         )
-        await self._write_status(kubevirt, reported)
+        reported["defaultArchitecture"] = _default_architecture(kubevirt)
+        return await self._write_status(kubevirt, reported)
 
     async def _report_failure(self, kubevirt: JsonObject, message: str) -> None:
         current = get_object(kubevirt, "status")
@@ -301,7 +294,7 @@ class KubeVirtController:
         spec = get_object(kubevirt, "spec")
         return Parameters(
             namespace=self._settings.namespace,
-            image=self._settings.image,
+            image=self._configuration.of(kubevirt).image(self._settings.image),
             layout=self._settings.layout,
             config=self._configuration.of(kubevirt),
             ca_bundle=ca_bundle,
@@ -313,20 +306,35 @@ class KubeVirtController:
         )
 
     def _version(self, kubevirt: JsonObject) -> status.Version:
+        configuration = self._configuration.of(kubevirt)
+        image = configuration.image(self._settings.image)
         config = {
             "id": "",
             "namespace": self._settings.namespace,
-            "registry": registry_of(self._settings.image),
+            "registry": registry_of(image),
             "layout": self._settings.layout,
-            "image": self._settings.image,
+            "image": image,
             "kubeletRoot": self._settings.kubelet_root,
         }
         config["id"] = hashlib.sha1(
             orjson.dumps(config, option=orjson.OPT_SORT_KEYS), usedforsecurity=False
         ).hexdigest()
         return status.Version(
-            self._settings.version, config["registry"], config["id"], orjson.dumps(config).decode()
+            configuration.image_tag or self._settings.version,
+            config["registry"],
+            config["id"],
+            orjson.dumps(config).decode(),
+            operator=self._settings.version,
         )
+
+
+def _default_architecture(kubevirt: JsonObject) -> str:
+    """Of machines that name none: the configured one, else what the status says, else that of this node."""
+    configured = get_str(
+        kubevirt, "spec", "configuration", "architectureConfiguration", "defaultArchitecture"
+    )
+    machine = _ARCHITECTURES.get(platform.machine(), platform.machine())
+    return configured or get_str(kubevirt, "status", "defaultArchitecture") or machine
 
 
 def meta_generation(document: JsonObject) -> int:

@@ -19,18 +19,22 @@ _TEXTS: Mapping[Stage, StageText] = {
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The installed version: version and registry of the images, and a digest of all parameters."""
+    """The installed version: version and registry of the images, and a digest of all parameters.
+
+    `operator` is the operator's own version.
+    """
 
     version: str
     registry: str
     deployment_id: str
     deployment_config: str
+    operator: str
 
 
 def next_status(current: JsonObject, stage: Stage, version: Version, generation: int, now: str) -> JsonObject:
     """The status that follows from `stage`. `now` is RFC 3339."""
     status = deep_copy(current)
-    status["operatorVersion"] = version.version
+    status["operatorVersion"] = version.operator
     status["targetKubeVirtVersion"] = version.version
     status["targetKubeVirtRegistry"] = version.registry
     status["targetDeploymentID"] = version.deployment_id

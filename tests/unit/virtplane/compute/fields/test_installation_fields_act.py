@@ -90,6 +90,10 @@ _SPEC: JsonObject = {
     },
     "imagePullPolicy": "Always",
     "imagePullSecrets": [{"name": "registry"}],
+    "imageRegistry": "registry.test/mirror",
+    "imageTag": "v2",
+    "monitorAccount": "reader",
+    "monitorNamespace": "watching",
     "infra": {"replicas": 5, "nodePlacement": _PLACEMENT},
     "productComponent": "c",
     "productName": "n",
@@ -125,6 +129,10 @@ READ_BY = {
     "configuration.developerConfiguration.pvcTolerateLessSpaceUpToPercent": (
         "compute/handler/controller.py",
         ".pvc_tolerate_less_space_up_to_percent",
+    ),
+    "configuration.architectureConfiguration.defaultArchitecture": (
+        "operators/kubevirt/controller.py",
+        '"defaultArchitecture"',
     ),
     "configuration.ksmConfiguration": ("compute/handler/node/ksm.py", ".ksm_configuration"),
     "configuration.memBalloonStatsPeriod": ("compute/handler/controller.py", ".mem_balloon_stats_period"),
@@ -210,11 +218,12 @@ def _reloaded(spec: JsonObject) -> list[Any]:
 
 
 def _objects(spec: JsonObject) -> object:
+    config = ClusterConfig(_kubevirt(spec))
     parameters = Parameters(
         namespace="kubevirt",
-        image="product:1",
+        image=config.image("product:1"),
         layout="distributed",
-        config=ClusterConfig(_kubevirt(spec)),
+        config=config,
         spec=spec,
         pull_policy=get_str(spec, "imagePullPolicy") or "IfNotPresent",
     )
@@ -244,6 +253,13 @@ def test_settings_whose_effect_cannot_be_shown_are_read() -> None:
         found = [root / place] if place.endswith(".py") else list((root / place).rglob("*.py"))
         is_read = any(text in path.read_text() for path in found)
         assert is_read, (place, text)
+
+
+def test_launchers_come_from_the_registry_and_have_the_tag_that_are_named() -> None:
+    config = ClusterConfig(_kubevirt({"imageRegistry": "mirror.test", "imageTag": "2"}))
+    assert Images("r.test/product:1", "product").of(config) == Images(
+        "mirror.test/product:2", "mirror.test/product:2"
+    )
 
 
 def test_smbios_settings_reach_the_domain() -> None:

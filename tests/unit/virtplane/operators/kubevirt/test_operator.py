@@ -85,7 +85,11 @@ async def test_the_installation_comes_about_from_one_object(server: RunningServe
                 return True
 
             await eventually(served)
-            await apply(client, manifests.kubevirt_object(_OPTIONS))
+            document = manifests.kubevirt_object(_OPTIONS)
+            architecture = {"defaultArchitecture": "s390x"}
+            document["spec"] |= {"imageRegistry": "mirror.test:5000/v", "imageTag": "2"}
+            document["spec"]["configuration"]["architectureConfiguration"] = architecture
+            await apply(client, document)
 
             async def handler() -> JsonObject:
                 return await client.get(resources.DAEMON_SETS, "virt-handler", NAMESPACE)
@@ -103,6 +107,11 @@ async def test_the_installation_comes_about_from_one_object(server: RunningServe
             assert secret["type"] == "kubernetes.io/tls"
             roles = await client.list(resources.CLUSTER_ROLES, label_selector="kubevirt.io=")
             assert "kubevirt.io:admin" in {meta.name(role) for role in roles["items"]}
+            assert kubevirt["status"]["defaultArchitecture"] == "s390x"
+            target = [kubevirt["status"][f"targetKubeVirt{each}"] for each in ("Registry", "Version")]
+            assert target == ["mirror.test:5000/v", "2"]
+            template = (await handler())["spec"]["template"]["spec"]
+            assert template["containers"][0]["image"] == "mirror.test:5000/v/virtplane:2"
         finally:
             operator.cancel()
             await asyncio.gather(operator, return_exceptions=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from virtplane.operators.kubevirt.status import Version, failed_status, next_status
 
-VERSION = Version("v1", "registry.test", "id", "{}")
+VERSION = Version("v1", "registry.test", "id", "{}", operator="v0")
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
 
 
