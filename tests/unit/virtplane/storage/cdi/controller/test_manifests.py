@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,13 +14,14 @@ from tests.support.cdi import CdiCluster, cdi_cluster
 from tests.support.cdi_claims import claim_document
 from tests.support.cdi_controllers import cdi_controllers
 
+from kubecore import errors
 from kubecore import resources as core
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.resources import ResourceType
+from virtplane.api import crds, volumesnapshot_crds
 from virtplane.api import resources as kinds
-from virtplane.api import volumesnapshot_crds
 from virtplane.api.storage_labels import DEFAULT_CLASS
 
 _MANIFESTS = Path(os.environ.get("VIRTPLANE_REFERENCE", "/nowhere")) / "reference/manifests.yaml"
@@ -132,3 +134,93 @@ async def test_manifests_of_guides_do_what_the_guides_say(tmp_path: Path) -> Non
             )
             assert filled["spec"]["preallocation"] is True
             assert "registry" in filled["spec"]["source"]
+
+
+_STORAGE: dict[str, ResourceType] = {
+    each.kind: each
+    for each in (
+        core.CLUSTER_ROLES,
+        core.PERSISTENT_VOLUME_CLAIMS,
+        core.ROLE_BINDINGS,
+        core.STORAGE_CLASSES,
+        kinds.DATA_VOLUMES,
+        kinds.STORAGE_PROFILES,
+        kinds.HOSTPATH_PROVISIONERS,
+        kinds.VIRTUAL_MACHINE_EXPORTS,
+        kinds.VIRTUAL_MACHINE_RESTORES,
+        kinds.VIRTUAL_MACHINE_SNAPSHOTS,
+        kinds.VOLUME_SNAPSHOT_CLASSES,
+    )
+}
+_REFUSED = {
+    ("DataVolume", "datavolume-example"): "spec: Required value",
+    ("DataVolume", "rhel-rootdisk"): "Data volume should have either Source or SourceRef, or be externally",
+    ("PersistentVolumeClaim", "test-target"): "at least 1 access mode is required",
+    ("StorageProfile", "ocs-storagecluster-ceph-rbd-virtualization"): 'uid: Invalid value: "": must not be',
+}
+"""What guides show in part, or as output: refused as an input, and why."""
+
+
+def _storage_documents() -> list[JsonObject]:
+    """The documents of storage, and the DataVolumes that machines have as templates."""
+    found = []
+    for document in yaml.safe_load_all(_MANIFESTS.read_text()):
+        if not document:
+            continue
+        if document["kind"] in _STORAGE:
+            found.append(document)
+        for template in get_list(document, "spec", "dataVolumeTemplates"):
+            # Controllers make today's kind of what an old template names.
+            made = {**template, "apiVersion": kinds.DATA_VOLUMES.api_version, "kind": "DataVolume"}
+            found.append(made)
+    return found
+
+
+async def _give_source(cluster: CdiCluster, reference: JsonObject) -> None:
+    """Make the DataSource that a document refers to, which the webhook looks up."""
+    if not reference:
+        return
+    where = get_str(reference, "namespace") or NAMESPACE
+    source: JsonObject = {
+        "apiVersion": kinds.DATA_SOURCES.api_version,
+        "kind": kinds.DATA_SOURCES.kind,
+        "metadata": {"name": reference["name"]},
+        "spec": {"source": {"pvc": {"name": "disk", "namespace": where}}},
+    }
+    with errors.ignoring(409):
+        await cluster.client.create(core.NAMESPACES, {"metadata": {"name": where}})
+    with errors.ignoring(409):
+        await cluster.client.create(kinds.DATA_SOURCES, source, where)
+
+
+@pytest.mark.skipif(not _MANIFESTS.exists(), reason="VIRTPLANE_REFERENCE names no directory with manifests")
+async def test_storage_documents_of_guides_are_let_in(tmp_path: Path) -> None:
+    async with cdi_cluster(tmp_path) as cluster:
+        definitions = [
+            each
+            for each in (
+                *crds.custom_resource_definitions(),
+                *volumesnapshot_crds.custom_resource_definitions(),
+            )
+            if each["spec"]["names"]["kind"] in _STORAGE
+        ]
+        definitions.append(crds.custom_resource_definition(crds.HOSTPATH_PROVISIONER))
+        for definition in definitions:
+            await cluster.client.create(core.CUSTOM_RESOURCE_DEFINITIONS, definition)
+        namespace: JsonObject = {"metadata": {"name": "source-namespace"}}
+        await cluster.client.create(core.NAMESPACES, namespace)
+        documents, refused = _storage_documents(), dict[tuple[str, str], str]()
+        for document in documents:
+            key = document["kind"], meta.name(document)
+            resource = dataclasses.replace(
+                _STORAGE[key[0]], version=get_str(document, "apiVersion").rpartition("/")[2]
+            )
+            document["metadata"].pop("namespace", None)
+            await _give_source(cluster, get_object(document, "spec", "sourceRef"))
+            try:
+                await cluster.client.create(resource, document, NAMESPACE, dry_run=True)
+            except StatusError as error:
+                refused[key] = error.message
+        assert refused.keys() == _REFUSED.keys(), refused
+        assert all(why in refused[key] for key, why in _REFUSED.items()), refused
+        assert {each["kind"] for each in documents} == _STORAGE.keys()
