@@ -13,7 +13,7 @@ from kubecore.client import Client
 from kubecore.errors import StatusError, is_already_exists
 from kubecore.json import JsonObject
 from kubecore.objects import times
-from kubecore.objects.structs import UnfitDocument, encode
+from kubecore.objects.structs import UnfitDocument, decode, encode
 from kubecore.resources import CRON_JOBS, JOBS, PERSISTENT_VOLUME_CLAIMS, ResourceType
 from kubecore.runtime import DONE, Controller, EventRecorder, Informer, Key, Manager, RequeueAfter, Result
 from virtplane.api import cdi_labels as names
@@ -21,6 +21,7 @@ from virtplane.api import cdi_names
 from virtplane.api import resources as kinds
 from virtplane.api.cdi_v1beta1.cdi import CDI
 from virtplane.api.cdi_v1beta1.data_import_cron import DataImportCron, DataImportCronStatus
+from virtplane.api.cdi_v1beta1.data_source import DataSourceSource
 from virtplane.api.cdi_v1beta1.data_volume import DataVolumeStatus
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.cluster.objects import Typed, described, status_patch
@@ -33,6 +34,9 @@ from virtplane.storage.cdi.controller.crons.imports import Imports, NotStarted
 from virtplane.storage.cdi.controller.crons.pollers import Pollers
 from virtplane.storage.cdi.controller.crons.polling import SourcePoller
 from virtplane.storage.cdi.controller.crons.sources import Polling
+from virtplane.storage.cdi.controller.datasources import decisions as datasources
+from virtplane.storage.cdi.controller.datasources.decisions import Verdict
+from virtplane.storage.cdi.controller.datasources.status import status_changes
 from virtplane.storage.cdi.controller.deletion import delete_as_read
 from virtplane.storage.cdi.controller.installation import active, owner_reference, recommended_labels
 from virtplane.storage.csi.parts import members_patch, patch, versioned
@@ -241,10 +245,16 @@ class CronController:
         if source is None:
             await self._create(kind, documents.data_source(maker, content))
         elif decisions.is_managed(cron, source) and not source.metadata.is_being_deleted:
-            labels = dict(source.metadata.labels)
-            changes = members_patch("/metadata", {"labels": labels}, {"labels": {**labels, **maker.labels}})
+            before_labels = dict(source.metadata.labels)
+            labels, changes = {**before_labels, **maker.labels}, list[JsonObject]()
             if content != before:
                 changes.append({"op": "add", "path": "/spec/source", "value": content})
+                # The condition of what it led to before says nothing of this.
+                leads_to = decode(DataSourceSource, content)
+                verdict = _verdict(leads_to, found)
+                labels |= verdict.labels
+                changes += status_changes(source, leads_to, verdict)
+            changes += members_patch("/metadata", {"labels": before_labels}, {"labels": labels})
             await patch(self._client, kind, source, versioned(source, changes))
 
     def _is_in_use(self, cron: DataImportCron, found: Import) -> bool:
@@ -275,6 +285,13 @@ class CronController:
         except StatusError as error:
             if not is_already_exists(error):
                 raise
+
+
+def _verdict(content: DataSourceSource, found: Import) -> Verdict:
+    """Whether a DataSource that leads to this import can be used."""
+    if content.snapshot is not None:
+        return datasources.of_snapshot(found.snapshot)
+    return datasources.of_claim(found.claim, found.data_volume)
 
 
 def _whole_template(cron: DataImportCron) -> list[JsonObject]:

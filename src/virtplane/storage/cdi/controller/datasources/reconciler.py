@@ -7,20 +7,18 @@ from collections.abc import Iterable
 
 from kubecore.client import Client
 from kubecore.json import JsonObject
-from kubecore.objects import times
-from kubecore.objects.structs import UnfitDocument, encode
+from kubecore.objects.structs import UnfitDocument
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS
 from kubecore.runtime import DONE, Controller, Key, Manager, Result
 from virtplane.api import resources as kinds
-from virtplane.api.cdi_v1beta1.data_source import DataSource, DataSourceSource, DataSourceStatus
+from virtplane.api.cdi_v1beta1.data_source import DataSource, DataSourceSource
 from virtplane.api.cdi_v1beta1.data_volume import DataVolume
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.api.volumesnapshot_v1 import VolumeSnapshot
 from virtplane.cluster.caches import HasMetadata
-from virtplane.cluster.objects import status_patch
-from virtplane.storage.cdi.controller.conditions import documents, with_condition
 from virtplane.storage.cdi.controller.datasources import decisions
 from virtplane.storage.cdi.controller.datasources.decisions import Verdict
+from virtplane.storage.cdi.controller.datasources.status import status_changes
 from virtplane.storage.csi.parts import members_patch, patch, versioned
 
 logger = logging.getLogger(__name__)
@@ -113,22 +111,10 @@ class DataSourceController:
 
 def _changes(source: DataSource, content: DataSourceSource, verdict: Verdict) -> list[JsonObject]:
     """The operations that give the DataSource its labels and its status; none where it has them."""
-    status = "True" if verdict.is_ready else "False"
-    shown = decisions.shown_source(verdict, content)
-    conditions = with_condition(
-        source.status.conditions,
-        decisions.READY,
-        status,
-        verdict.reason,
-        verdict.message,
-        times.now_rfc3339(),
-        of_another=shown != source.status.source,
-    )
-    after: JsonObject = {"conditions": documents(conditions), "source": encode(shown)}
     before = dict(source.metadata.labels)
     labels = {"labels": {**before, **verdict.labels}}
     changes = versioned(source, members_patch("/metadata", {"labels": before}, labels))
-    return [*changes, *status_patch(source, DataSourceStatus, source.status, after)]
+    return [*changes, *status_changes(source, content, verdict)]
 
 
 def _keys(sources: Iterable[DataSource]) -> list[Key]:

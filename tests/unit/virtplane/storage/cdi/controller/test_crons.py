@@ -66,6 +66,20 @@ async def test_the_source_in_use_stays_until_the_next_one_is_there() -> None:
         assert here.content()["pvc"]["name"] == OTHER_IMPORT
 
 
+async def test_no_moment_shows_a_source_with_the_condition_of_the_one_before() -> None:
+    async with cluster() as here:
+        here.cron(importsToKeep=2)
+        await here.imported()
+        here.digest(OTHER)
+        await here.until(lambda: here.get(kinds.DATA_VOLUMES, OTHER_IMPORT))
+        here.fill(OTHER_IMPORT)
+        # Nobody but the cron's controller works here.
+        await here.until(lambda: here.content()["pvc"]["name"] == OTHER_IMPORT)
+        shown = here.get(kinds.DATA_SOURCES, "ds")["status"]
+        assert shown["source"] == here.content()
+        assert [(each["type"], each["status"]) for each in shown["conditions"]] == [("Ready", "True")]
+
+
 async def test_an_outdated_import_stays_while_a_data_source_of_a_user_leads_to_it() -> None:
     async with cluster() as here:
         here.cron(importsToKeep=1)
