@@ -17,7 +17,7 @@ on a unix socket. Each of them is a part that is asked for by name; parts of one
 `attacher`         VolumeAttachments
 `resizer`          claims that grow (`resizing`: the decisions)
 `snapshotter`      VolumeSnapshotContents, on the driver's side
-`contents`         what is written of contents, single ones or of groups
+`contents`         when what is done for contents, single ones or of groups, and what is written of them
 `registrar`        the kubelet learns of the driver
 `liveness`         ``/healthz`` by the driver's own word
 `options`          the command line

@@ -1,8 +1,9 @@
-"""Reading and writing contents of snapshots, single or of groups: marks, statuses, what went wrong."""
+"""Contents of snapshots, single or of groups: what is done for them when, marks, statuses, problems."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -13,8 +14,11 @@ from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta, times
 from kubecore.objects.structs import encode
 from kubecore.resources import ResourceType
-from virtplane.cluster.objects import Object, status_patch
-from virtplane.storage.csi.parts import Environment, annotations_patch, patch
+from kubecore.runtime import DONE, Key, RequeueAfter, Result
+from virtplane.cluster.objects import Object, finalizer_patch, status_patch
+from virtplane.storage.csi.parts import Environment, Retries, annotations_patch, patch
+
+logger = logging.getLogger(__name__)
 
 
 class Content(Object, Protocol):
@@ -39,11 +43,21 @@ Found = TypeVar("Found", bound=Content)
 
 
 @dataclass(frozen=True, slots=True)
+class Work(Generic[Found]):
+    """What is done for contents of one kind; both actions give whether nothing is left to do."""
+
+    is_unwanted: Callable[[Found], bool]
+    is_ready: Callable[[Found], bool]
+    advance: Callable[[Found], Awaitable[bool]]
+    delete: Callable[[Found], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
 class Contents(Generic[Found]):
     """The contents of one kind on the API server. All methods raise StatusError, and UnfitDocument.
 
     `marked` is the annotation that says that the driver may have been asked; `owners` are the kind of what
-    contents are for.
+    contents are for; they have `finalizer` as long as the driver has something of them.
     """
 
     env: Environment
@@ -52,6 +66,48 @@ class Contents(Generic[Found]):
     status: type[msgspec.Struct]
     marked: str
     owners: ResourceType
+    finalizer: str
+
+    async def drive(self, key: Key, content: Found, retries: Retries, work: Work[Found]) -> Result:
+        """Do for a content what is to be done, but not before the time that its last failure has set.
+
+        The cache may be old: the content is read again.
+        """
+        if self._is_settled(content, work):
+            return DONE
+        wish = (content.metadata.uid, work.is_unwanted(content))
+        if delay := retries.remaining(key, wish):
+            return RequeueAfter(delay)
+        live = await self.read(content)
+        if live is None or live.metadata.uid != content.metadata.uid or self._is_settled(live, work):
+            return DONE
+        if work.is_unwanted(live):
+            is_done = await work.delete(live)
+        elif work.is_ready(live):
+            await self.mark(live, present=False)
+            is_done = True
+        else:
+            is_done = await work.advance(live)
+        if is_done:
+            retries.forget(key)
+            return DONE
+        return RequeueAfter(retries.failed(key, wish))
+
+    def _is_settled(self, content: Found, work: Work[Found]) -> bool:
+        """Whether nothing is to be done for the content."""
+        if work.is_unwanted(content):
+            return self.finalizer not in content.metadata.finalizers
+        return work.is_ready(content) and self.marked not in content.metadata.annotations
+
+    async def let_go(self, content: Found) -> None:
+        """The driver has nothing more of the content."""
+        await self._patch(content, finalizer_patch(content.metadata, self.finalizer, present=False))
+
+    def undeleted(self, content: Found, reason: str, text: str) -> bool:
+        """Tell why what a content stands for is still there; False, for `Work.delete`."""
+        logger.warning("%s %s: %s, trying again", self.kind.kind, content.metadata.name, text)
+        self.env.event(content, "Warning", reason, text)
+        return False
 
     async def read(self, content: Found) -> Found | None:
         """The content as it is now; None where it is gone."""

@@ -17,7 +17,7 @@ from kubecore.json import JsonObject
 from kubecore.objects import times
 from kubecore.objects.fields import go_quote
 from kubecore.objects.structs import UnfitDocument, decode, encode
-from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
+from kubecore.runtime import DONE, Controller, Key, Result
 from kubecore.wire import Message
 from virtplane.api import resources as kinds
 from virtplane.api import storage_labels as names
@@ -26,14 +26,12 @@ from virtplane.api.volumegroupsnapshot_v1 import (
     VolumeGroupSnapshotContent,
     VolumeGroupSnapshotContentStatus,
 )
-from virtplane.cluster.objects import finalizer_patch
 from virtplane.storage.csi import parameters
-from virtplane.storage.csi.contents import Contents
+from virtplane.storage.csi.contents import Contents, Work
 from virtplane.storage.csi.driver import CallError
 from virtplane.storage.csi.parts import (
     Environment,
     Problem,
-    patch,
     read_annotated_secret,
     read_secret,
 )
@@ -43,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 _KIND = kinds.VOLUME_GROUP_SNAPSHOT_CONTENTS
 _NANO = 10**9
+_UNDELETED = "GroupSnapshotDeleteError"
 _LATEST_SECONDS = 253402300799
 """The end of the year 9999: drivers may say anything."""
 
@@ -117,7 +116,9 @@ class GroupSnapshotter:
             VolumeGroupSnapshotContentStatus,
             marked=names.GROUP_BEING_CREATED,
             owners=kinds.VOLUME_GROUP_SNAPSHOTS,
+            finalizer=names.GROUP_CONTENT_FINALIZER,
         )
+        self._work = Work(is_to_be_deleted, is_ready, self._advance, self._delete)
         self._naming = naming
         self._extra_metadata = extra_metadata
         self._contents = env.manager.informer(
@@ -142,36 +143,14 @@ class GroupSnapshotter:
         if content is None:
             self._retries.forget(key)
             return DONE
-        if not self._is_ours(content) or self._is_settled(content):
+        if not self._is_ours(content):
             return DONE
-        wish = (content.metadata.uid, is_to_be_deleted(content))
-        if delay := self._retries.remaining(key, wish):
-            return RequeueAfter(delay)
-        live = await self._stored.read(content)
-        if live is None or live.metadata.uid != content.metadata.uid or self._is_settled(live):
-            return DONE
-        if is_to_be_deleted(live):
-            is_done = await self._delete(live)
-        elif is_ready(live):
-            await self._stored.mark(live, present=False)
-            is_done = True
-        else:
-            is_done = await self._advance(live)
-        if is_done:
-            self._retries.forget(key)
-            return DONE
-        return RequeueAfter(self._retries.failed(key, wish))
+        return await self._stored.drive(key, content, self._retries, self._work)
 
     def _is_ours(self, content: VolumeGroupSnapshotContent) -> bool:
         source = content.spec.source
         has_source = bool(source.volume_handles) or source.group_snapshot_handles is not None
         return has_source and content.spec.driver == self._env.identity.name
-
-    def _is_settled(self, content: VolumeGroupSnapshotContent) -> bool:
-        """Whether nothing is to be done for the content."""
-        if is_to_be_deleted(content):
-            return names.GROUP_CONTENT_FINALIZER not in content.metadata.finalizers
-        return is_ready(content) and names.GROUP_BEING_CREATED not in content.metadata.annotations
 
     # Taking a group.
 
@@ -299,7 +278,9 @@ class GroupSnapshotter:
             try:
                 secrets = await self._secrets(content)
             except Problem as problem:
-                return self._undeleted(content, "Failed to get snapshot credentials", problem)
+                return self._stored.undeleted(
+                    content, _UNDELETED, f"Failed to get snapshot credentials: {problem}"
+                )
             values: dict[str, Any] = {
                 "group_snapshot_id": handle,
                 "snapshot_ids": snapshot_handles(content),
@@ -308,12 +289,8 @@ class GroupSnapshotter:
             try:
                 await self._env.group_controller("DeleteVolumeGroupSnapshot", values)
             except CallError as error:
-                return self._undeleted(content, "Failed to delete group snapshot", error)
-        operations = finalizer_patch(content.metadata, names.GROUP_CONTENT_FINALIZER, present=False)
-        await patch(self._env.client, _KIND, content, operations)
+                return self._stored.undeleted(
+                    content, _UNDELETED, f"Failed to delete group snapshot: {error}"
+                )
+        await self._stored.let_go(content)
         return True
-
-    def _undeleted(self, content: VolumeGroupSnapshotContent, text: str, problem: Exception) -> bool:
-        logger.warning("%s of group content %s, trying again: %s", text, content.metadata.name, problem)
-        self._env.event(content, "Warning", "GroupSnapshotDeleteError", f"{text}: {problem}")
-        return False

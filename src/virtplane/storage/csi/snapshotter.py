@@ -14,7 +14,7 @@ from typing import Any
 
 from kubecore.objects.fields import go_quote
 from kubecore.objects.structs import UnfitDocument, decode, encode
-from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
+from kubecore.runtime import DONE, Controller, Key, Result
 from kubecore.wire import Message
 from virtplane.api import resources as kinds
 from virtplane.api import storage_labels as names
@@ -23,14 +23,12 @@ from virtplane.api.volumesnapshot_v1 import (
     VolumeSnapshotContent,
     VolumeSnapshotContentStatus,
 )
-from virtplane.cluster.objects import finalizer_patch
 from virtplane.storage.csi import parameters
-from virtplane.storage.csi.contents import Contents
+from virtplane.storage.csi.contents import Contents, Work
 from virtplane.storage.csi.driver import CallError
 from virtplane.storage.csi.parts import (
     Environment,
     Problem,
-    patch,
     read_annotated_secret,
     read_secret,
 )
@@ -39,6 +37,7 @@ from virtplane.storage.csi.requests import Naming
 logger = logging.getLogger(__name__)
 
 _NANO = 10**9
+_UNDELETED = "SnapshotDeleteError"
 
 
 def is_to_be_deleted(content: VolumeSnapshotContent) -> bool:
@@ -83,7 +82,9 @@ class Snapshotter:
             VolumeSnapshotContentStatus,
             marked=names.SNAPSHOT_BEING_CREATED,
             owners=kinds.VOLUME_SNAPSHOTS,
+            finalizer=names.CONTENT_FINALIZER,
         )
+        self._work = Work(is_to_be_deleted, is_ready, self._advance, self._delete)
         self._naming = naming
         self._extra_metadata = extra_metadata
         self._contents = env.manager.informer(
@@ -106,25 +107,9 @@ class Snapshotter:
         if content is None:
             self._retries.forget(key)
             return DONE
-        if not self._is_ours(content) or is_made_by_group(content) or self._is_settled(content):
+        if not self._is_ours(content) or is_made_by_group(content):
             return DONE
-        wish = (content.metadata.uid, is_to_be_deleted(content))
-        if delay := self._retries.remaining(key, wish):
-            return RequeueAfter(delay)
-        live = await self._stored.read(content)
-        if live is None or live.metadata.uid != content.metadata.uid or self._is_settled(live):
-            return DONE
-        if is_to_be_deleted(live):
-            is_done = await self._delete(live)
-        elif is_ready(live):
-            await self._stored.mark(live, present=False)
-            is_done = True
-        else:
-            is_done = await self._advance(live)
-        if is_done:
-            self._retries.forget(key)
-            return DONE
-        return RequeueAfter(self._retries.failed(key, wish))
+        return await self._stored.drive(key, content, self._retries, self._work)
 
     def _is_ours(self, content: VolumeSnapshotContent) -> bool:
         source = content.spec.source
@@ -134,12 +119,6 @@ class Snapshotter:
             return False
         found = self._classes.get(None, content.spec.volume_snapshot_class_name or "")
         return found is None or found.driver == self._env.identity.name
-
-    def _is_settled(self, content: VolumeSnapshotContent) -> bool:
-        """Whether nothing is to be done for the content."""
-        if is_to_be_deleted(content):
-            return names.CONTENT_FINALIZER not in content.metadata.finalizers
-        return is_ready(content) and names.SNAPSHOT_BEING_CREATED not in content.metadata.annotations
 
     # Taking a snapshot.
 
@@ -280,12 +259,14 @@ class Snapshotter:
             try:
                 secrets = await self._secrets(content)
             except Problem as problem:
-                return self._undeleted(content, "Failed to get snapshot credentials", problem)
+                return self._stored.undeleted(
+                    content, _UNDELETED, f"Failed to get snapshot credentials: {problem}"
+                )
             try:
                 values: dict[str, Any] = {"snapshot_id": handle, "secrets": secrets}
                 await self._env.controller("DeleteSnapshot", values)
             except CallError as error:
-                return self._undeleted(content, "Failed to delete snapshot", error)
+                return self._stored.undeleted(content, _UNDELETED, f"Failed to delete snapshot: {error}")
             status = encode(content.status) if content.status is not None else {}
             for field in ("snapshotHandle", "readyToUse", "creationTime", "restoreSize"):
                 status.pop(field, None)
@@ -293,11 +274,5 @@ class Snapshotter:
             if written is None:
                 return True
             content = written
-        operations = finalizer_patch(content.metadata, names.CONTENT_FINALIZER, present=False)
-        await patch(self._env.client, kinds.VOLUME_SNAPSHOT_CONTENTS, content, operations)
+        await self._stored.let_go(content)
         return True
-
-    def _undeleted(self, content: VolumeSnapshotContent, text: str, problem: Exception) -> bool:
-        logger.warning("%s of content %s, trying again: %s", text, content.metadata.name, problem)
-        self._env.event(content, "Warning", "SnapshotDeleteError", f"{text}: {problem}")
-        return False
