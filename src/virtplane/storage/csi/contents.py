@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from kubecore.client import Client
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta, times
@@ -157,11 +158,22 @@ class Contents(Generic[Found]):
         if content.status is not None or self.marked in content.metadata.annotations:
             return False
         try:
-            found = await self.env.client.get(self.owners, owner.name or "", owner.namespace)
+            return not await is_there(self.env.client, self.owners, owner)
         except StatusError as error:
             if error.code == 403:
                 return False  # upstream's roles of this part have no right to look
-            if is_not_found(error):
-                return True
             raise
-        return meta.uid(found) != owner.uid
+
+
+async def is_there(client: Client, kind: ResourceType, wanted: Reference) -> bool:
+    """Whether what a content is for is there: the server is asked, its absence lets the content go.
+
+    Raises StatusError.
+    """
+    try:
+        found = await client.get(kind, wanted.name or "", wanted.namespace or "")
+    except StatusError as error:
+        if is_not_found(error):
+            return False
+        raise
+    return meta.uid(found) == wanted.uid

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 from kubecore.client import Client
-from kubecore.errors import StatusError, is_not_found
-from kubecore.objects.structs import UnfitDocument, decode
+from kubecore.objects.structs import UnfitDocument
 from kubecore.runtime import DONE, Controller, EventRecorder, Key, Manager, Result
 from virtplane.api import resources as kinds
 from virtplane.api import storage_labels as names
-from virtplane.api.volumesnapshot_v1 import VolumeSnapshot, VolumeSnapshotContent
+from virtplane.api.volumesnapshot_v1 import VolumeSnapshotContent
 from virtplane.cluster.objects import described, finalizer_patch
+from virtplane.storage.csi.contents import is_there
 from virtplane.storage.csi.parts import delete, patch
 from virtplane.storage.volumesnapshot.snapshots import mark_deleted
 
@@ -52,7 +52,7 @@ class ContentController:
                 return DONE
         if not content.metadata.is_being_deleted and not self._was_never_asked_for(content):
             return DONE
-        if await self._snapshot_of(content) is not None:
+        if await is_there(self._client, kinds.VOLUME_SNAPSHOTS, content.spec.volume_snapshot_ref):
             return DONE  # the snapshot's controller does what is to be done
         if content.metadata.is_being_deleted:
             await mark_deleted(self._client, content)
@@ -69,17 +69,3 @@ class ContentController:
             and content.status is None
             and names.SNAPSHOT_BEING_CREATED not in content.metadata.annotations
         )
-
-    async def _snapshot_of(self, content: VolumeSnapshotContent) -> VolumeSnapshot | None:
-        """The content's own snapshot, read from the server: its absence lets the content go."""
-        reference = content.spec.volume_snapshot_ref
-        try:
-            found = await self._client.get(
-                kinds.VOLUME_SNAPSHOTS, reference.name or "", reference.namespace or ""
-            )
-        except StatusError as error:
-            if is_not_found(error):
-                return None
-            raise
-        snapshot = decode(VolumeSnapshot, found)
-        return snapshot if snapshot.metadata.uid == reference.uid else None

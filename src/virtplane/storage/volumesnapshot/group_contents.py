@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 
 from kubecore.client import Client
-from kubecore.errors import StatusError, is_not_found
-from kubecore.objects import meta
 from kubecore.objects.structs import UnfitDocument
 from kubecore.runtime import DONE, Controller, EventRecorder, Key, Manager, Result
 from virtplane.api import resources as kinds
 from virtplane.api import storage_labels as names
 from virtplane.api.volumegroupsnapshot_v1 import VolumeGroupSnapshotContent
 from virtplane.cluster.objects import described, finalizer_patch
+from virtplane.storage.csi.contents import is_there
 from virtplane.storage.csi.parts import annotations_patch, delete, patch, versioned
 
 logger = logging.getLogger(__name__)
@@ -63,23 +62,13 @@ class GroupContentController:
         is_kept = was_asked_for or content.spec.deletion_policy != "Delete"
         if not content.metadata.is_being_deleted and is_kept:
             return DONE
-        if await self._has_group(content):
+        group = content.spec.volume_group_snapshot_ref
+        if await is_there(self._client, kinds.VOLUME_GROUP_SNAPSHOTS, group):
             return DONE  # the group's controller does what is to be done
         await mark_deleted(self._client, content)
         if not content.metadata.is_being_deleted:
             await delete(self._client, _KIND, content)  # the group went while this was being created
         return DONE
-
-    async def _has_group(self, content: VolumeGroupSnapshotContent) -> bool:
-        """Whether the content's own group is there: the server is asked, its absence lets the content go."""
-        reference, kind = content.spec.volume_group_snapshot_ref, kinds.VOLUME_GROUP_SNAPSHOTS
-        try:
-            found = await self._client.get(kind, reference.name or "", reference.namespace or "")
-        except StatusError as error:
-            if is_not_found(error):
-                return False
-            raise
-        return meta.uid(found) == reference.uid
 
 
 def _was_never_asked_for(content: VolumeGroupSnapshotContent) -> bool:

@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 from tests.support.cdi_claims import PRIME_KIND, claim
+from tests.support.cdi_operator import SETTINGS
 
+from virtplane.api.cdi_v1beta1.cdi import CDI
 from virtplane.api.cdi_v1beta1.cdi_config import ImportProxy
+from virtplane.operators.cdi.extras import constraints
+from virtplane.operators.cdi.product import Parameters
 from virtplane.storage.cdi.controller.pods.importer import (
     Import,
     importer_pod,
@@ -186,3 +190,34 @@ def test_scratch_space_is_given_up_front_where_it_is_sure_to_be_needed(
 
 def test_each_checkpoint_has_its_own_pod() -> None:
     assert pod_name(claim(annotations={"checkpoint.current": "c"})) == "importer-dv-checkpoint-c"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"import.source": "http", "import.secretName": "creds", "import.certConfigMap": "certs"},
+        {"import.source": "gcs", "import.secretName": "creds"},
+        {"import.source": "registry", "import.registryImportMethod": "node"},
+        {"import.source": "vddk", "import.secretName": "creds"},
+    ],
+)
+@pytest.mark.parametrize("mode", ["Filesystem", "Block"])
+def test_pod_is_allowed_by_the_constraints_that_the_operator_makes_on_openshift(
+    source: dict[str, str], mode: str
+) -> None:
+    """They count for who creates the pod, cdi-sa; the ranges of the namespace (restricted) have no 107."""
+    allowed = constraints(Parameters(SETTINGS, CDI()))
+    spec = made({"import.endpoint": "docker://r/x", **source}, mode, has_scratch=True, vddk_image="vddk:1")[
+        "spec"
+    ]
+    assert "system:serviceaccount:cdi:cdi-sa" in allowed["users"]
+    assert allowed["runAsUser"] == {"type": "MustRunAsNonRoot"}
+    assert not spec.keys() & {"hostNetwork", "hostPID", "hostIPC"}
+    for volume in spec["volumes"]:
+        assert volume.keys() - {"name"} <= set(allowed["volumes"])
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        security = container["securityContext"]
+        assert (security["runAsUser"], security["runAsNonRoot"]) == (107, True)
+        assert security["capabilities"] == {"drop": allowed["requiredDropCapabilities"]}
+        assert not security["allowPrivilegeEscalation"]
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
