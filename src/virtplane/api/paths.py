@@ -5,6 +5,11 @@ from __future__ import annotations
 KUBELET_ROOT = "/var/lib/kubelet"
 """Where kubelets keep pods, device plugins and CSI drivers unless they are told otherwise."""
 
+SECCOMP_DIR = "seccomp"
+"""Below the kubelet's root: the folder of seccomp profiles that are named by their paths in it."""
+VIRTIOFS_SECCOMP_PROFILE = "kubevirt/virtiofs.json"
+"""What the servers of shared folders may ask of the kernel."""
+
 # In launcher pods; the first two are on nodes as well, for virt-handler.
 SHARE_DIR = "/var/run/kubevirt"
 PRIVATE_DIR = "/var/run/kubevirt-private"

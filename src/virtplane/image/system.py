@@ -25,8 +25,6 @@ _FOLDERS = {
     "root": 0o700,
     "run": 0o755,
     "run/lock": 0o1777,
-    # Where QEMU's virtiofsd, which runs without privileges, notes that it runs.
-    "run/virtiofsd": 0o1777,
     "sys": 0o755,
     "tmp": 0o1777,
     "var": 0o755,

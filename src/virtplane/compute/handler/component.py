@@ -21,7 +21,7 @@ from virtplane.api.resources import KUBEVIRTS, VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import kubeletroot, kvm, libvirtcalls
 from virtplane.compute.handler.api import until_answered
 from virtplane.compute.handler.controller import InstanceController
-from virtplane.compute.handler.node import capabilities, hyperv
+from virtplane.compute.handler.node import capabilities, hyperv, seccomp
 from virtplane.compute.handler.node import heartbeat as heartbeats
 from virtplane.compute.handler.node.deviceplugin import UNITS, DevicePlugin, devices
 from virtplane.compute.handler.node.heartbeat import Heartbeat
@@ -32,7 +32,7 @@ from virtplane.compute.handler.server import ConsoleServer, server_tls
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage import heldimages
 from virtplane.compute.handler.thaws import Thaws
-from virtplane.compute.handler.threads import StepBlocked, Steps
+from virtplane.compute.handler.threads import StepBlocked, Steps, in_thread
 from virtplane.serving.tls import ServersTLS
 
 logger = logging.getLogger(__name__)
@@ -165,7 +165,20 @@ async def _prepare_node(context: Context, settings: HandlerSettings) -> kvm.KvmV
     verdict = await kvm.probe()
     logger.info("KVM was probed", extra={"usable": verdict.usable, "why": verdict.why})
     await capabilities.warm(settings.capabilities_cache, kvm=verdict.usable)
+    await _install_profile(settings)
     return verdict
+
+
+async def _install_profile(settings: HandlerSettings) -> None:
+    """Install the seccomp profile of servers of shared folders. Other guests do not need it."""
+    try:
+        await in_thread("seccomp", seccomp.install, settings)
+    except OSError as error:
+        logger.warning(
+            "The seccomp profile of virtiofs servers cannot be installed: guests with shared folders do not"
+            " start on this node. Make the kubelet's folder writable, then restart virt-handler",
+            extra={"node": settings.node_name, "err": str(error)},
+        )
 
 
 async def _unmount_orphans(settings: HandlerSettings) -> None:

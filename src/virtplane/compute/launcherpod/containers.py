@@ -27,6 +27,9 @@ _BUSYBOX = "/usr/bin/busybox"
 ImageSource: TypeAlias = ContainerDiskSource | KernelBootContainer
 """Where an image is pulled from."""
 
+_VIRTIOFS_PROFILE = {"type": "Localhost", "localhostProfile": paths.VIRTIOFS_SECCOMP_PROFILE}
+"""virt-handler installs it on its node. That of the pod would not let the server confine itself."""
+
 _HOLD = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
 """Keeps a container, and so its image, until the pod is stopped."""
 
@@ -283,7 +286,7 @@ def virtiofs_containers(inputs: RenderInputs, pod_volumes: VolumeSet) -> list[Js
                     "--cache=auto",
                 ],
                 "resources": resources.support_resources(inputs, "virtiofs"),
-                "securityContext": restricted(group=True),
+                "securityContext": {**restricted(group=True), "seccompProfile": _VIRTIOFS_PROFILE},
                 "volumeMounts": mounts,
             }
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +18,10 @@ _SOURCE = str(Path(virtiofsd.__file__).parents[3])
 
 def test_options_of_newer_servers_become_those_of_qemus() -> None:
     found = {"socket-path": "/s.sock", "shared-dir": "/d", "sandbox": "none", "cache": "auto"}
-    assert virtiofsd.server_command(found) == [
+    assert virtiofsd.server_command(found, 7) == [
         "/usr/lib/qemu/virtiofsd",
         "-f",
-        "--socket-path=/s.sock",
+        "--fd=7",
         "--rlimit-nofile=0",
         "-o",
         "source=/d,sandbox=chroot,cache=auto",
@@ -32,6 +34,16 @@ def test_a_missing_option_is_named(
     monkeypatch.setattr(sys, "argv", ["virtiofsd", "--socket-path=/s"])
     assert virtiofsd.main() == 2
     assert "--shared-dir is missing" in capsys.readouterr().err
+
+
+def test_the_socket_of_an_ended_server_is_taken_over_by_its_user_alone(tmp_path: Path) -> None:
+    path = tmp_path / "files.sock"
+    for _ in range(2):
+        listening = virtiofsd.listen(str(path))
+        with socket.socket(socket.AF_UNIX) as guest:
+            guest.connect(str(path))
+        assert (os.get_inheritable(listening), stat.S_IMODE(path.stat().st_mode)) == (True, 0o700)
+        os.close(listening)
 
 
 _PROBE = """

@@ -78,6 +78,19 @@ def test_a_file_server_without_a_volume_of_the_pod_serves_a_folder_of_its_name()
     assert "--shared-dir=/var/run/kubevirt-private/vmi-disks/later" in server["args"]
 
 
+def test_file_servers_alone_have_the_profile_that_lets_them_confine_themselves() -> None:
+    share = {"name": "files", "persistentVolumeClaim": {"claimName": "c"}}
+    vmi = instance(domain={"devices": {"filesystems": [{"name": "files", "virtiofs": {}}]}}, volumes=[share])
+    spec = rendered(vmi)["spec"]
+    profiles = {
+        each["name"]: each["securityContext"].get("seccompProfile")
+        for each in [*spec["containers"], *spec.get("initContainers", [])]
+    }
+    wanted = {"type": "Localhost", "localhostProfile": "kubevirt/virtiofs.json"}
+    assert profiles.pop("virtiofs-files") == wanted
+    assert set(profiles.values()) == {None}
+
+
 def test_an_ephemeral_claim_keeps_its_readonly_mark() -> None:
     claim = {"claimName": "data", "readOnly": True}
     pod = rendered(instance(volumes=[{"name": "data", "ephemeral": {"persistentVolumeClaim": claim}}]))
