@@ -21,7 +21,7 @@ from virtplane.compute.handler.decisions import Action, Observation
 from virtplane.compute.handler.instanceevents import InstanceEvents
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone
 from virtplane.compute.handler.libvirtcalls import HypervisorError
-from virtplane.compute.handler.machine import Machine
+from virtplane.compute.handler.machine import Machine, ServersSpent
 from virtplane.compute.handler.network.setup import NetworkSetupError
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.statuswrites import StatusWrites
@@ -46,7 +46,7 @@ _FAILED = "Synchronizing with the Domain failed."
 
 _NOT_READY = "VolumeNotReady"
 
-_CRITICAL = (NetworkSetupError, UnsupportedVolume, MissingFirmware)
+_CRITICAL = (NetworkSetupError, UnsupportedVolume, MissingFirmware, ServersSpent)
 """A guest that these happen to can never run in its pod."""
 
 _RECOVERABLE = (

@@ -50,6 +50,13 @@ _VOLUMES = "volumes"
 """The step that hangs where storage does."""
 
 
+class ServersSpent(Exception):
+    """A guest did not start, and cannot in this pod: the servers of its file systems serve one QEMU each."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the guest did not start, and its file systems are served once in a pod: {why}")
+
+
 class Machine:
     """The node's part of one instance. `on_change` is called whenever its state changes."""
 
@@ -166,12 +173,22 @@ class Machine:
         )
         hypervisor = await self.lines.open_hypervisor()
         watch.lap("connection")
-        paused = vmi.spec.start_strategy == "Paused"
-        await hypervisor.start(await self._hooks.define(vmi, self.name, render(vmi, context)), paused=paused)
+        await self._boot(vmi, hypervisor, await self._hooks.define(vmi, self.name, render(vmi, context)))
         await self._steps.run("real time", privileges.schedule_in_real_time, vmi, self.paths.pod_uid)
         watch.lap("domain")
         self.domain = await hypervisor.state(self.name)
         logger.info("Guest started", extra={"vmi": self.vmi, "milliseconds": watch.laps})
+
+    async def _boot(self, vmi: VirtualMachineInstance, hypervisor: Hypervisor, xml: str) -> None:
+        try:
+            await hypervisor.start(xml, paused=vmi.spec.start_strategy == "Paused")
+        except HypervisorError as error:
+            if not vmi.spec.domain.devices.filesystems or not hypervisor.is_open:
+                raise
+            state = await hypervisor.state(self.name)
+            if state is not None and state.is_active:
+                raise
+            raise ServersSpent(str(error)) from error
 
     async def recall(self, vmi: VirtualMachineInstance) -> None:
         """Read from the pod what was prepared before virt-handler restarted; plug CPUs and memory."""

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 from tests.support.launchers import pod_paths
 
-from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.devices import Devices
+from virtplane.api.kubevirt_v1.disks import Filesystem, FilesystemVirtiofs
+from virtplane.api.kubevirt_v1.domain import DomainSpec
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.compute.domain.context import DiskSource
 from virtplane.compute.handler import machine as module
@@ -18,7 +22,7 @@ from virtplane.compute.handler import threads
 from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.launcher import LauncherLink
 from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
-from virtplane.compute.handler.machine import Machine, both
+from virtplane.compute.handler.machine import Machine, ServersSpent, both
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage.claims import ClaimSettings
 from virtplane.compute.handler.storage.rooted import Root
@@ -140,6 +144,42 @@ async def test_a_guest_on_hanging_storage_is_tried_again_when_it_answers(
     finally:
         answers.set()
         await machine.close()
+
+
+class Refusing(Libvirt):
+    """Starts no guest; `state_is` is the domain's afterwards."""
+
+    def __init__(self, state_is: DomainState | None, *, is_open: bool = True) -> None:
+        super().__init__(HypervisorError("start", "disk vdc is locked"))
+        self.state_is, self.is_open = state_is, is_open
+
+    async def start(self, _xml: str, *, paused: bool) -> None:
+        raise self.failure
+
+    async def state(self, _name: str) -> DomainState | None:  # type: ignore[override]
+        return self.state_is
+
+
+@pytest.mark.parametrize(
+    ("shares", "libvirt", "wanted"),
+    [
+        (True, Refusing(DomainState("Shutoff")), ServersSpent),
+        (True, Refusing(None), ServersSpent),
+        (True, Refusing(DomainState("Running")), HypervisorError),
+        (True, Refusing(None, is_open=False), HypervisorError),
+        (False, Refusing(None), HypervisorError),
+    ],
+)
+async def test_a_guest_whose_file_servers_are_spent_is_not_started_again_in_its_pod(
+    tmp_path: Path, shares: bool, libvirt: Refusing, wanted: type[Exception]
+) -> None:
+    filesystems = (Filesystem(name="files", virtiofs=FilesystemVirtiofs()),) if shares else ()
+    domain = DomainSpec(devices=Devices(filesystems=filesystems))
+    vmi = replace(VMI, spec=VirtualMachineInstanceSpec(domain=domain))
+    machine = Machine(HandlerSettings("n", pods_directory=tmp_path), vmi, "pod", lambda: None)
+    with pytest.raises(wanted, match="disk vdc is locked"):
+        await machine._boot(vmi, cast(Hypervisor, libvirt), "<domain/>")
+    await machine.close()
 
 
 class Agent(Libvirt):

@@ -18,6 +18,7 @@ import pytest
 from tests.support.waiting import until
 
 import virtplane
+from virtplane.compute.handler import component
 from virtplane.compute.handler.node import seccomp
 from virtplane.compute.handler.settings import HandlerSettings
 
@@ -147,6 +148,14 @@ def test_the_profile_is_replaced_as_a_whole_and_is_roots_alone(installed: Path, 
     assert json.loads(installed.read_bytes()) == seccomp.profile()
     assert (found.st_uid, stat.S_IMODE(found.st_mode) & 0o007) == (0, 0)
     assert list(installed.parent.iterdir()) == [installed]
+
+
+async def test_without_the_profile_a_node_lacks_shared_folders_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    await component._install_profile(HandlerSettings("n", kubelet_root=tmp_path / "file"))
+    assert "guests with shared folders do not start on this node" in caplog.text
 
 
 @pytest.mark.host
