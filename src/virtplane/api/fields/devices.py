@@ -5,6 +5,7 @@ from __future__ import annotations
 from virtplane.api.fields.state import Table, acts, prefixed, refused, warns
 
 _DHCP = "in the guest's DHCP lease"
+_TAG = "in the config drive, with the address at which the guest finds the device"
 
 _DISK: Table = {
     "blockSize.custom.discardGranularity": acts("the unit in which the guest discards blocks"),
@@ -29,7 +30,7 @@ _DISK: Table = {
     "name": acts("ties disk and volume together"),
     "serial": acts("serial number of the disk"),
     "shareable": acts("several guests may have the disk"),
-    "tag": warns(),
+    "tag": acts(_TAG),
 }
 
 _INTERFACE: Table = {
@@ -59,7 +60,7 @@ _INTERFACE: Table = {
     "slirp": refused("discontinued"),
     "sriov": warns(),
     "state": acts("link of the card: up, down, or no card"),
-    "tag": warns(),
+    "tag": acts(_TAG),
 }
 
 _GIVEN: Table = {
@@ -67,7 +68,7 @@ _GIVEN: Table = {
     "deviceName": acts("resource of the node of which the guest has a device"),
     "name": acts("name of the device"),
     "requestName": warns("the pod has the claim, but the domain no device"),
-    "tag": warns(),
+    "tag": acts(_TAG),
 }
 
 DEVICES: Table = {

@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from virtplane.compute.domain import pci
 from virtplane.compute.domain.context import HostCpu
 from virtplane.compute.handler.process import Process
 
 _SYSTEM = Path("/sys/devices/system")
+_PCI = Path("/sys/bus/pci/devices")
 _NODE = re.compile(r"node([0-9]{1,4})", re.ASCII)
 
 
@@ -35,6 +37,12 @@ def places(numbers: Iterable[int], system: Path = _SYSTEM) -> tuple[HostCpu, ...
         for cpu in cpu_list(_read(folder / "cpulist"))
     }
     return tuple(HostCpu(number, nodes.get(number, 0), _core(number, system)) for number in sorted(numbers))
+
+
+def near_pci(address: str, devices: Path = _PCI) -> list[int]:
+    """The CPUs near the device with a PCI address such as ``0000:81:01.0``; none if it is missing."""
+    pci.parts(address)  # no other text becomes part of a path
+    return cpu_list(_read(devices / address / "local_cpulist"))
 
 
 def _core(number: int, system: Path) -> int:

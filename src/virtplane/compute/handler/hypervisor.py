@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,12 +107,19 @@ class Hypervisor:
         status, reason = await self._daemon.call("state", domain.state)
         return domain_state(status, reason)
 
-    async def start(self, xml: str, *, paused: bool) -> None:
-        """Define the domain and start it. Raises HypervisorError."""
+    async def start(
+        self, xml: str, *, paused: bool, defined: Callable[[str], Awaitable[None]] | None = None
+    ) -> None:
+        """Define the domain and start it. Raises HypervisorError.
+
+        In between, `defined` gets the XML that libvirt has completed; what it raises is raised.
+        """
         flags = libvirt.VIR_DOMAIN_START_PAUSED if paused else 0
         domain = await self._daemon.call(
             "define", self._daemon.libvirt.defineXML, xml, seconds=LONG_CALL_SECONDS
         )
+        if defined is not None:
+            await defined(str(await self._daemon.call("describe", domain.XMLDesc, 0)))
         try:
             await self._daemon.call("start", domain.createWithFlags, flags, seconds=LONG_CALL_SECONDS)
         except HypervisorError as error:

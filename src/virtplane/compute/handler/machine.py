@@ -11,13 +11,14 @@ from typing import Any, TypeVar, cast
 
 from kubecore.runtime import key_of
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.domain import devicetags
 from virtplane.compute.domain.context import (
     BootFiles,
     DiskSource,
     DomainContext,
 )
 from virtplane.compute.domain.document import domain_name, machine_type, render
-from virtplane.compute.handler import handover, privileges
+from virtplane.compute.handler import handover, hostcpus, privileges
 from virtplane.compute.handler.agentkeeper import AgentKeeper
 from virtplane.compute.handler.connections import Connections
 from virtplane.compute.handler.cpumemory import CpuMemory
@@ -173,15 +174,19 @@ class Machine:
         )
         hypervisor = await self.lines.open_hypervisor()
         watch.lap("connection")
-        await self._boot(vmi, hypervisor, await self._hooks.define(vmi, self.name, render(vmi, context)))
+        xml = await self._hooks.define(vmi, self.name, render(vmi, context))
+        await self._boot(vmi, hypervisor, xml, process)
         await self._steps.run("real time", privileges.schedule_in_real_time, vmi, self.paths.pod_uid)
         watch.lap("domain")
         self.domain = await hypervisor.state(self.name)
         logger.info("Guest started", extra={"vmi": self.vmi, "milliseconds": watch.laps})
 
-    async def _boot(self, vmi: VirtualMachineInstance, hypervisor: Hypervisor, xml: str) -> None:
+    async def _boot(
+        self, vmi: VirtualMachineInstance, hypervisor: Hypervisor, xml: str, process: Process
+    ) -> None:
+        tags = partial(self._tell_devices, vmi, process) if devicetags.is_tagged(vmi) else None
         try:
-            await hypervisor.start(xml, paused=vmi.spec.start_strategy == "Paused")
+            await hypervisor.start(xml, paused=vmi.spec.start_strategy == "Paused", defined=tags)
         except HypervisorError as error:
             if not vmi.spec.domain.devices.filesystems or not hypervisor.is_open:
                 raise
@@ -266,9 +271,10 @@ class Machine:
 
         remarks: list[str] = []
 
+        change = partial(self._hooks.change_cloud_init, vmi)
+
         def prepare() -> dict[str, DiskSource]:
             with launcher.root() as root, Root(self.paths.ephemeral) as scratch:
-                change = partial(self._hooks.change_cloud_init, vmi)
                 preparer = VolumePreparer(
                     vmi, root, scratch, self.paths, note, remarks.append, claim_settings, change
                 )
@@ -280,6 +286,18 @@ class Machine:
             raise VolumeBlocked(self._volume) from error
         finally:
             self.remarks += remarks
+
+    async def _tell_devices(self, vmi: VirtualMachineInstance, launcher: Process, xml: str) -> None:
+        """Let the config drive of a guest list its tagged devices; `xml` is the defined domain."""
+        change = partial(self._hooks.change_cloud_init, vmi)
+
+        def write() -> None:
+            devices = devicetags.tagged_devices(vmi, xml, hostcpus.near_pci)
+            with launcher.root() as root, Root(self.paths.ephemeral) as scratch:
+                preparer = VolumePreparer(vmi, root, scratch, self.paths, change_cloud_init=change)
+                preparer.write_config_drives(devices)
+
+        await self._steps.run("device tags", write)
 
     def _hand_over_state(self, vmi: VirtualMachineInstance, launcher: Process) -> None:
         with launcher.root() as root:

@@ -7,7 +7,7 @@ import binascii
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, TypeAlias
 
@@ -87,13 +87,19 @@ def no_cloud_files(vmi: VirtualMachineInstance, data: CloudInitData, keys: list[
     return files
 
 
-def config_drive_files(vmi: VirtualMachineInstance, data: CloudInitData, keys: list[str]) -> dict[str, bytes]:
-    """The files of a ConfigDrive image by path."""
+def config_drive_files(
+    vmi: VirtualMachineInstance,
+    data: CloudInitData,
+    keys: list[str],
+    devices: Sequence[Mapping[str, object]] = (),
+) -> dict[str, bytes]:
+    """The files of a ConfigDrive image by path; `devices` are those with a tag."""
     metadata = {
         "instance_type": _instance_type(vmi),
         "instance_id": f"{vmi.metadata.name}.{vmi.metadata.namespace}",
         "hostname": _hostname(vmi),
         "uuid": vmi.spec.domain.firmware.uuid,
+        "devices": devices,
         "public_keys": {str(index): key for index, key in enumerate(keys)},
     }
     files = {"openstack/latest/meta_data.json": _json(metadata)}

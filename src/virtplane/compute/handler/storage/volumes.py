@@ -10,14 +10,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kubecore.objects.quantity import Quantity
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import ContainerDiskSource, EmptyDiskSource, HostDisk, Volume, kind_of
-from virtplane.compute.domain import filesystems, metrics
+from virtplane.compute.domain import devicetags, filesystems, metrics
 from virtplane.compute.domain.context import EPHEMERAL_DIRECTORY, PRIVATE_DIRECTORY, BlockSizes, DiskSource
 from virtplane.compute.handler.metrics import provider
 from virtplane.compute.handler.settings import PodPaths
@@ -150,7 +150,18 @@ class VolumePreparer:
             backing_format=base.format,
         )
 
-    def _cloud_init(self, volume: Volume) -> DiskSource:
+    def write_config_drives(self, devices: Sequence[Mapping[str, object]]) -> None:
+        """Write the config drives that list `devices`: of a guest with tags, once its domain is defined.
+
+        Raises what `prepare` raises for cloud-init data.
+        """
+        for volume in self.vmi.spec.volumes:
+            if volume.cloud_init_config_drive is not None:
+                self._cloud_init(volume, devices)
+
+    def _cloud_init(
+        self, volume: Volume, devices: Sequence[Mapping[str, object]] | None = None
+    ) -> DiskSource:
         source = volume.cloud_init_no_cloud or volume.cloud_init_config_drive
         assert source is not None
         no_cloud = volume.cloud_init_no_cloud is not None
@@ -159,11 +170,14 @@ class VolumePreparer:
         keys = cloudinit.public_keys(self.vmi, self.root, secrets)
         file_name = "noCloud.iso" if no_cloud else "configdrive.iso"
         path = f"cloud-init-data/{self.vmi.metadata.namespace}/{self.vmi.metadata.name}/{file_name}"
-        if not self.scratch.is_file(path):
+        is_later = not no_cloud and devices is None and devicetags.is_tagged(self.vmi)
+        if devices is not None or not (is_later or self.scratch.is_file(path)):
             data = self.change_cloud_init(data)
-            files = cloudinit.no_cloud_files if no_cloud else cloudinit.config_drive_files
-            content = files(self.vmi, data, keys)
-            label = "cidata" if no_cloud else "config-2"
+            if no_cloud:
+                label, content = "cidata", cloudinit.no_cloud_files(self.vmi, data, keys)
+            else:
+                content = cloudinit.config_drive_files(self.vmi, data, keys, devices or ())
+                label = "config-2"
 
             def write(descriptor: int) -> None:
                 with os.fdopen(descriptor, "wb", closefd=False) as file:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import shutil
 import stat
@@ -10,6 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pycdlib
 import pytest
 from lxml import etree
 
@@ -58,6 +61,31 @@ def prepare(pod: Path, volume: dict[str, Any]) -> tuple[VirtualMachineInstance, 
     with Root(pod / "root") as root, Root(pod / "scratch") as scratch:
         sources = VolumePreparer(vmi, root, scratch, PodPaths("", pod)).prepare()
     return vmi, DomainContext(emulation=True, disks=sources)
+
+
+def test_a_config_drive_that_lists_devices_is_written_once_their_addresses_are_known(pod: Path) -> None:
+    document = {
+        "metadata": {"name": "vm", "namespace": "ns"},
+        "spec": {
+            "domain": {"devices": {"interfaces": [{"name": "red", "tag": "storage", "bridge": {}}]}},
+            "volumes": [{"name": "init", "cloudInitConfigDrive": {"userData": "#"}}],
+        },
+    }
+    vmi, drive = decode(VirtualMachineInstance, document), pod / "scratch/cloud-init-data/ns/vm"
+    with Root(pod / "root") as root, Root(pod / "scratch") as scratch:
+        preparer = VolumePreparer(vmi, root, scratch, PodPaths("", pod))
+        assert preparer.prepare()["init"].path.endswith("/configdrive.iso")
+        assert not drive.exists()
+        for address in ("0000:01:00.0", "0000:02:00.0"):  # the second start of a guest whose first failed
+            preparer.write_config_drives([{"type": "nic", "address": address, "tags": ["storage"]}])
+            preparer.prepare()
+    found = io.BytesIO()
+    image = pycdlib.PyCdlib()
+    image.open(str(drive / "configdrive.iso"))
+    image.get_file_from_iso_fp(found, rr_path="/openstack/latest/meta_data.json")
+    image.close()
+    devices = json.loads(found.getvalue())["devices"]
+    assert devices == [{"type": "nic", "address": "0000:02:00.0", "tags": ["storage"]}]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "ephemeral"])
