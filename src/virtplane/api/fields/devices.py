@@ -77,7 +77,7 @@ DEVICES: Table = {
     "autoattachMemBalloon": acts("memory balloon"),
     "autoattachPodInterface": acts("interface on the pod network where none is listed"),
     "autoattachSerialConsole": acts("serial console"),
-    "autoattachVSOCK": warns("the pod asks for the device, but the domain has none"),
+    "autoattachVSOCK": acts("socket device between guest and node; the gate VSOCK allows it"),
     "blockMultiQueue": acts("a queue for each virtual CPU in virtio disks and SCSI controllers"),
     "clientPassthrough": acts("USB redirection from clients"),
     "disableHotplug": acts("no SCSI controller for disks that come later"),

@@ -27,6 +27,7 @@ from virtplane.compute.handler.node.deviceplugin import UNITS, DevicePlugin, dev
 from virtplane.compute.handler.node.heartbeat import Heartbeat
 from virtplane.compute.handler.node.ksm import KsmKeeper
 from virtplane.compute.handler.node.labeller import NodeLabeller, Offers
+from virtplane.compute.handler.node.optional import OptionalPlugins, allowed
 from virtplane.compute.handler.node.passthrough import PassthroughPlugins
 from virtplane.compute.handler.server import ConsoleServer, server_tls
 from virtplane.compute.handler.settings import HandlerSettings
@@ -95,13 +96,16 @@ class VirtHandler:
                 settings.kubelet_root / "device-plugins",
                 lambda: installation.config().configuration.permitted_host_devices,
             )
-
+            optional = OptionalPlugins(
+                settings.kubelet_root / "device-plugins", lambda: allowed(installation.config(), guests)
+            )
             ksm = KsmKeeper(client, context.node_name, installation.config)
 
             def look_again(*_: object) -> None:
                 ksm.look_again()
                 labeller.look_again()
                 passthrough.look_again()
+                optional.look_again()
 
             installation.informer.add_handler(look_again)
 
@@ -118,6 +122,7 @@ class VirtHandler:
             manager.add_runnable("heartbeat", heartbeat.run)
             manager.add_runnable("node-labeller", labeller.run)
             manager.add_runnable("host-devices", passthrough.run)
+            manager.add_runnable("optional-devices", optional.run)
             manager.add_runnable("ksm", ksm.run)
             thaws = Thaws(settings.thaw_directory, controller)
             console_server = ConsoleServer(controller, thaws)

@@ -17,7 +17,7 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster import conditions
 from virtplane.compute import amounts, plugging
 from virtplane.compute.controller import pods
-from virtplane.compute.controller.vmi import hotplug, networks, resizing, volumes
+from virtplane.compute.controller.vmi import hotplug, networks, resizing, sockets, volumes
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.controller.vmi.storage import StorageState
 
@@ -47,6 +47,8 @@ class Surroundings:
     launcher_image: str = ""
     error: SyncError | None = None
     has_owner_vm: bool = False
+    vsock_cid: int | None = None
+    """The address that a guest with a VSOCK device gets when its pod runs."""
     room: resizing.Room = field(default_factory=dict)
     """What the conditions of changes of CPUs and memory say that wait for room in the pod."""
 
@@ -167,6 +169,8 @@ def _advance_scheduling(vmi: VirtualMachineInstance, new: JsonObject, around: Su
         conditions.drop(known, "PodScheduled")
     if not pods.is_ready(pod) or not pods.node_of(pod):
         return "Scheduling"
+    if sockets.needs_cid(vmi) and around.vsock_cid is None:
+        return "Scheduling"
     _enter_node(vmi, new, pod, around)
     return "Scheduled"
 
@@ -177,6 +181,8 @@ def _enter_node(vmi: VirtualMachineInstance, new: JsonObject, pod: JsonObject, a
     meta.set_label(new, NODE_LABEL, node)
     status["nodeName"] = node
     status["migrationTransport"] = "Unix"
+    if around.vsock_cid is not None and sockets.needs_cid(vmi):
+        status["VSOCKCID"] = around.vsock_cid
     entries = volumes.volume_status(vmi, around.claims, around.cdi_config)
     if entries:
         status["volumeStatus"] = [encode(entry) for entry in entries]

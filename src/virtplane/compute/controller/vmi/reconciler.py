@@ -27,6 +27,7 @@ from virtplane.compute.controller.vmi import (
     launchersync,
     phases,
     resizing,
+    sockets,
 )
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.controller.vmi.instancepods import InstancePods
@@ -113,6 +114,9 @@ class VmiController:
                 if not is_forbidden(failure):
                     logger.warning("syncing instance %s/%s failed, trying again: %s", *key, failure.message)
         around = replace(self._surroundings(vmi, own, storage, error), room=room)
+        if vmi.status.phase == "Scheduling" and sockets.needs_cid(vmi):
+            around = self._with_cid(around)
+            error = around.error
         await self._update_status(vmi, around)
         if error is not None and error.retries:
             return RequeueAfter(_RETRY_SECONDS)
@@ -170,6 +174,13 @@ class VmiController:
             error=error,
             has_owner_vm=owner is not None and self._owns(vmi, owner),
         )
+
+    def _with_cid(self, around: Surroundings) -> Surroundings:
+        """`around` with a VSOCK address, or with the error that there is none."""
+        try:
+            return replace(around, vsock_cid=sockets.free_cid(self._cluster.vmis.list()))
+        except sockets.CidsExhausted as exhausted:
+            return replace(around, error=around.error or SyncError("FailedCreate", str(exhausted)))
 
     def _owns(self, vmi: VirtualMachineInstance, owner: OwnerReference) -> bool:
         """Whether the owner is a VM that is there, readable or not."""
