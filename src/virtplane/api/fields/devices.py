@@ -26,7 +26,7 @@ _DISK: Table = {
     "io": acts("I/O mode of the disk"),
     "lun.bus": acts("bus of the LUN"),
     "lun.readonly": acts("whether the LUN can be written"),
-    "lun.reservation": warns("the pod asks for the helper, but the domain does not use it"),
+    "lun.reservation": acts("the guest reserves shared LUNs by SCSI; the installation has to allow it"),
     "name": acts("ties disk and volume together"),
     "serial": acts("serial number of the disk"),
     "shareable": acts("several guests may have the disk"),

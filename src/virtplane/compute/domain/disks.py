@@ -13,9 +13,6 @@ from virtplane.compute.domain.processor import vcpu_count
 from virtplane.compute.domain.xml import Element, alias, element
 from virtplane.compute.hotplug import started_disks
 
-RESERVATION_HELPER = f"{paths.SHARE_DIR}/daemons/pr/pr-helper.sock"
-"""Where the node's helper for persistent reservations listens."""
-
 _PREFIX = {"virtio": "vd", "sata": "sd", "scsi": "sd", "usb": "sd"}
 
 
@@ -163,7 +160,7 @@ def _reservations(disk: Disk) -> Element | None:
     """The helper that makes persistent reservations for the guest, which may not itself."""
     if disk.lun is None or not disk.lun.reservation:
         return None
-    helper = element("source", {"type": "unix", "path": RESERVATION_HELPER, "mode": "client"})
+    helper = element("source", {"type": "unix", "path": paths.RESERVATION_HELPER, "mode": "client"})
     return element("reservations", {"managed": "no"}, helper)
 
 

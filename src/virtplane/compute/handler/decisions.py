@@ -168,8 +168,8 @@ class Migratability:
 
 
 def migratability(vmi: VirtualMachineInstance, *, emulation: bool) -> Migratability:
-    """Report the first obstacle: network binding, host devices, disks; else that no node supports migration
-    yet.
+    """Report the first obstacle: network binding, host devices, reservations, disks; else that no node
+    supports migration yet.
 
     Obstacles in the instance come first, because its owner can remove them.
     """
@@ -182,6 +182,9 @@ def migratability(vmi: VirtualMachineInstance, *, emulation: bool) -> Migratabil
             return Migratability(False, method, "InterfaceNotLiveMigratable", text)
     if devices.host_devices or devices.gpus:
         return Migratability(False, method, "HostDeviceNotLiveMigratable", "VMI uses a PCI host devices")
+    if any(disk.lun is not None and disk.lun.reservation for disk in devices.disks):
+        text = "VMI uses SCSI persitent reservation"  # as KubeVirt spells it
+        return Migratability(False, method, "PersistentReservationNotLiveMigratable", text)
     for volume in vmi.spec.volumes:
         if volume.host_disk is not None and not volume.host_disk.shared:
             return Migratability(

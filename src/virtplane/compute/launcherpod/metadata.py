@@ -6,7 +6,7 @@ import hashlib
 import json
 
 from virtplane.api import labels
-from virtplane.compute.launcherpod import network, resources
+from virtplane.compute.launcherpod import network, reservations, resources
 from virtplane.compute.launcherpod.inputs import PROGRAMS, RenderInputs, label_sized
 
 CREATED_BY_LABEL = labels.CREATED_BY
@@ -50,6 +50,7 @@ def pod_labels(inputs: RenderInputs) -> dict[str, str]:
     result[CREATED_BY_LABEL] = inputs.uid
     result[labels.VM_NAME] = inputs.hostname
     result[labels.VMI_ID] = label_sized(inputs.name)
+    result |= reservations.pod_labels(inputs)
     inject = inputs.annotations.get(labels.ISTIO_INJECT)
     if inject is not None:
         result[labels.ISTIO_INJECT] = inject

@@ -6,7 +6,7 @@ from kubecore.json import JsonObject, get_object
 from kubecore.objects.structs import encode
 from virtplane.api import labels
 from virtplane.api.launcherpods import QEMU_USER
-from virtplane.compute.launcherpod import containers, metadata, placement, sidecars, volumes
+from virtplane.compute.launcherpod import containers, metadata, placement, reservations, sidecars, volumes
 from virtplane.compute.launcherpod.inputs import RenderInputs
 from virtplane.compute.launcherpod.volumes import VolumeSet
 
@@ -84,7 +84,7 @@ def _pod_spec(inputs: RenderInputs, pod_volumes: VolumeSet) -> JsonObject:
         "volumes": pod_volumes.volumes,
         "dnsPolicy": inputs.spec.dns_policy or "ClusterFirst",
     }
-    affinity = placement.affinity(inputs)
+    affinity = reservations.keep_apart(inputs, placement.affinity(inputs))
     if affinity:
         spec["affinity"] = affinity
     spec.update({key: value for key, value in _copied(inputs).items() if value})

@@ -15,6 +15,7 @@ from virtplane.api.kubevirt_v1.devices import GPU, Devices, HostDevice
 from virtplane.api.kubevirt_v1.domain import DomainSpec
 from virtplane.compute import amounts
 from virtplane.compute.amounts import GI, MI
+from virtplane.compute.launcherpod import reservations
 from virtplane.compute.launcherpod.inputs import RenderInputs
 
 PARITY_ANNOTATION = wellknown.EVEN_PARITY
@@ -238,7 +239,7 @@ def _devices(inputs: RenderInputs) -> dict[str, int]:
         "sev": _is_encrypted_by_sev(inputs.domain),
         "tdx": security is not None and security.tdx is not None,
         "iommufd": inputs.settings.gate("IOMMUFD"),
-        "pr-helper": any(disk.lun is not None and disk.lun.reservation for disk in inputs.devices.disks),
+        "pr-helper": reservations.wants_helper(inputs),
     }
     for device, is_wanted in wanted.items():
         if is_wanted:

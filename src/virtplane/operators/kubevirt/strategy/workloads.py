@@ -150,10 +150,38 @@ def _handler(parameters: Parameters) -> JsonObject:
             mount["mountPath"] = paths.NODE_CGROUPS
         container["volumeMounts"].append(mount)
     spec = _pod_spec("virt-handler", container, volumes)
+    if parameters.config.persistent_reservation:
+        _add_reservation_helper(spec, parameters)
     spec["hostPID"] = True
     place(spec, get_object(parameters.spec, "workloads", "nodePlacement"))
     add_pull_secrets(spec, get_list(parameters.spec, "imagePullSecrets"))
     return made_for(parameters.namespace).daemon_set("virt-handler", spec)
+
+
+def _add_reservation_helper(pod: JsonObject, parameters: Parameters) -> None:
+    """Run QEMU's helper for SCSI persistent reservations beside virt-handler.
+
+    It keeps one of its rights, CAP_SYS_RAWIO, and acts on disks that QEMU has opened and hands to it. The
+    socket is for every user, since QEMU is not root; its folder is mounted in launchers that ask for it.
+    """
+    folder, _, name = paths.RESERVATION_HELPER.rpartition("/")
+    program = f"umask 0; exec qemu-pr-helper -k {folder}/{name}"
+    container = {
+        "name": "pr-helper",
+        "image": parameters.image,
+        "imagePullPolicy": parameters.pull_policy,
+        "command": ["/bin/bash", "-c", program],
+        "securityContext": {
+            "runAsUser": 0,
+            "capabilities": {"drop": ["ALL"], "add": ["SYS_RAWIO", "SETPCAP", "SETUID", "SETGID"]},
+        },
+        "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}},
+        "volumeMounts": [{"name": "pr-helper-socket-vol", "mountPath": folder}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    pod["containers"].append(container)
+    socket = {"path": folder, "type": "DirectoryOrCreate"}
+    pod["volumes"].append({"name": "pr-helper-socket-vol", "hostPath": socket})
 
 
 def _container(

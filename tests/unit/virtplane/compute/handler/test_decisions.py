@@ -181,6 +181,12 @@ def test_unshared_claim_forbids_live_migration() -> None:
     assert found.method == "LiveMigration"
 
 
+def test_reservations_forbid_live_migration() -> None:
+    disks = [{"name": "lun", "lun": {"bus": "scsi", "reservation": True}}]
+    vmi = instance("Running", domain={"devices": {"disks": disks}})
+    assert decisions.migratability(vmi, emulation=False).reason == "PersistentReservationNotLiveMigratable"
+
+
 def _on_pod_network(binding: str, **annotations: str) -> VirtualMachineInstance:
     devices = {"interfaces": [{"name": "default", binding: {}}]}
     networks = [{"name": "default", "pod": {}}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.virtplane.compute.launcherpod.rendered_pods import instance, rendered
+from tests.unit.virtplane.compute.launcherpod.rendered_pods import compute, instance, rendered
 
 from kubecore.json import JsonObject
 from virtplane.compute.controller.migration.target import host_model_selector
@@ -121,3 +121,24 @@ def test_a_guest_with_its_hosts_model_moves_to_hosts_that_support_it() -> None:
         "cpu-feature.node.kubevirt.io/aes": "true",
     }
     assert host_model_selector("Conroe", node) == {}
+
+
+def test_guests_with_reservations_on_one_claim_are_never_on_one_node() -> None:
+    disk = {"name": "lun", "lun": {"bus": "scsi", "reservation": True}}
+    volumes = [{"name": "lun", "persistentVolumeClaim": {"claimName": "shared"}}]
+    claims = {"shared": {"metadata": {"name": "shared", "uid": "c-1"}, "spec": {"volumeMode": "Block"}}}
+    pod = rendered(instance(domain={"devices": {"disks": [disk]}}, volumes=volumes), claims=claims)
+    assert pod["metadata"]["labels"]["pr.kubevirt.io/c-1"] == "shared"
+    (term,) = pod["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    assert term["labelSelector"]["matchExpressions"] == [{"key": "pr.kubevirt.io/c-1", "operator": "Exists"}]
+    assert compute(pod)["resources"]["limits"]["devices.kubevirt.io/pr-helper"] == "1"
+
+
+def test_guests_without_reservations_may_share_a_claim_on_one_node() -> None:
+    disk = {"name": "lun", "lun": {"bus": "scsi"}}
+    volumes = [{"name": "lun", "persistentVolumeClaim": {"claimName": "shared"}}]
+    claims = {"shared": {"metadata": {"name": "shared", "uid": "c-1"}, "spec": {"volumeMode": "Block"}}}
+    pod = rendered(instance(domain={"devices": {"disks": [disk]}}, volumes=volumes), claims=claims)
+    assert "podAntiAffinity" not in pod["spec"]["affinity"]
+    assert "devices.kubevirt.io/pr-helper" not in compute(pod)["resources"]["limits"]

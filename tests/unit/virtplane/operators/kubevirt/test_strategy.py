@@ -83,6 +83,21 @@ def test_virt_handler_mounts_the_kubelet_s_root_where_it_looks_for_it() -> None:
     assert (mount["mountPath"], mount["mountPropagation"]) == ("/var/lib/kubelet", "Bidirectional")
 
 
+def test_the_helper_for_reservations_runs_beside_virt_handler_where_they_are_allowed() -> None:
+    def containers(**configuration: object) -> list[JsonObject]:
+        handler = named(rendered(configuration=configuration).components, "DaemonSet", "virt-handler")
+        found: list[JsonObject] = handler["spec"]["template"]["spec"]["containers"]
+        return found
+
+    assert [each["name"] for each in containers()] == ["virt-handler"]
+    _, helper = containers(persistentReservationConfiguration={"enabled": True})
+    assert helper["name"] == "pr-helper"
+    assert helper["command"][-1].endswith("qemu-pr-helper -k /var/run/kubevirt/daemons/pr/pr-helper.sock")
+    assert helper["securityContext"]["capabilities"]["drop"] == ["ALL"]
+    (mount,) = helper["volumeMounts"]
+    assert mount["mountPath"] == "/var/run/kubevirt/daemons/pr"
+
+
 def test_webhooks_insist_on_a_certificate_only_where_the_api_server_shows_one() -> None:
     flag = "--require-webhook-certificate"
 

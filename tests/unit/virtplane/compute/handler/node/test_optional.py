@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,20 @@ def test_a_node_offers_sockets_where_gate_and_kernel_allow_them(tmp_path: Path) 
     assert list(offer.units()) == ["vhost-vsock0", "vhost-vsock1", "vhost-vsock2"]
     (given,) = offer.allocation(["vhost-vsock1"])["devices"]
     assert given["host_path"] == str(node)
+
+
+def test_launchers_get_the_folder_where_the_reservation_helper_listens(tmp_path: Path) -> None:
+    assert optional.allowed(_config(), lambda: 1) == []
+    (offer,) = optional.allowed(_config("PersistentReservation"), lambda: 1)
+    assert offer.resource == "devices.kubevirt.io/pr-helper"
+    (mount,) = offer.allocation(["pr-helper0"])["mounts"]
+    assert mount["container_path"] == mount["host_path"] == "/var/run/kubevirt/daemons/pr"
+    assert mount["read_only"]
+    helper = optional.ReservationHelper(lambda: 2, tmp_path / "s")
+    assert helper.units() == {"pr-helper0": False, "pr-helper1": False}
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        assert helper.units() == {"pr-helper0": True, "pr-helper1": True}
 
 
 async def test_plugins_follow_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
