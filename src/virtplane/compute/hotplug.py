@@ -23,7 +23,10 @@ MOUNTED, READY = "MountedToPod", "Ready"
 DETACHING, UNMOUNTED = "Detaching", "UnMountedFromPod"
 """Phases of a hotplugged volume, in the order in which it passes through them."""
 
-ON_NODE = (MOUNTED, READY)
+DUMPING, DUMPED, DUMP_FAILED = "MemoryDumpInProgress", "MemoryDumpCompleted", "MemoryDumpFailed"
+"""Phases of a volume for the guest's memory, after `MOUNTED`."""
+
+ON_NODE = (MOUNTED, READY, DUMPING, DUMPED, DUMP_FAILED)
 """Phases of a volume that the launcher's pod has."""
 
 
@@ -71,6 +74,16 @@ def plugged_volumes(vmi: VirtualMachineInstance) -> dict[str, VolumeStatus]:
         entry.name: entry
         for entry in vmi.status.volume_status
         if entry.hotplug_volume is not None and entry.name in disks & volumes and not is_leaving(entry, vmi)
+    }
+
+
+def dump_volumes(vmi: VirtualMachineInstance) -> dict[str, VolumeStatus]:
+    """The entries of the volumes that the guest's memory is dumped into, by name."""
+    volumes = {each.name for each in vmi.spec.volumes if each.memory_dump is not None}
+    return {
+        entry.name: entry
+        for entry in vmi.status.volume_status
+        if entry.hotplug_volume is not None and entry.name in volumes and not is_leaving(entry, vmi)
     }
 
 

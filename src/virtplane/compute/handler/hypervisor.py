@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,6 +27,9 @@ _LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
 _PLUG_SECONDS = LONG_CALL_SECONDS
 """A drive's tray is opened by the guest, and QEMU opens the disk before it answers."""
 
+_DUMP_SECONDS = 24 * 3600.0
+"""A daemon that is gone is noticed by its silence, long before."""
+
 _LOCKED = re.compile(r'"id":"ua-([^"]{1,253})".*Failed to get .{0,40}lock', re.DOTALL)
 """What QEMU says of a file that another QEMU has open; the id is the alias of the disk."""
 
@@ -46,6 +50,7 @@ class Hypervisor:
         self.shape_changed = False
         """Whether the guest's memory has changed since somebody reset this."""
         self._daemon = daemon
+        self._dump_slot = asyncio.Semaphore(1)
 
     @classmethod
     async def open(cls, path: Path, on_change: Callable[[], None]) -> Hypervisor:
@@ -230,6 +235,21 @@ class Hypervisor:
             return kind, bytes(picture)
 
         return await self._daemon.on(name, "screenshot", take, LONG_CALL_SECONDS)
+
+    async def dump_memory(self, name: str, path: str) -> None:
+        """Write the guest's memory into a file of the launcher, in ELF. Raises HypervisorError.
+
+        It takes as long as the storage needs, and the guest stands still meanwhile.
+        """
+        domain = await self._daemon.call("lookup", self._daemon.libvirt.lookupByName, name)
+        how = (libvirt.VIR_DOMAIN_CORE_DUMP_FORMAT_RAW, libvirt.VIR_DUMP_MEMORY_ONLY)
+        dump, slot = domain.coreDumpWithFormat, self._dump_slot
+        await self._daemon.call("dump memory", dump, path, *how, seconds=_DUMP_SECONDS, slots=slot)
+
+    async def has_job(self, name: str) -> bool:
+        """Whether libvirt works on the domain, as while it dumps memory. Raises HypervisorError."""
+        found = await self._daemon.on(name, "job", lambda domain: domain.jobInfo())
+        return bool(found[0] != libvirt.VIR_DOMAIN_JOB_NONE)
 
     async def figures(self, name: str) -> GuestFigures:
         """The processor time, size and hypervisor of a running guest. Raises HypervisorError."""

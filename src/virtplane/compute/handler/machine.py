@@ -89,7 +89,7 @@ class Machine:
         self._hooks = HookSidecars(self.paths, self._steps)
         self._growth = DiskGrowth(self.name, self.vmi)
         self._metrics = MetricsProvider(Source(settings.node_name, self.vmi, self._figures), self.paths)
-        self.plugs = Plugs(self.name, self.vmi, self.paths, self._steps, self.remarks.append)
+        self.plugs = Plugs(self.name, self.vmi, self.paths, self._steps, self.remarks.append, on_change)
         self._volume = ""
         """The volume that is being prepared."""
         self._settings = settings
@@ -257,6 +257,7 @@ class Machine:
         """Close all connections; launcher and guest keep running."""
         await self.agent.close()
         await self._metrics.close()
+        await self.plugs.close()
         await self._steps.close()
         await self.lines.close()
 

@@ -101,8 +101,3 @@ def _fits(expected: str, form: str, value: Any) -> bool:
         limit: int = 2 ** (31 if form == "int32" else 63)
         return -limit <= value < limit
     return isinstance(value, _PYTHON_TYPES[expected])
-
-
-def accepted_without_effect(warning: str) -> web.Response:
-    """The response with a warning to a request that is recorded but not carried out yet."""
-    return web.Response(status=202, headers={"Warning": f'299 - "{warning}"'})

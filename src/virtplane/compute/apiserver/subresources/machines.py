@@ -17,7 +17,6 @@ from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.apiserver.subresources import lifecycle, memorydump, objectgraph, refusals, volumes
 from virtplane.compute.apiserver.subresources.bodies import (
-    accepted_without_effect,
     is_dry_run,
     read_options,
     unreadable,
@@ -200,13 +199,13 @@ class Machines:
         found = await self._client.get(resources.PERSISTENT_VOLUME_CLAIMS, claim, meta.namespace(vm))
         memorydump.check_claim(vm, vmi, found)
         await self._patch(vm, memorydump.request_operations(vm, claim), False, "status")
-        return accepted_without_effect(memorydump.IN_VAIN)
+        return web.Response(status=202)
 
     async def remove_memory_dump(self, request: web.Request) -> web.Response:
         """Detaches the claim of memory dumps."""
         vm = await self._machine(request)
         await self._patch(vm, memorydump.removal_operations(vm), False, "status")
-        return accepted_without_effect(memorydump.IN_VAIN)
+        return web.Response(status=202)
 
     async def expand_spec(self, request: web.Request) -> web.Response:
         """The VM with instance type and preference applied."""

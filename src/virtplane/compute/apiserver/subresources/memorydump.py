@@ -13,9 +13,6 @@ _EXTRA_BYTES = 100 * 1024 * 1024
 _OVERHEAD = 0.055
 _PATH = "/status/memoryDumpRequest"
 
-IN_VAIN = "memory dumps: accepted, but no memory is dumped yet"
-"""What whoever asks for one is told."""
-
 
 def claim_to_use(vm: JsonObject, options: JsonObject) -> str:
     """The claim for the dump: named in this request, or in an earlier one."""

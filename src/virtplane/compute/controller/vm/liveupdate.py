@@ -16,6 +16,7 @@ from virtplane.api.kubevirt_v1.launch_security import LaunchSecurity
 from virtplane.api.kubevirt_v1.memory import MemoryStatus
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
+from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.cluster.objects import described
 from virtplane.compute import amounts, plugging
 from virtplane.compute.amounts import GI, MI
@@ -227,17 +228,18 @@ def _hotplug_unsupported(spec: VirtualMachineInstanceSpec, size: int) -> str:
 def volume_operations(vm: VirtualMachine, vmi: VirtualMachineInstance) -> list[JsonObject]:
     """Operations that add and remove hotpluggable volumes of the instance as the template has them.
 
-    They hold at the very version of the instance, and leave alone what stays.
+    Those for the guest's memory come and go with requests. The operations hold at the very version of the
+    instance, and leave alone what stays.
     """
     if vmi.status.phase != "Running" or vmi.metadata.is_being_deleted:
         return []
     template = vm.spec.instance
-    wanted = {volume.name: volume for volume in template.volumes if is_hotpluggable(volume)}
+    wanted = {volume.name: volume for volume in template.volumes if _follows_template(volume)}
     running = vmi.spec.volumes
     gone = [
         index
         for index, volume in enumerate(running)
-        if is_hotpluggable(volume) and wanted.get(volume.name) != volume
+        if _follows_template(volume) and wanted.get(volume.name) != volume
     ]
     drives = {disk.name for disk in vmi.spec.domain.devices.disks if disk.cdrom is not None}
     # A drive changes its medium at once; a disk with another claim comes once the first has left.
@@ -256,6 +258,10 @@ def volume_operations(vm: VirtualMachine, vmi: VirtualMachineInstance) -> list[J
         *_list_operations("/spec/volumes", running, gone, added),
         *_list_operations("/spec/domain/devices/disks", disks, unused, missing),
     ]
+
+
+def _follows_template(volume: Volume) -> bool:
+    return is_hotpluggable(volume) and volume.memory_dump is None
 
 
 def _list_operations(

@@ -33,6 +33,7 @@ from virtplane.compute.controller.vm import (
     draft,
     failures,
     instancetypes,
+    memorydump,
     provisioner,
     reading,
     snapshots,
@@ -177,6 +178,7 @@ class VmController:
         if error is not None:
             return error, 0.0
         error = await volumerequests.fulfil(self._cluster, work, vmi)
+        error = error or await memorydump.follow(self._cluster, work, vmi)
         error = error or await self._sync_data_volumes(work.vm)
         if error is not None or not self._may_run(work.vm):
             return error, 0.0

@@ -11,7 +11,12 @@ from kubecore.objects import meta
 from kubecore.objects.storage_class import class_of
 from virtplane.api import cdi_labels
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.kubevirt_v1.vmi_status import HotplugVolumeStatus, PersistentVolumeClaimInfo, VolumeStatus
+from virtplane.api.kubevirt_v1.vmi_status import (
+    DomainMemoryDumpInfo,
+    HotplugVolumeStatus,
+    PersistentVolumeClaimInfo,
+    VolumeStatus,
+)
 from virtplane.api.kubevirt_v1.volumes import claim_name
 from virtplane.compute.hotplug import hotplugged_volumes, is_leaving
 
@@ -47,6 +52,7 @@ def volume_status(
     """Entries for all volumes of the spec and those kept longer; virt-handler only adds fields to entries."""
     before = {item.name: item for item in vmi.status.volume_status}
     hotplugged = hotplugged_volumes(vmi)
+    dumps = {volume.name for volume in vmi.spec.volumes if volume.memory_dump is not None}
     result: dict[str, VolumeStatus] = {}
     sources = {volume.name: claim_name(volume) for volume in vmi.spec.volumes}
     sources |= {volume.name: "" for volume in vmi.spec.utility_volumes}
@@ -59,6 +65,8 @@ def volume_status(
         if claim is not None:
             info = claim_info(claim, overhead_of(claim, cdi_config))
             entry = replace(entry, persistent_volume_claim_info=info)
+        if name in dumps and entry.memory_dump_volume is None:
+            entry = replace(entry, memory_dump_volume=DomainMemoryDumpInfo(claim_name=source))
         if name in hotplugged and entry.hotplug_volume is None:
             entry = replace(entry, hotplug_volume=HotplugVolumeStatus())
         result[name] = entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
@@ -14,7 +14,8 @@ from virtplane.compute import hotplug
 from virtplane.compute.domain import plugs as disks
 from virtplane.compute.domain.context import DiskSource
 from virtplane.compute.domain.plugs import LiveDisk
-from virtplane.compute.handler.hotplug import permissions
+from virtplane.compute.handler.hotplug import dumps, permissions
+from virtplane.compute.handler.hotplug.dumps import Dump, MemoryDumps
 from virtplane.compute.handler.hotplug.folder import Folder, is_name
 from virtplane.compute.handler.hotplug.sources import Claim, NotOnNode, held_claim
 from virtplane.compute.handler.hypervisor import IS_LEAVING, Hypervisor
@@ -40,6 +41,8 @@ class Plugged:
     """Volumes that the launcher's pod has."""
     in_guest: Mapping[str, str] | None = None
     """The targets (``sda``) of the guest's plugged disks, by volume; None while the domain was not read."""
+    dumps: Mapping[str, Dump] = field(default_factory=dict)
+    """The dumps of the guest's memory, by volume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,8 @@ class Plugs:
     """Keeps one guest's plugged volumes as its instance describes them.
 
     Each volume goes its own way: one that cannot be plugged holds up no other. `on_remark` gets what its
-    owner should know of claims that are smaller than requested. `proc` and `host` are for tests.
+    owner should know of claims that are smaller than requested, `on_change` is called when a dump of the
+    guest's memory has ended. `proc` and `host` are for tests.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Plugs:
         paths: PodPaths,
         steps: Steps,
         on_remark: Callable[[str], None],
+        on_change: Callable[[], None] = lambda: None,
         proc: Path = Path("/proc"),
         host: Path = Path("/proc/self"),
     ) -> None:
@@ -74,6 +79,7 @@ class Plugs:
         self._path = paths.hotplug_disks
         self._steps = steps
         self._on_remark = on_remark
+        self._dumps = MemoryDumps(domain, vmi, on_change)
         self._proc = proc
         self._host = host
         self._is_clean = False
@@ -108,14 +114,16 @@ class Plugs:
 
         Raises HypervisorError, VolumeNotReady, BadImage, NotEnoughSpace, StepBlocked and OSError.
         """
-        wanted = hotplug.plugged_volumes(vmi)
+        wanted, dumped = hotplug.plugged_volumes(vmi), hotplug.dump_volumes(vmi)
         is_known = any(entry.hotplug_volume is not None for entry in vmi.status.volume_status)
         if not wanted and not is_known and self._is_clean:
             return
         errors: list[Exception] = []
         live = await self._unplug_all(wanted, guest, errors)
         in_guest = {disk.name for disk in live if disk.is_plugged}
-        cleared = await self._steps.run(_STEP, self._clear_folder, {*wanted, *in_guest})
+        kept = {*wanted, *in_guest, *dumped, *self._dumps.running}
+        cleared = await self._steps.run(_STEP, self._clear_folder, kept)
+        self._dumps.forget(dumped)
         if wanted or is_known or cleared:
             in_use = {disk.name for disk in live if disk.is_plugged and disk.is_block}
             await self._steps.run(_STEP, self._learn, vmi, in_use)
@@ -124,6 +132,8 @@ class Plugs:
         for name, entry in wanted.items():
             if name not in in_guest:
                 await _collected(errors, self._plug(vmi, entry, guest, settings))
+        for entry in dumped.values():
+            await _collected(errors, self._dump(vmi, entry, guest))
         await self._look(guest)
         self._is_clean = not self.found.in_pod and not self.found.in_guest
         if errors:
@@ -137,7 +147,8 @@ class Plugs:
     async def _look(self, guest: Guest) -> None:
         live = await self._live(guest)
         in_pod = await self._steps.run(_STEP, self._in_pod)
-        self.found = Plugged(frozenset(in_pod), {disk.name: disk.target for disk in live if disk.is_plugged})
+        in_guest = {disk.name: disk.target for disk in live if disk.is_plugged}
+        self.found = Plugged(frozenset(in_pod), in_guest, self._dumps.found)
 
     async def _live(self, guest: Guest) -> list[LiveDisk]:
         return disks.live_disks(await guest.hypervisor.description(self._domain))
@@ -187,6 +198,36 @@ class Plugs:
             xml = disks.plugged_disk(vmi, disk, source, live)
             await guest.hypervisor.attach_device(self._domain, xml)
         logger.info("A volume was plugged", extra={"vmi": self._vmi, "volume": entry.name})
+
+    async def _dump(self, vmi: VirtualMachineInstance, entry: VolumeStatus, guest: Guest) -> None:
+        """Take the next step of a dump of the guest's memory."""
+        if dumps.is_over(entry):
+            return
+        attached = entry.hotplug_volume
+        if entry.name not in self._dumps.found and (attached is None or not attached.attach_pod_uid):
+            return  # virt-controller says when the attachment pod is there
+        await self._steps.run(_STEP, self._bring_dump, vmi.metadata.name, entry)
+        await self._dumps.follow(entry, guest.hypervisor)
+
+    def _bring_dump(self, instance: str, entry: VolumeStatus) -> None:
+        """Mount the dump's file in the launcher's pod, unless it is there already."""
+        name, is_new = entry.name, entry.name not in self._dumps.found
+        if not is_name(name):
+            raise VolumeNotReady(name, "it cannot be the name of a file")
+        is_there = name in self._folder.files()
+        if is_there and (not is_new or entry.phase == hotplug.DUMPING):
+            self._dumps.plan(instance, entry)
+            return
+        with self._claim(entry) as claim:
+            file = self._dumps.plan(instance, entry)
+            if is_there:
+                self._folder.remove(name)  # of a dump whose name was lost
+            claim.prepare_dump(file, dumps.SUFFIX)
+            self._folder.mount(name, claim.clone_file(file))
+
+    async def close(self) -> None:
+        """Leave everything as it is."""
+        await self._dumps.close()
 
     def _bring(self, entry: VolumeStatus, settings: ClaimSettings) -> DiskSource:
         """The volume's disk in the launcher's pod, brought there unless it is there already."""

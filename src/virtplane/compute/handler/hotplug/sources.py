@@ -74,9 +74,22 @@ class Claim:
             claims.grow_file(files, _DISK, info, settings)
         return remark
 
-    def clone_file(self) -> int:
-        """A detached mount of the disk's file. Raises BadImage, OSError."""
-        return clone_mount(self.process, lambda _: f"{self.volume}/{_DISK}", read_only=False)
+    def prepare_dump(self, name: str, suffix: str) -> None:
+        """Make the file of a memory dump, for QEMU to write; earlier dumps (`suffix`) give way.
+
+        Raises OSError.
+        """
+        with self._files() as files:
+            with files.opened(".", os.O_RDONLY | os.O_DIRECTORY) as folder:
+                for earlier in files.names("."):
+                    if earlier.endswith(suffix) and earlier != name:
+                        with contextlib.suppress(IsADirectoryError, FileNotFoundError):
+                            os.unlink(earlier, dir_fd=folder)
+            files.create(name, lambda _: None)
+
+    def clone_file(self, name: str = _DISK) -> int:
+        """A detached mount of the disk's file, or of another one. Raises BadImage, OSError."""
+        return clone_mount(self.process, lambda _: f"{self.volume}/{name}", read_only=False)
 
     @contextlib.contextmanager
     def _files(self) -> Iterator[Root]:

@@ -74,14 +74,17 @@ async def test_nothing_instead_of_objects_expands_like_empty_ones(virt_api: Virt
     assert answer.body["spec"]["template"]["metadata"] == answer.body["status"] == {}
 
 
-async def test_whoever_asks_for_a_memory_dump_is_warned_that_none_is_made(virt_api: VirtApi) -> None:
+@pytest.mark.feature("CTL-56")
+async def test_a_request_for_a_memory_dump_is_noted_in_the_status(virt_api: VirtApi) -> None:
     _put_running(virt_api)
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     claim = {"metadata": {"name": "claim", "namespace": "ns"}, "spec": spec}
     virt_api.cluster.put(resources.PERSISTENT_VOLUME_CLAIMS, claim)
     answer = await virt_api.ask("PUT", f"{VM}/memorydump", {"claimName": "claim", "phase": ""})
     assert answer.status == 202
-    assert answer.headers["Warning"] == '299 - "memory dumps: accepted, but no memory is dumped yet"'
+    assert "Warning" not in answer.headers
+    stored = virt_api.cluster.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {}
+    assert stored["status"]["memoryDumpRequest"] == {"claimName": "claim", "phase": "Associating"}
 
 
 @pytest.mark.parametrize("path", [VM, VMI])

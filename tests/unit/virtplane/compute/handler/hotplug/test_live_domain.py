@@ -16,7 +16,7 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain import plugs
 from virtplane.compute.domain.context import DiskSource
 from virtplane.compute.handler.hypervisor import IS_LEAVING, Hypervisor
-from virtplane.compute.handler.libvirtcalls import HypervisorError
+from virtplane.compute.handler.libvirtcalls import DomainState, HypervisorError
 
 __all__ = ["daemon"]
 
@@ -73,6 +73,14 @@ async def test_disks_and_media_come_and_go(daemon: Daemon, monkeypatch: pytest.M
             "three": ("vda", None, True),
         }
         assert found["one"].element.findtext("serial") == "first"
+        dump = Path(_source(daemon.folder, "memory").path)
+        await hypervisor.dump_memory("ns_vm", str(dump))
+        assert dump.read_bytes()[:4] == b"\x7fELF"
+        assert dump.stat().st_size > 16 << 20
+        assert not await hypervisor.has_job("ns_vm")
+        assert await hypervisor.state("ns_vm") == DomainState("Paused", "Paused")
+        with pytest.raises(HypervisorError, match="No such file"):
+            await hypervisor.dump_memory("ns_vm", str(daemon.folder / "missing/memory"))
         medium = _source(daemon.folder, "medium")
         await hypervisor.update_device("ns_vm", plugs.inserted(found["drive"], medium))
         drive = (await live())["drive"]

@@ -14,6 +14,7 @@ import pytest
 
 from kubecore.mountinfo import mount_points_below
 from virtplane.api.kubevirt_v1.vmi_status import PersistentVolumeClaimInfo
+from virtplane.api.launcherpods import QEMU_USER
 from virtplane.compute.handler.hotplug.folder import Folder
 from virtplane.compute.handler.hotplug.sources import NotOnNode, held_claim
 from virtplane.compute.handler.storage import heldimages
@@ -70,6 +71,27 @@ def node(tmp_path: Path) -> Iterator[_Node]:
         container.stdin.close()
         container.stdout.close()
         container.wait(10)
+
+
+@pytest.mark.host
+def test_a_dump_replaces_earlier_ones_and_nothing_else_of_the_claim(node: _Node, tmp_path: Path) -> None:
+    suffix, outside = ".memory.dump", tmp_path / "outside"
+    outside.write_text("the node's")
+    for name in (f"vm-1{suffix}", "notes.txt"):
+        (node.claim / name).write_text("the tenant's")
+    (node.claim / f"folder{suffix}").mkdir()
+    (node.claim / f"vm-2{suffix}").symlink_to(outside)
+    (node.claim / f"vm-3{suffix}").symlink_to(outside)
+    with held_claim(_POD, "vol", block=False, proc=node.proc) as claim:
+        claim.prepare_dump(f"vm-2{suffix}", suffix)
+        node.folder.mount("vol", claim.clone_file(f"vm-2{suffix}"))
+    names = {each.name for each in node.claim.iterdir()}
+    assert names == {f"vm-2{suffix}", f"folder{suffix}", "notes.txt"}
+    (node.path / "vol.img").write_bytes(b"memory")
+    dump = node.claim / f"vm-2{suffix}"
+    assert (dump.is_symlink(), dump.read_bytes()) == (False, b"memory")
+    assert outside.read_text() == "the node's"
+    assert dump.stat().st_uid == QEMU_USER
 
 
 @pytest.mark.host
