@@ -120,6 +120,8 @@ EVACUATION_MIGRATION = "kubevirt.io/evacuationMigration"
 WORKLOAD_UPDATE_MIGRATION = "kubevirt.io/workloadUpdateMigration"
 MIGRATION_JOB_NAME = "kubevirt.io/migrationJobName"
 NETWORK_INFO = "kubevirt.io/network-info"
+NETWORK_RESOURCE = "k8s.v1.cni.cncf.io/resourceName"
+"""On a network attachment definition: the resource of the node's devices that are on that network."""
 INSTALL_STRATEGY_IDENTIFIER = "kubevirt.io/install-strategy-identifier"
 CUSTOMIZER_IDENTIFIER = "kubevirt.io/customizer-identifier"
 

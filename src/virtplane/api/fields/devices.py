@@ -58,7 +58,7 @@ _INTERFACE: Table = {
     "ports[].port": acts("port of the pod that reaches the guest; all do where none is listed"),
     "ports[].protocol": acts("protocol of the port"),
     "slirp": refused("discontinued"),
-    "sriov": warns(),
+    "sriov": acts("the guest has a function of the node's network card, which the network's CNI plugin gave"),
     "state": acts("link of the card: up, down, or no card"),
     "tag": acts(_TAG),
 }

@@ -104,5 +104,7 @@ class DomainContext:
     """How often the balloon reports statistics; 0 never."""
     given: Mapping[str, str] = field(default_factory=dict)
     """The devices of the node that the pod was given: those of each resource, by environment variable."""
+    functions: Mapping[str, str] = field(default_factory=dict)
+    """The PCI addresses of the pod's functions of network cards, by interface name."""
     cpus: tuple[HostCpu, ...] = ()
     """Those that the pod of a guest with dedicated CPUs has for itself."""

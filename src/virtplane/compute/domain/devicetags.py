@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from lxml import etree
 
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.domain.sriov import ALIAS
 from virtplane.compute.domain.xml import ALIAS_PREFIX, Element
 
 CpusNear = Callable[[str], Sequence[int]]
@@ -57,7 +58,7 @@ def tagged_devices(vmi: VirtualMachineInstance, xml: str, near: CpusNear) -> lis
             listed["mac"] = mac
         if kind == _DISK and alias in serials:
             listed["serial"] = serials[alias]
-        if kind == _HOST_DEVICE:
+        if node.tag == "hostdev":
             listed |= _alignment(domain, node, near)
         found.append({**listed, "tags": [tag]})
     return found
@@ -67,6 +68,7 @@ def _tags(vmi: VirtualMachineInstance) -> dict[tuple[str, str], tuple[str, str]]
     """Kind and tag of each tagged device, by its element's name and alias."""
     devices = vmi.spec.domain.devices
     tags = {("interface", each.name): (_NIC, each.tag) for each in devices.interfaces if each.tag}
+    tags |= {("hostdev", ALIAS + each.name): (_NIC, each.tag) for each in devices.interfaces if each.tag}
     tags |= {("disk", each.name): (_DISK, each.tag) for each in devices.disks if each.tag}
     for prefix, given in (("hostdevice-", devices.host_devices), ("gpu-", devices.gpus)):
         tags |= {("hostdev", prefix + each.name): (_HOST_DEVICE, each.tag) for each in given if each.tag}

@@ -25,6 +25,7 @@ from virtplane.compute.domain import (
     placement,
     platform,
     processor,
+    sriov,
     vsock,
 )
 from virtplane.compute.domain.context import DomainContext
@@ -81,6 +82,7 @@ def render(vmi: VirtualMachineInstance, context: DomainContext) -> str:
     section.extend(devices.render_devices(vmi, context))
     section.extend(metrics.render_channel(vmi))
     section.extend(hostdevices.render_host_devices(wanted.devices, context))
+    section.extend(sriov.render_sriov(vmi, context))
     section.extend(memorydevices.device(vmi))
     section.extend(panic.render_panic_devices(wanted.devices, context))
     section.extend(vsock.render_vsock(vmi))

@@ -22,6 +22,7 @@ from virtplane.compute.handler.instanceevents import InstanceEvents
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone
 from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.machine import Machine, ServersSpent
+from virtplane.compute.handler.network.functions import FunctionsUnknown
 from virtplane.compute.handler.network.setup import NetworkSetupError
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.statuswrites import StatusWrites
@@ -229,8 +230,8 @@ class InstanceController:
                 logger.warning(text, extra={"vmi": _text(vmi), "err": str(error)})
                 self._events.send(vmi, "Warning", "SyncFailed", str(error))
             return _NOT_READY, str(error)
-        except VolumeNotReady as error:
-            return _NOT_READY, str(error)
+        except (VolumeNotReady, FunctionsUnknown) as error:
+            return _NOT_READY if isinstance(error, VolumeNotReady) else _FAILED, str(error)
         except _CRITICAL as error:
             text = "The guest cannot run in its pod; its instance fails. Correct it and start it again"
             logger.warning(text, extra={"vmi": _text(vmi), "err": str(error)})

@@ -8,6 +8,7 @@ from pathlib import Path
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain import metrics
 from virtplane.compute.domain.context import PRIVATE_DIRECTORY, HostCpu
+from virtplane.compute.domain.sriov import sriov_interfaces
 from virtplane.compute.handler import hostcpus
 from virtplane.compute.handler.node import capabilities
 from virtplane.compute.handler.process import Process
@@ -44,7 +45,7 @@ def given_devices(vmi: VirtualMachineInstance, launcher: Process) -> dict[str, s
     and those become its user's.
     """
     devices = vmi.spec.domain.devices
-    if not devices.gpus and not devices.host_devices:
+    if not devices.gpus and not devices.host_devices and not sriov_interfaces(vmi):
         return {}
     given = launcher.environment()
     with launcher.root() as root:

@@ -32,6 +32,7 @@ from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone
 from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
 from virtplane.compute.handler.metrics.provider import MetricsProvider, Source
 from virtplane.compute.handler.metrics.report import GuestFigures
+from virtplane.compute.handler.network.functions import functions_of
 from virtplane.compute.handler.network.keeper import GuestNetworks
 from virtplane.compute.handler.process import Process
 from virtplane.compute.handler.settings import HandlerSettings, PodPaths, pod_paths
@@ -152,6 +153,7 @@ class Machine:
         await self._steps.run("capabilities", handover.share_capabilities, self._settings, self.paths)
         own = await self._steps.run("processors", handover.own_processors, vmi, process)
         given = await self._steps.run("host devices", handover.given_devices, vmi, process)
+        functions = await self._steps.run("PCI functions", functions_of, vmi, process)
         await self._steps.run("memory", privileges.let_lock, vmi, process)
         await link.request("start")
         self.lines.has_daemon = True
@@ -169,6 +171,7 @@ class Machine:
             interfaces=links,
             cpus=own,
             given=given,
+            functions=functions,
             boot=boot,
             **options,
         )

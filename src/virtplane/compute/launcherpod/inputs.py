@@ -52,6 +52,8 @@ class RenderInputs:
     image_digests: Mapping[str, str] = field(default_factory=dict)
     """Volume name to pinned image reference (migration targets run what the source runs)."""
     qemu_timeout_seconds: int = 240
+    network_resources: Mapping[str, str] = field(default_factory=dict)
+    """The resources of the node's devices that networks need, by network."""
     nodes_mount_images: bool = True
     """Whether API server and nodes support image volumes."""
 

@@ -10,6 +10,7 @@ from kubecore.json import JsonObject
 from virtplane.api import labels
 from virtplane.api.kubevirt_v1.configuration import InterfaceBindingPlugin
 from virtplane.api.kubevirt_v1.networks import Interface
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.launcherpod.inputs import RenderInputs
 from virtplane.compute.podlinks import DOMAIN, is_numbered, pod_interface_name, sources
 
@@ -84,6 +85,16 @@ def _plugin_attachment(inputs: RenderInputs, interface: Interface) -> list[JsonO
         return []
     namespace, attachment = _split(reference, inputs.namespace_name)
     return [{"name": attachment, "namespace": namespace, "cni-args": {"logicNetworkName": interface.name}}]
+
+
+def definitions(vmi: VirtualMachineInstance) -> dict[str, tuple[str, str]]:
+    """Namespace and name of the attachment definitions whose devices the guest takes over, by network."""
+    taken = {each.name for each in vmi.spec.domain.devices.interfaces if each.sriov is not None}
+    return {
+        network.name: _split(network.multus.network_name, vmi.metadata.namespace)
+        for network in vmi.spec.networks
+        if network.multus is not None and network.name in taken
+    }
 
 
 def _split(reference: str, namespace: str) -> tuple[str, str]:

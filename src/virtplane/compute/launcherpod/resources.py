@@ -247,6 +247,8 @@ def _devices(inputs: RenderInputs) -> dict[str, int]:
     for handed in _handed_devices(inputs):
         if handed.device_name:
             counts[handed.device_name] = counts.get(handed.device_name, 0) + 1
+    for resource in inputs.network_resources.values():
+        counts[resource] = counts.get(resource, 0) + 1
     return counts
 
 

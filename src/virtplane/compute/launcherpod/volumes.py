@@ -29,6 +29,8 @@ from virtplane.api.paths import (
     IMAGE_VOLUME_DIR,
     KERNEL_BOOT_DIR,
     LIBVIRT_RUNTIME_DIR,
+    NETWORK_INFO_DIR,
+    NETWORK_INFO_FILE,
     PRIVATE_DIR,
     SHARE_DIR,
 )
@@ -250,5 +252,5 @@ def _add_state(inputs: RenderInputs, result: VolumeSet) -> None:
 
 def _add_network_info(result: VolumeSet) -> None:
     field_path = f"metadata.annotations['{network.NETWORK_INFO_ANNOTATION}']"
-    items = [{"path": "network-info", "fieldRef": {"fieldPath": field_path}}]
-    result.add({"name": "network-info-annotation", "downwardAPI": {"items": items}}, "/etc/podinfo")
+    items = [{"path": NETWORK_INFO_FILE, "fieldRef": {"fieldPath": field_path}}]
+    result.add({"name": "network-info-annotation", "downwardAPI": {"items": items}}, NETWORK_INFO_DIR)

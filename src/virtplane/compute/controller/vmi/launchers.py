@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects.structs import decode, encode
@@ -14,7 +16,7 @@ from virtplane.api.kubevirt_v1.vmi_status import TopologyHints
 from virtplane.cluster.caches import Cluster
 from virtplane.cluster.objects import as_written, described
 from virtplane.compute.controller import pods
-from virtplane.compute.controller.vmi import backend, exclusive, phases, provisioning, topology
+from virtplane.compute.controller.vmi import backend, definitions, exclusive, phases, provisioning, topology
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.controller.vmi.instancepods import InstancePods
 from virtplane.compute.controller.vmi.storage import StorageState, needs_state_claim
@@ -55,8 +57,12 @@ class Launchers:
         if storage.waits_for_consumer or storage.unready:
             return await self._provision(key, vmi, own, storage)
         await self._pods.delete(key, vmi, [pod for pod in own if pods.is_temporary(pod)], grace=0)
+        devices = await definitions.network_resources(self._cluster, vmi)
+        if isinstance(devices, SyncError):
+            return devices
         try:
-            rendered = render_launcher_pod(self._cluster.render_inputs(vmi, state_claim))
+            inputs = replace(self._cluster.render_inputs(vmi, state_claim), network_resources=devices)
+            rendered = render_launcher_pod(inputs)
         except ValueError as error:
             self._cluster.recorder.event(
                 described(vmi), "Warning", "FailedCreate", f"failed to render launch manifest: {error}"

@@ -29,8 +29,10 @@ async def sync(cluster: Cluster, vmi: VirtualMachineInstance, pod: JsonObject) -
     for label in _SYNCED_LABELS:
         if label == phases.OUTDATED_LABEL or label in vmi.metadata.labels:
             meta.set_label(new, label, vmi.metadata.labels.get(label))
+    inputs = cluster.render_inputs(vmi)
+    networks.set_network_info(new, inputs)
     if vmi.status.phase == "Running":
-        networks.set_attachments(new, cluster.render_inputs(vmi))
+        networks.set_attachments(new, inputs)
     evicting = "kubevirt" if vmi.status.evacuation_node_name else None
     meta.set_annotation(new, _EVICTION_ANNOTATION, evicting)
     patch = guarded_patch(pod, new, ("metadata", "labels"), ("metadata", "annotations"))

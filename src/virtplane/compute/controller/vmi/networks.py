@@ -41,6 +41,22 @@ def set_attachments(pod: JsonObject, inputs: RenderInputs) -> None:
         meta.set_annotation(pod, labels.NETWORKS, orjson.dumps([*kept, *added]).decode())
 
 
+def set_network_info(pod: JsonObject, inputs: RenderInputs) -> None:
+    """Write into `pod` what its networks' CNI plugins say of their devices, for the launcher to read."""
+    if not network.wants_network_info(inputs):
+        return
+    told = _objects(meta.annotations(pod).get(network.NETWORK_STATUS_ANNOTATION, ""))
+    reported = {get_str(item, "interface"): item for item in told if "device-info" in item}
+    listed = []
+    for wire in wires(inputs.vmi):
+        item = reported.get(wire.names.pod)
+        if item is not None:
+            mac = {"mac": get_str(item, "mac")} if get_str(item, "mac") else {}
+            listed.append({"network": wire.network.name, "deviceInfo": item["device-info"], **mac})
+    if listed:
+        meta.set_annotation(pod, labels.NETWORK_INFO, orjson.dumps({"interfaces": listed}).decode())
+
+
 def interface_status(
     vmi: VirtualMachineInstance, pod: JsonObject
 ) -> list[VirtualMachineInstanceNetworkInterface]:

@@ -69,6 +69,7 @@ def _cluster_rules() -> list[JsonObject]:
         rule("cdi.kubevirt.io", "*", ("*",)),
         rights.CUSTOM_RESOURCE_DEFINITIONS,
         rule("authorization.k8s.io", "subjectaccessreviews", ("create",)),
+        rule("k8s.cni.cncf.io", "network-attachment-definitions", ("get",)),
         rule("snapshot.storage.k8s.io", "volumesnapshotclasses", READ),
         rule(
             "snapshot.storage.k8s.io",

@@ -11,7 +11,7 @@ from kubecore.json import JsonObject
 from kubecore.objects.structs import decode
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.compute.controller.vmi.networks import interface_status, set_attachments
+from virtplane.compute.controller.vmi.networks import interface_status, set_attachments, set_network_info
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 
 _ASKED, _TOLD = "k8s.v1.cni.cncf.io/networks", "k8s.v1.cni.cncf.io/network-status"
@@ -93,3 +93,32 @@ def test_interfaces_that_only_the_guest_agent_knows_stay() -> None:
     bridge = {"infoSource": "guest-agent", "interfaceName": "docker0", "mac": "02:00:00:00:00:01"}
     found = interface_status(instance("", bridge), {"metadata": {}})
     assert [item.interface_name for item in found] == [None, "docker0"]
+
+
+@pytest.mark.feature("NET-14")
+def test_the_launcher_is_told_which_functions_its_networks_gave_it() -> None:
+    document = {
+        "metadata": {"name": "vm", "namespace": "ns"},
+        "spec": {
+            "domain": {"devices": {"interfaces": [{"name": "blue", "sriov": {}}]}},
+            "networks": [{"name": "blue", "multus": {"networkName": "blue"}}],
+        },
+    }
+    vmi = decode(VirtualMachineInstance, document)
+    info = {"type": "pci", "version": "1.0.0", "pci": {"pci-address": "0000:81:00.2"}}
+    reported = [
+        {"name": "default", "interface": "eth0", "default": True},
+        {"name": "ns/blue", "interface": _BLUE, "mac": "02:00:00:00:00:01", "device-info": info},
+    ]
+
+    def told(vmi: VirtualMachineInstance, text: str) -> Any:
+        pod: JsonObject = {"metadata": {"annotations": {_TOLD: text}}}
+        set_network_info(pod, RenderInputs(vmi, ClusterConfig({}), Images("launcher", "sidecar")))
+        found = pod["metadata"]["annotations"].get("kubevirt.io/network-info")
+        return json.loads(found) if found is not None else None
+
+    listed = {"network": "blue", "deviceInfo": info, "mac": "02:00:00:00:00:01"}
+    assert told(vmi, json.dumps(reported)) == {"interfaces": [listed]}
+    assert told(vmi, json.dumps(reported[:1])) is None
+    assert told(vmi, "no JSON") is None
+    assert told(instance(), json.dumps(reported)) is None, "a guest behind taps needs none"

@@ -311,3 +311,20 @@ async def test_an_instance_has_its_disk_once_the_launcher_of_the_other_has_ended
     (pod,) = api.list(resources.PODS, "ns")
     api.put(resources.PODS, {**pod, "status": {"phase": "Succeeded"}})
     await until(lambda: len(_launchers(api)) == 2)
+
+
+@pytest.mark.feature("NET-14")
+async def test_a_launcher_asks_for_the_devices_of_its_networks_once_they_are_defined(api: MemoryApi) -> None:
+    vmi = _vmi()
+    vmi["spec"]["domain"]["devices"]["interfaces"] = [{"name": "fast", "sriov": {}}]
+    vmi["spec"]["networks"] = [{"name": "fast", "multus": {"networkName": "infra/fast"}}]
+    api.put(kinds.VIRTUAL_MACHINE_INSTANCES, vmi)
+    missing = "failed to render launch manifest: failed to locate network attachment definition infra/fast"
+    await until(lambda: _synchronized(api).get("message") == missing)
+    metadata = {"name": "fast", "namespace": "infra"}
+    metadata["annotations"] = {"k8s.v1.cni.cncf.io/resourceName": "vendor.com/vf"}  # type: ignore[assignment]
+    api.put(kinds.NETWORK_ATTACHMENT_DEFINITIONS, {"metadata": metadata, "spec": {}})
+    await until(lambda: _phase(api) == "Scheduling")
+    (pod,) = api.list(resources.PODS, "ns")
+    compute = next(item for item in pod["spec"]["containers"] if item["name"] == "compute")
+    assert compute["resources"]["limits"]["vendor.com/vf"] == "1"
