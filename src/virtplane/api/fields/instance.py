@@ -151,7 +151,7 @@ INSTANCE: Table = {
     "readinessProbe": copied(_PROBE),
     "resourceClaims": copied("resource claims of the pod"),
     "schedulerName": acts("who places the pod"),
-    "serviceAccountName": warns(),
+    "serviceAccountName": acts("account of the pod; no token without a volume for it"),
     "startStrategy": acts("the guest starts paused"),
     "subdomain": acts("DNS name of pod and guest"),
     "terminationGracePeriodSeconds": acts("time that the guest has to shut down"),

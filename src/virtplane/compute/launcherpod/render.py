@@ -88,8 +88,9 @@ def _pod_spec(inputs: RenderInputs, pod_volumes: VolumeSet) -> JsonObject:
     if affinity:
         spec["affinity"] = affinity
     spec.update({key: value for key, value in _copied(inputs).items() if value})
-    if pod_volumes.service_account:
-        spec["serviceAccountName"] = pod_volumes.service_account
+    account = inputs.spec.service_account_name or pod_volumes.service_account
+    if account:
+        spec["serviceAccountName"] = account
     runtime_class = inputs.settings.configuration.default_runtime_class
     if runtime_class:
         spec["runtimeClassName"] = runtime_class

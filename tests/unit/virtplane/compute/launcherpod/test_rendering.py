@@ -136,3 +136,15 @@ def test_a_launcher_that_is_to_crash_is_told_whatever_the_annotation_says(value:
     annotations = {"kubevirt.io/func-test-virt-launcher-fail-fast": value}
     assert "--simulate-crash" in compute(rendered(instance(metadata={"annotations": annotations})))["args"]
     assert "--simulate-crash" not in compute(rendered(instance()))["args"]
+
+
+@pytest.mark.parametrize(
+    ("account", "has_volume", "used", "has_token"),
+    [("spec", False, "spec", False), ("", True, "volume", True), ("", False, None, False)],
+)
+def test_the_pod_has_the_account_of_the_spec_and_a_token_for_a_volume_only(
+    account: str, has_volume: bool, used: str | None, has_token: bool
+) -> None:
+    volumes = [{"name": "sa", "serviceAccount": {"serviceAccountName": "volume"}}] if has_volume else []
+    spec = rendered(instance(serviceAccountName=account, volumes=volumes))["spec"]
+    assert (spec.get("serviceAccountName"), spec["automountServiceAccountToken"]) == (used, has_token)
