@@ -35,6 +35,7 @@ CONTEXT = DomainContext(
         "cd": DiskSource("/cd.iso"),
     },
     interfaces={"default": InterfaceLink("tap0", "02:11:22:33:44:55", 1450)},
+    functions={"fast": "0000:81:00.2"},
     cpus=tuple(HostCpu(number, node=number // 3) for number in range(6)),
     boot=BootFiles(
         uefi=FirmwareImage("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
@@ -107,6 +108,14 @@ CASES: dict[str, dict[str, Any]] = {
             ],
         },
     ),
+    "node-devices": instance(
+        memory={"guest": "1Gi"},
+        devices={
+            "autoattachVSOCK": True,
+            "interfaces": [{"name": "fast", "sriov": {}, "pciAddress": "0000:05:00.0", "bootOrder": 2}],
+        },
+    )
+    | {"status": {"VSOCKCID": 4711}},
     "plugged-memory": instance(
         memory={"guest": "1Gi", "maxGuest": "4Gi"}, cpu={"sockets": 1, "cores": 2, "maxSockets": 2}
     ),
