@@ -41,6 +41,9 @@ _STREAM_BYTES = 65536
 SCREENSHOT_BYTES = 64 << 20
 """More than the largest display of any device that guests can have."""
 
+Defined = Callable[[str], Awaitable[None]]
+"""Gets the XML of a domain that is defined and does not run yet."""
+
 
 class Hypervisor:
     """The domains of one launcher's libvirt, by their names; `DaemonConnection` makes the calls."""
@@ -112,9 +115,7 @@ class Hypervisor:
         status, reason = await self._daemon.call("state", domain.state)
         return domain_state(status, reason)
 
-    async def start(
-        self, xml: str, *, paused: bool, defined: Callable[[str], Awaitable[None]] | None = None
-    ) -> None:
+    async def start(self, xml: str, *, paused: bool, defined: Defined | None = None) -> None:
         """Define the domain and start it. Raises HypervisorError.
 
         In between, `defined` gets the XML that libvirt has completed; what it raises is raised.

@@ -26,7 +26,7 @@ from virtplane.compute.handler.decisions import Observation
 from virtplane.compute.handler.growth import DiskGrowth
 from virtplane.compute.handler.hooks import HookSidecars
 from virtplane.compute.handler.hotplug.plugs import Guest, Plugs
-from virtplane.compute.handler.hypervisor import Hypervisor
+from virtplane.compute.handler.hypervisor import Defined, Hypervisor
 from virtplane.compute.handler.ioerrors import IoErrors
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone
 from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
@@ -178,18 +178,18 @@ class Machine:
         hypervisor = await self.lines.open_hypervisor()
         watch.lap("connection")
         xml = await self._hooks.define(vmi, self.name, render(vmi, context))
-        await self._boot(vmi, hypervisor, xml, process)
+        tags = partial(self._tell_devices, vmi, process) if devicetags.is_tagged(vmi) else None
+        await self._boot(vmi, hypervisor, xml, tags)
         await self._steps.run("real time", privileges.schedule_in_real_time, vmi, self.paths.pod_uid)
         watch.lap("domain")
         self.domain = await hypervisor.state(self.name)
         logger.info("Guest started", extra={"vmi": self.vmi, "milliseconds": watch.laps})
 
     async def _boot(
-        self, vmi: VirtualMachineInstance, hypervisor: Hypervisor, xml: str, process: Process
+        self, vmi: VirtualMachineInstance, hypervisor: Hypervisor, xml: str, defined: Defined | None = None
     ) -> None:
-        tags = partial(self._tell_devices, vmi, process) if devicetags.is_tagged(vmi) else None
         try:
-            await hypervisor.start(xml, paused=vmi.spec.start_strategy == "Paused", defined=tags)
+            await hypervisor.start(xml, paused=vmi.spec.start_strategy == "Paused", defined=defined)
         except HypervisorError as error:
             if not vmi.spec.domain.devices.filesystems or not hypervisor.is_open:
                 raise

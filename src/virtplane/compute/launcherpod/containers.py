@@ -272,6 +272,8 @@ def virtiofs_containers(inputs: RenderInputs, pod_volumes: VolumeSet) -> list[Js
         mounts = [{"name": "virtiofs-containers", "mountPath": f"{paths.SHARE_DIR}/virtiofs-containers"}]
         mounts += [mount for mount in pod_volumes.mounts if mount["name"] == name]
         socket = f"{paths.SHARE_DIR}/virtiofs-containers/{name}.sock"
+        context = restricted(group=True)
+        context["seccompProfile"] = _VIRTIOFS_PROFILE
         result.append(
             {
                 "name": f"virtiofs-{name}",
@@ -286,7 +288,7 @@ def virtiofs_containers(inputs: RenderInputs, pod_volumes: VolumeSet) -> list[Js
                     "--cache=auto",
                 ],
                 "resources": resources.support_resources(inputs, "virtiofs"),
-                "securityContext": {**restricted(group=True), "seccompProfile": _VIRTIOFS_PROFILE},
+                "securityContext": context,
                 "volumeMounts": mounts,
             }
         )

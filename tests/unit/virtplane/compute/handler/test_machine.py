@@ -19,7 +19,7 @@ from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.compute.domain.context import DiskSource
 from virtplane.compute.handler import machine as module
 from virtplane.compute.handler import threads
-from virtplane.compute.handler.hypervisor import Hypervisor
+from virtplane.compute.handler.hypervisor import Defined, Hypervisor
 from virtplane.compute.handler.launcher import LauncherLink
 from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
 from virtplane.compute.handler.machine import Machine, ServersSpent, both
@@ -153,7 +153,7 @@ class Refusing(Libvirt):
         super().__init__(HypervisorError("start", "disk vdc is locked"))
         self.state_is, self.is_open = state_is, is_open
 
-    async def start(self, _xml: str, *, paused: bool) -> None:
+    async def start(self, _xml: str, *, paused: bool, defined: Defined | None = None) -> None:
         raise self.failure
 
     async def state(self, _name: str) -> DomainState | None:  # type: ignore[override]
