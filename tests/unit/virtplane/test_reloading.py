@@ -60,7 +60,6 @@ def test_verbosities_are_levels_of_logs() -> None:
         ({"virtHandler": 5, "nodeVerbosity": {"n": 7}}, "other", (2, 2, 2, 5)),
     ],
 )
-@pytest.mark.feature("SUP-11")
 def test_each_component_has_its_verbosity_and_a_node_has_that_of_all(
     levels: JsonObject, node: str, wanted: tuple[int, ...]
 ) -> None:
@@ -79,7 +78,7 @@ def test_flags_of_components_count_where_the_configuration_says_nothing() -> Non
     ]
 
 
-@pytest.mark.feature("SUP-11")
+@pytest.mark.feature("SUP-10")
 def test_components_of_one_process_log_under_their_names_from_their_levels_on(stream: io.StringIO) -> None:
     levels = set_up_logging("virt-operator", stream=stream)
     reloader = Reloader(["virt-operator", "virt-api"], levels, {}, ServersTLS())
@@ -128,6 +127,7 @@ def test_each_client_has_its_limit_of_requests(
     assert [(rate.qps, rate.burst) for rate in map(config.request_limit, REQUEST_LIMITS)] == wanted
 
 
+@pytest.mark.feature("SUP-10")
 @pytest.mark.looptime
 async def test_limits_of_requests_are_taken_over_and_told(stream: io.StringIO) -> None:
     levels, loop = set_up_logging("virt-api", stream=stream), asyncio.get_running_loop()

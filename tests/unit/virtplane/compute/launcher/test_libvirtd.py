@@ -20,7 +20,6 @@ _VERBOSITY = "VIRT_LAUNCHER_LOG_VERBOSITY"
         ({_VERBOSITY: "2", "LIBVIRT_DEBUG_LOGS": "1"}, 1),
     ],
 )
-@pytest.mark.feature("SUP-11")
 def test_the_daemon_logs_as_much_as_the_installation_or_the_instance_wants(
     environment: dict[str, str], level: int
 ) -> None:
