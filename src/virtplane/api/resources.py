@@ -108,6 +108,10 @@ VOLUME_GROUP_SNAPSHOTS = _volume_group("volumegroupsnapshots", "VolumeGroupSnaps
 VOLUME_GROUP_SNAPSHOT_CONTENTS = _volume_group("volumegroupsnapshotcontents", "VolumeGroupSnapshotContent")
 VOLUME_GROUP_SNAPSHOT_CLASSES = _volume_group("volumegroupsnapshotclasses", "VolumeGroupSnapshotClass")
 
+SERVICE_MONITORS = ResourceType("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor")
+PROMETHEUS_RULES = ResourceType("monitoring.coreos.com", "v1", "prometheusrules", "PrometheusRule")
+"""Kinds of the operator of Prometheus, which not every cluster has."""
+
 SUBRESOURCES_GROUP = "subresources.kubevirt.io"
 """The aggregated group that virt-api serves."""
 SUBRESOURCES_VERSIONS = ("v1", "v1alpha3")

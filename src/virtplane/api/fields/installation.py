@@ -158,7 +158,9 @@ INSTALLATION: Table = {
     "productComponent": acts("label of installed objects"),
     "productName": acts("label of installed objects"),
     "productVersion": acts("label of installed objects"),
-    "serviceMonitorNamespace": warns("there is no ServiceMonitor of KubeVirt's components"),
+    "serviceMonitorNamespace": acts(
+        "where the ServiceMonitor of components is, if not beside that account"
+    ),
     "synchronizationPort": warns(),
     "uninstallStrategy": acts("whether the object may go while there are machines"),
     "workloadUpdateStrategy.batchEvictionInterval": warns("no guest is evicted for an update"),

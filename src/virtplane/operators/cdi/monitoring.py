@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from kubecore.json import JsonObject
-from kubecore.resources import ResourceType
-from virtplane.api import cdi_labels
+from virtplane.api import cdi_labels, resources
 from virtplane.api import cdi_names as names
 from virtplane.operators.cdi.product import Parameters, made
 from virtplane.operators.kit.roles import READ, account_subject, rule
 
-SERVICE_MONITORS = ResourceType("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor")
-PROMETHEUS_RULES = ResourceType("monitoring.coreos.com", "v1", "prometheusrules", "PrometheusRule")
+SERVICE_MONITORS = resources.SERVICE_MONITORS
+PROMETHEUS_RULES = resources.PROMETHEUS_RULES
 
 _ROLE = "cdi-monitoring"
 _RBAC = "rbac.authorization.k8s.io"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
+from virtplane.api import resources
 from virtplane.operators.hostpath.product import (
     CSI_ACCOUNT,
     CSI_NAME,
@@ -21,8 +22,8 @@ from virtplane.storage.hostpath.configuration import FULL_PERCENT
 CONSTRAINTS = ResourceType(
     "security.openshift.io", "v1", "securitycontextconstraints", "SecurityContextConstraints", False
 )
-SERVICE_MONITORS = ResourceType("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor")
-PROMETHEUS_RULES = ResourceType("monitoring.coreos.com", "v1", "prometheusrules", "PrometheusRule")
+SERVICE_MONITORS = resources.SERVICE_MONITORS
+PROMETHEUS_RULES = resources.PROMETHEUS_RULES
 
 _MONITORING = "hostpath-provisioner-monitoring"
 _METRICS = "hpp-prometheus-metrics"

@@ -38,6 +38,7 @@ from virtplane.operators.kit.status import (
 )
 from virtplane.operators.kubevirt import status
 from virtplane.operators.kubevirt.certificates import CA, CERTIFICATES, lifetimes
+from virtplane.operators.kubevirt.monitor import keep_monitor, remove_monitor
 from virtplane.operators.kubevirt.product import KUBEVIRT
 from virtplane.operators.kubevirt.strategy.installation import installation, user_patches
 from virtplane.operators.kubevirt.strategy.parameters import Layout, Parameters
@@ -147,7 +148,8 @@ class KubeVirtController:
 
     async def _install(self, kubevirt: JsonObject) -> Result:
         plan = await self._certificates(kubevirt)
-        wanted = installation(self._parameters(kubevirt, plan.ca_bundle))
+        parameters = self._parameters(kubevirt, plan.ca_bundle)
+        wanted = installation(parameters)
         await self._offer_snapshots()
         self._applier.customize = user_patches(get_object(kubevirt, "spec"))
         await self._applier.apply_all(wanted.foundation)
@@ -157,6 +159,7 @@ class KubeVirtController:
             return RequeueAfter(RETRY_SECONDS)
         await self._applier.apply_all(wanted.entry)
         await self._applier.apply_all(wanted.content, at_once=_CONTENT_AT_ONCE)
+        await keep_monitor(self._client, parameters)
         await self._report(kubevirt, "ready")
         until_renewal = (plan.next_renewal - self._now()).total_seconds()
         return RequeueAfter(max(1.0, min(RESYNC_SECONDS, until_renewal)))
@@ -213,6 +216,7 @@ class KubeVirtController:
         wanted = installation(self._parameters(kubevirt, bundle))
         if not await self._remover.remove(wanted, self._settings.namespace):
             return RequeueAfter(RETRY_SECONDS)
+        await remove_monitor(self._client)
         gone = deep_copy(kubevirt)
         meta.remove_finalizer(gone, labels.FINALIZER_KUBEVIRT)
         patch = {"metadata": {"finalizers": meta.finalizers(gone) or None}}

@@ -21,6 +21,7 @@ from virtplane.compute.launcherpod.render import render_launcher_pod
 from virtplane.instancetypes.defaults import DefaultingError
 from virtplane.operators.kubevirt.certificates import lifetimes
 from virtplane.operators.kubevirt.strategy.installation import installation, user_patches
+from virtplane.operators.kubevirt.strategy.monitoring import monitor_namespaces
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
 from virtplane.operators.kubevirt.validation import blocks_removal
 from virtplane.reloading import CONFIGURED, tls_settings
@@ -98,6 +99,7 @@ _SPEC: JsonObject = {
     "productComponent": "c",
     "productName": "n",
     "productVersion": "1",
+    "serviceMonitorNamespace": "reading",
     "uninstallStrategy": "BlockUninstallIfWorkloadsExist",
     "workloads": {"nodePlacement": _PLACEMENT},
 }
@@ -240,6 +242,7 @@ def test_every_setting_that_acts_changes_what_is_made_of_it(monkeypatch: pytest.
         _instances,
         _objects,
         _reloaded,
+        monitor_namespaces,
         lifetimes,
         lambda spec: blocks_removal(_kubevirt(spec)),
     ]

@@ -48,13 +48,11 @@ def test_unusable_settings_are_warned_of() -> None:
 
 def test_settings_without_effect_are_warned_of_when_they_are_new() -> None:
     configuration = {"migrations": {"parallelMigrationsPerCluster": 3}, "mediatedDevicesConfiguration": {}}
-    new = apply_merge_patch(
-        KUBEVIRT, {"spec": {"configuration": configuration, "serviceMonitorNamespace": "m"}}
-    )
+    new = apply_merge_patch(KUBEVIRT, {"spec": {"configuration": configuration, "synchronizationPort": "1"}})
     wanted = [
         "spec.configuration.mediatedDevicesConfiguration: accepted, but has no effect yet",
         "spec.configuration.migrations.parallelMigrationsPerCluster: accepted, but has no effect yet",
-        "spec.serviceMonitorNamespace: accepted, but has no effect yet",
+        "spec.synchronizationPort: accepted, but has no effect yet",
     ]
     assert sorted(validation.review_update(new, KUBEVIRT).warnings) == wanted
     assert sorted(validation.review_create(new, 0).warnings) == wanted

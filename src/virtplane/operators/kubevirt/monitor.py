@@ -1,0 +1,65 @@
+"""Keeps the ServiceMonitor of the components, where the cluster has the operator of Prometheus.
+
+The namespace is not the installation's and may change: whatever is managed elsewhere is found by its labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kubecore import errors, resources
+from kubecore.client import Client
+from kubecore.json import JsonObject
+from kubecore.objects import meta
+from virtplane.api.resources import SERVICE_MONITORS
+from virtplane.operators.kit.apply import Applier
+from virtplane.operators.kubevirt.product import KUBEVIRT
+from virtplane.operators.kubevirt.strategy.monitoring import monitor_namespaces, service_monitor
+from virtplane.operators.kubevirt.strategy.parameters import Parameters
+
+
+async def keep_monitor(client: Client, parameters: Parameters) -> None:
+    """Have one ServiceMonitor in the first of the namespaces that exists, and none elsewhere.
+
+    Raises StatusError, ConnectionFailed.
+    """
+    present = await _present(client)
+    if present is None:
+        return
+    namespace = await _first_existing(client, monitor_namespaces(parameters.spec))
+    for document in present:
+        if meta.namespace(document) != namespace:
+            await _delete(client, document)
+    if namespace:
+        applier = Applier(client, KUBEVIRT, kinds=(SERVICE_MONITORS,))
+        await applier.apply(service_monitor(parameters, namespace))
+
+
+async def remove_monitor(client: Client) -> None:
+    """Delete the ServiceMonitor wherever it is. Raises StatusError, ConnectionFailed."""
+    for document in await _present(client) or ():
+        await _delete(client, document)
+
+
+async def _present(client: Client) -> list[JsonObject] | None:
+    """Those that are there; None where the cluster has no such kind."""
+    try:
+        found = await client.list(SERVICE_MONITORS, label_selector=KUBEVIRT.selector)
+    except errors.StatusError as error:
+        if not errors.is_not_found(error):
+            raise
+        return None
+    return list(found.get("items") or [])
+
+
+async def _first_existing(client: Client, namespaces: Sequence[str]) -> str:
+    for name in namespaces:
+        with errors.ignoring(404):
+            await client.get(resources.NAMESPACES, name)
+            return name
+    return ""
+
+
+async def _delete(client: Client, document: JsonObject) -> None:
+    with errors.ignoring(404):
+        await client.delete(SERVICE_MONITORS, meta.name(document), meta.namespace(document))
