@@ -1,12 +1,14 @@
-"""Claims under a guest's disks: data that outlives guests, disks that grow, snapshots, and full pools."""
+"""Claims of guests: data outlives them, on disks and in shared folders; growth, snapshots, full pools."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 from tests.e2e.claims import CLAIMS, Claims, claim, device, is_gone, with_claims
-from tests.e2e.clusters import NAMESPACE, Cluster, Machine
+from tests.e2e.clusters import CORE, KUBEVIRT, NAMESPACE, Cluster, Machine
 from tests.e2e.failures import Document
 from tests.e2e.support import Console, wait_for
 from tests.support.clusters import clean_up
@@ -14,6 +16,10 @@ from tests.support.clusters import clean_up
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(240)]
 
 SNAPSHOTS = f"/apis/snapshot.storage.k8s.io/v1/namespaces/{NAMESPACE}/volumesnapshots"
+_INSTALLATION = f"{KUBEVIRT}/namespaces/kubevirt/kubevirts/kubevirt"
+_CONFIG_MAPS = f"{CORE}/namespaces/{NAMESPACE}/configmaps"
+_DISKS = ("files", "blocks")
+_FOLDERS = ("shared", "settings")
 _MIB = 2048
 """Sectors of 512 bytes."""
 
@@ -26,38 +32,85 @@ def _has_grown(console: Console, device: str) -> bool:
     return _sectors(console, device) > 90 * _MIB
 
 
+@pytest.fixture
+def shared_claims(cluster: Cluster) -> Iterator[None]:
+    """The feature gate of claims that guests share, and a config map; afterwards all is as before."""
+    found = cluster.request("GET", _INSTALLATION)["spec"].get("configuration") or {}
+    before = (found.get("developerConfiguration") or {}).get("featureGates")
+
+    def configure(names: list[str] | None) -> None:
+        developer = {"developerConfiguration": {"featureGates": names}}
+        cluster.request("PATCH", _INSTALLATION, {"spec": {"configuration": developer}})
+
+    settings: Document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+    cluster.request("POST", _CONFIG_MAPS, {**settings, "data": {"greeting": "from the cluster"}})
+    configure([*(before or []), "EnableVirtioFsStorageVolumes"])
+    yield
+    configure(before)
+    cluster.request("DELETE", f"{_CONFIG_MAPS}/settings")
+
+
+@pytest.mark.usefixtures("shared_claims")
 @pytest.mark.feature("VML-36")
-def test_disks_on_claims_outlive_their_guest_and_grow_while_it_runs(cluster: Cluster, claims: Claims) -> None:
-    for name, mode in (("files", "Filesystem"), ("blocks", "Block")):
+def test_claims_outlive_their_guest_and_grow_while_it_runs(cluster: Cluster, claims: Claims) -> None:
+    for name, mode in (*zip(_DISKS, ("Filesystem", "Block"), strict=True), ("shared", "Filesystem")):
         claims.create(claim(name, "64Mi", mode))
-    machine = cluster.create(with_claims("keeper", *claims.names))
+    wanted = with_claims("keeper", *_DISKS)
+    spec = wanted["spec"]["template"]["spec"]
+    spec["domain"]["devices"]["filesystems"] = [{"name": name, "virtiofs": {}} for name in _FOLDERS]
+    spec["volumes"] += [
+        {"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}},
+        {"name": "settings", "configMap": {"name": "settings"}},
+    ]
+    machine = wait_for("the gate is known", lambda: cluster.create(wanted), 20)
     try:
         machine.wait_running()
-        _write_and_grow(cluster, machine, claims)
+        with machine.console() as console:
+            _share(console, machine)
+            _write_and_grow(cluster, console)
         first = machine.uid()
         cluster.virtctl("restart", "keeper")
         machine.wait_restarted(first)
         with machine.console() as console:
-            for name in claims.names:
+            for name in _DISKS:
                 disk = device(console, name)
                 assert console.run(f"dd if=/dev/{disk} bs=5 count=1 2>/dev/null") == name[:5]
                 assert _sectors(console, disk) > 90 * _MIB
+            _mount(console)
+            assert console.run("cat /mnt/shared/here") == "from the guest"
     finally:
         clean_up([machine])
 
 
-def _write_and_grow(cluster: Cluster, machine: Machine, claims: Claims) -> None:
-    with machine.console() as console:
-        for name in claims.names:
-            disk = device(console, name)
-            assert 57 * _MIB < _sectors(console, disk) <= 64 * _MIB
-            console.run(f"echo {name} | dd of=/dev/{disk} conv=fsync 2>/dev/null")
-        for name in claims.names:
-            more = {"spec": {"resources": {"requests": {"storage": "128Mi"}}}}
-            cluster.request("PATCH", f"{CLAIMS}/{name}", more)
-        for name in claims.names:
-            disk = device(console, name)
-            wait_for(f"{name} has grown", partial(_has_grown, console, disk), 60)
+def _mount(console: Console) -> None:
+    for name in _FOLDERS:
+        assert console.run(f"mkdir -p /mnt/{name} && mount -t virtiofs {name} /mnt/{name}") == ""
+
+
+def _share(console: Console, machine: Machine) -> None:
+    """Files go both ways between a guest and its node, where they are those of the pod's user."""
+    folder = Path("/proc", str(machine.qemu()), "root/var/run/kubevirt-private/vmi-disks/shared")
+    (folder / "there").write_text("from the node")
+    _mount(console)
+    assert console.run("cat /mnt/shared/there") == "from the node"
+    console.run("echo from the guest > /mnt/shared/here; sync")
+    here = folder / "here"
+    assert (here.read_text(), here.stat().st_uid, here.stat().st_gid) == ("from the guest\n", 107, 107)
+    assert console.run("cat /mnt/settings/greeting") == "from the cluster"
+    assert "Read-only" in console.run("touch /mnt/settings/more")
+
+
+def _write_and_grow(cluster: Cluster, console: Console) -> None:
+    for name in _DISKS:
+        disk = device(console, name)
+        assert 57 * _MIB < _sectors(console, disk) <= 64 * _MIB
+        console.run(f"echo {name} | dd of=/dev/{disk} conv=fsync 2>/dev/null")
+    for name in _DISKS:
+        more = {"spec": {"resources": {"requests": {"storage": "128Mi"}}}}
+        cluster.request("PATCH", f"{CLAIMS}/{name}", more)
+    for name in _DISKS:
+        disk = device(console, name)
+        wait_for(f"{name} has grown", partial(_has_grown, console, disk), 60)
 
 
 def test_a_snapshot_keeps_what_the_disk_held_and_fills_a_new_claim(cluster: Cluster, claims: Claims) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from virtplane.api.fields.state import Table, acts, prefixed, refused, warns
+from virtplane.api.fields.state import Table, acts, copied, prefixed, refused, warns
 
 _DHCP = "in the guest's DHCP lease"
 _TAG = "in the config drive, with the address at which the guest finds the device"
@@ -83,10 +83,7 @@ DEVICES: Table = {
     "disableHotplug": acts("no SCSI controller for disks that come later"),
     **prefixed("disks[]", _DISK),
     "downwardMetrics": acts("the guest asks for metrics of the node on a channel"),
-    "filesystems": warns(
-        "the server of shared folders may not make a user namespace under the runtime's seccomp"
-        " profile: such guests do not start"
-    ),
+    "filesystems": copied("volumes that the guest mounts by their names"),
     **prefixed("gpus[]", _GIVEN),
     "gpus[].virtualGPUOptions.display.enabled": acts("whether the virtual GPU is a display"),
     "gpus[].virtualGPUOptions.display.ramFB.enabled": acts("whether the display shows the guest's start"),
