@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain import plugs
 from virtplane.compute.domain.context import DiskSource
+from virtplane.compute.domain.devicetags import tagged_devices
 from virtplane.compute.handler.hypervisor import IS_LEAVING, Hypervisor
 from virtplane.compute.handler.libvirtcalls import DomainState, HypervisorError
 
@@ -32,6 +34,8 @@ _DOMAIN = """
   <controller type='pci' model='pcie-root-port'/><controller type='pci' model='pcie-root-port'/>
   <disk type='file' device='cdrom'><target dev='sda' bus='sata' tray='open'/><readonly/>
     <alias name='ua-drive'/></disk>
+  <controller type='pci' model='pcie-root-port'/>
+  <interface type='user'><alias name='ua-red'/><model type='virtio-non-transitional'/></interface>
 </devices></domain>
 """
 _DISKS: list[JsonObject] = [
@@ -39,6 +43,19 @@ _DISKS: list[JsonObject] = [
     {"name": "two", "disk": {"bus": "scsi"}, "shareable": True, "cache": "none", "errorPolicy": "report"},
     {"name": "three", "disk": {"bus": "virtio"}, "io": "threads"},
 ]
+_TAGGED = decode(
+    VirtualMachineInstance,
+    {
+        "spec": {
+            "domain": {
+                "devices": {
+                    "disks": [{"name": "drive", "cdrom": {"bus": "sata"}, "tag": "media"}],
+                    "interfaces": [{"name": "red", "bridge": {}, "tag": "net"}],
+                }
+            }
+        }
+    },
+)
 _VMI = decode(VirtualMachineInstance, {"spec": {"domain": {"devices": {"disks": _DISKS}}}})
 
 
@@ -59,8 +76,17 @@ async def test_disks_and_media_come_and_go(daemon: Daemon, monkeypatch: pytest.M
     async def live() -> dict[str, plugs.LiveDisk]:
         return {disk.name: disk for disk in plugs.live_disks(await hypervisor.description("ns_vm"))}
 
+    defined: list[str] = []
+
+    async def note(xml: str) -> None:
+        assert await hypervisor.state("ns_vm") == DomainState("Shutoff", "Unknown")
+        defined.append(xml)
+
     try:
-        await hypervisor.start(_DOMAIN, paused=True)
+        await hypervisor.start(_DOMAIN, paused=True, defined=note)
+        addresses = [each["address"] for each in tagged_devices(_TAGGED, defined[0], lambda _: [])]
+        assert addresses[1] == "0:0:0:0"
+        assert re.fullmatch("0000:0[1-9]:00[.]0", str(addresses[0]))
         for disk in _VMI.spec.domain.devices.disks:
             source = _source(daemon.folder, disk.name)
             xml = plugs.plugged_disk(_VMI, disk, source, list((await live()).values()))
