@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 import pytest
@@ -35,15 +36,18 @@ def _is_rid_of(machine: Machine, *names: str) -> bool:
 
 
 @pytest.mark.feature("VML-29", "VML-30", "VML-31", "VML-32", "VML-33", "CTL-39", "CTL-40")
+@pytest.mark.feature("SUP-04", "CTL-56", "CTL-58")
 def test_volumes_come_and_go_while_the_guest_runs(cluster: Cluster, claims: Claims) -> None:
     for name, mode in (("files", "Filesystem"), ("blocks", "Block")):
         claims.create(claim(name, "64Mi", mode))
+    claims.create(claim("dump", "2Gi", "Filesystem"))
     machine = cluster.create(manifest("plugged", grace=2))
     try:
         machine.wait_running()
         with machine.console() as console:
             _plug_write_and_unplug(cluster, machine, console)
             _plug_again_and_grow(cluster, machine, console)
+            _dump_memory(cluster, machine, console)
     finally:
         clean_up([machine])
 
@@ -87,3 +91,21 @@ def _read(console: Console, name: str) -> str:
 
 def _has_grown(console: Console, name: str) -> bool:
     return int(console.run(f"cat /sys/block/{_disk(console, name)}/size")) > 90 * 2048
+
+
+def _dump_memory(cluster: Cluster, machine: Machine, console: Console) -> None:
+    cluster.virtctl("memory-dump", "get", "plugged", "--claim-name=dump")
+    wait_for("the memory is dumped", lambda: _dump(machine).get("phase") == "Completed", 90)
+    file = str(_dump(machine)["fileName"])
+    assert re.fullmatch(r"plugged-dump-\d{8}-\d{6}\.memory\.dump", file)
+    found = cluster.request("GET", f"{CLAIMS}/dump")
+    assert found["metadata"]["annotations"]["kubevirt.io/memory-dump"] == file
+    assert _is_rid_of(machine, "dump")
+    assert console.run("echo alive") == "alive"
+    cluster.virtctl("memory-dump", "remove", "plugged")
+    wait_for("nothing is left of it", lambda: not _dump(machine), 30)
+
+
+def _dump(machine: Machine) -> Document:
+    found: Document = machine.vm().get("status", {}).get("memoryDumpRequest", {})
+    return found
