@@ -18,6 +18,7 @@ DEVICES: JsonObject = {
     "autoattachGraphicsDevice": True,
     "autoattachMemBalloon": False,
     "autoattachSerialConsole": True,
+    "autoattachVSOCK": True,
     "blockMultiQueue": True,
     "clientPassthrough": {},
     "disableHotplug": True,
@@ -27,10 +28,11 @@ DEVICES: JsonObject = {
         {
             "name": "gpu",
             "deviceName": "vendor.com/gpu",
+            "tag": "compute",
             "virtualGPUOptions": {"display": {"ramFB": {"enabled": False}}},
         }
     ],
-    "hostDevices": [{"name": "card", "deviceName": "vendor.com/card"}],
+    "hostDevices": [{"name": "card", "deviceName": "vendor.com/card", "tag": "crypto"}],
     "disks": [
         {
             "name": "container",
@@ -43,8 +45,9 @@ DEVICES: JsonObject = {
             "serial": "4711",
             "shareable": True,
             "dedicatedIOThread": True,
+            "tag": "system",
         },
-        {"name": "claim", "lun": {"bus": "sata", "readonly": True}},
+        {"name": "claim", "lun": {"bus": "sata", "readonly": True, "reservation": True}},
         {"name": "layer", "disk": {"bus": "scsi"}},
         {"name": "cd", "cdrom": {"bus": "usb", "readonly": False, "tray": "open"}},
     ],
@@ -60,6 +63,7 @@ DEVICES: JsonObject = {
             "model": "e1000e",
             "ports": [{"name": "http", "port": 80, "protocol": "UDP"}],
             "state": "down",
+            "tag": "uplink",
             "dhcpOptions": {
                 "bootFileName": "boot",
                 "ntpServers": ["10.0.0.9"],
@@ -212,6 +216,7 @@ INSTANCE: JsonObject = {
     "readinessProbe": _PROBE,
     "resourceClaims": [{"name": "c", "resourceClaimName": "c"}],
     "schedulerName": "other",
+    "serviceAccountName": "runner",
     "startStrategy": "Paused",
     "subdomain": "sub",
     "terminationGracePeriodSeconds": 7,
@@ -249,6 +254,7 @@ ALTERNATIVES: Sequence[Sequence[Change]] = (
     [("domain.devices.interfaces", []), ("networks", []), ("domain.devices.autoattachPodInterface", False)],
     [("domain.devices.interfaces", [{"name": "default", "bridge": {}}])],
     [("domain.devices.interfaces", [{"name": "default", "binding": {"name": "plugin"}}])],
+    [("domain.devices.interfaces", [{"name": "default", "sriov": {}}])],
     [("domain.devices.interfaces", [{"name": "default", "masquerade": {}}]), ("domain.cpu", {"cores": 2})],
     [("domain.devices.interfaces", [{"name": "default", "masquerade": {}, "portRanges": [_PORT_RANGE]}])],
     [
@@ -261,12 +267,17 @@ ALTERNATIVES: Sequence[Sequence[Change]] = (
     [
         ("domain.devices.gpus", []),
         ("domain.devices.hostDevices", []),
+        ("domain.devices.autoattachVSOCK", False),
+        ("domain.devices.disks", []),
         ("volumes", [{"name": "host", "hostDisk": {"path": "/d/disk.img", "type": "Disk", "shared": True}}]),
     ],
     [("volumes", [{"name": "answers", "sysprep": {"secret": {"name": "answers"}}}])],
     *(
         [("volumes", [{"name": "later", kind: {name: "c", "hotpluggable": True}}])]
-        for kind, name in (("persistentVolumeClaim", "claimName"), ("dataVolume", "name"))
+        for kind, name in (
+            *(("persistentVolumeClaim", "claimName"), ("dataVolume", "name")),
+            ("memoryDump", "claimName"),
+        )
     ),
     *(
         [("volumes", [{"name": "init", kind: {"userDataBase64": "IyE=", "networkDataBase64": "IyE="}}])]

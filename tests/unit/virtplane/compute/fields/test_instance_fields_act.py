@@ -18,7 +18,8 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.apiserver import eviction
 from virtplane.compute.apiserver.admission.mutation.instance import default_instance
 from virtplane.compute.controller.vmi.storage import needs_state_claim
-from virtplane.compute.domain import document, placement
+from virtplane.compute.controller.vmi.volumes import volume_status
+from virtplane.compute.domain import devicetags, document, placement
 from virtplane.compute.domain.context import (
     BlockSizes,
     BootFiles,
@@ -79,8 +80,21 @@ def _domain(spec: JsonObject) -> str:
     address, identity = "0000:01:00.0", "5d307ca9-b3ef-428c-8861-06e72d69f223"
     given = {"PCI_RESOURCE_VENDOR_COM_CARD": address, "MDEV_PCI_RESOURCE_VENDOR_COM_GPU": identity}
     boot = BootFiles(FirmwareImage("/code", "/variables"))
-    context = DomainContext(emulation=False, disks=disks, interfaces=links, cpus=cpus, given=given, boot=boot)
+    context = DomainContext(
+        emulation=False,
+        disks=disks,
+        interfaces=links,
+        functions=dict.fromkeys(links, "0000:02:00.1"),
+        cpus=cpus,
+        given=given,
+        boot=boot,
+    )
     return document.render(_typed(spec), context)
+
+
+def _told(spec: JsonObject) -> object:
+    """What the guest is told of its devices."""
+    return devicetags.tagged_devices(_typed(spec), _domain(spec), lambda _: ())
 
 
 def _network(spec: JsonObject) -> tuple[object, object]:
@@ -94,7 +108,8 @@ def _decisions(spec: JsonObject) -> tuple[object, ...]:
     scheduled = placement.realtime_vcpus(_typed(spec).spec.domain)
     locked = privileges.locks_memory(_typed(spec))
     grace = decisions.grace_seconds(_typed(spec))
-    return evicted, movable, grace, needs_state_claim(_typed(spec)), scheduled, locked
+    volumes = volume_status(_typed(spec), {}, None)
+    return evicted, movable, grace, needs_state_claim(_typed(spec)), scheduled, locked, volumes
 
 
 def _defaults(spec: JsonObject) -> JsonObject:
@@ -159,7 +174,7 @@ def _cloud_init(spec: JsonObject, root: Root) -> list[object]:
 def test_every_field_of_an_instance_that_acts_changes_what_is_made_of_it(launcher: Path) -> None:
     with Root(launcher) as root:
         effects: list[every_field.Effect] = [
-            *(_pod, _domain, _network, _decisions, _defaults),
+            *(_pod, _domain, _told, _network, _decisions, _defaults),
             lambda spec: _cloud_init(spec, root),
             lambda spec: bootfiles.find(_typed(spec), root, PodPaths("", launcher), "/usr/share/edk2/ovmf"),
             lambda spec: credentials.wanted(_typed(spec), root),
