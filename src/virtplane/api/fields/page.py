@@ -23,8 +23,8 @@ What each field of the accepted API does today. This page is made of the table t
 
 `[]` stands behind lists of objects. A row that ends in `…` stands for everything inside. Claims and data
 volumes are plugged into a running guest and unplugged from it (`addvolume`, `removevolume`, or a changed
-template), as disks on `scsi` or `virtio` and as media of CD-ROM drives. Memory dumps are answered with a
-warning.
+template), as disks on `scsi` or `virtio` and as media of CD-ROM drives. A dump of a
+running guest's memory goes into a claim that is plugged in for it.
 """
 _NESTED = {
     "VirtualMachine": ("template.spec", "template.spec.", "VirtualMachineInstance"),
