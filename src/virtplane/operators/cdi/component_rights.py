@@ -78,7 +78,7 @@ def controller_rules() -> list[JsonObject]:
         rule("core", "persistentvolumeclaims", ALL),
         rule("core", "persistentvolumes", _READ_AND_CHANGE),
         rule("core", "persistentvolumeclaims/finalizers pods/finalizers", _UPDATE),
-        rule("core", "pods", (*READ, "create", "delete")),
+        rule("core", "pods", (*READ, "create", "delete", "patch")),  # opens their gates
         rule("core", "services", (*READ, "create", "delete")),
         rule("core", "namespaces", READ),
         rule("core", "configmaps", ("get", "create")),

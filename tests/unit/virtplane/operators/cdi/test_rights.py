@@ -87,10 +87,11 @@ def test_controllers_may_do_what_upstreams_may(group: str, resources: str, verbs
     assert missing == []
 
 
-def test_controllers_may_not_change_pods_of_users() -> None:
+def test_controllers_may_open_the_gates_of_pods_and_change_them_no_further() -> None:
+    """Whoever creates gated pods must be able to patch them, or they never start (decision 034)."""
     rules = controller_rules()
     verbs = ("update", "patch", "deletecollection")
-    assert [verb for verb in verbs if _may(rules, "", "pods", verb)] == []
+    assert [verb for verb in verbs if _may(rules, "", "pods", verb)] == ["patch"]
 
 
 @pytest.mark.parametrize(
