@@ -158,9 +158,7 @@ INSTALLATION: Table = {
     "productComponent": acts("label of installed objects"),
     "productName": acts("label of installed objects"),
     "productVersion": acts("label of installed objects"),
-    "serviceMonitorNamespace": acts(
-        "where the ServiceMonitor of components is, if not beside that account"
-    ),
+    "serviceMonitorNamespace": acts("where the ServiceMonitor of components is, if not beside that account"),
     "synchronizationPort": warns(),
     "uninstallStrategy": acts("whether the object may go while there are machines"),
     "workloadUpdateStrategy.batchEvictionInterval": warns("no guest is evicted for an update"),
