@@ -232,29 +232,13 @@ async def test_an_installation_without_kvm_says_how_guests_can_run(cluster: _Clu
     assert "--emulation" in said
 
 
-async def test_a_kubelet_elsewhere_is_told(cluster: _Cluster, tmp_path: Path) -> None:
-    refused = await asyncio.to_thread(
-        _attempt_install, cluster, "--image", _NAME, "--emulation", "--kubelet-root", str(tmp_path)
-    )
-    assert refused.returncode == 1
-    assert "virtplane cannot start." in refused.stderr
-    assert "The kubelet of node" in refused.stderr
-    assert "virtplane install --kubelet-root" in refused.stderr
-
-
-async def test_a_guest_runs_without_image_volumes_where_the_kubelet_s_root_is_elsewhere(
-    cluster: _Cluster,
-) -> None:
-    """The folders of kindling's first node are on the machine as well, at this path.
-
-    Kubernetes before 1.35 keeps image volumes switched off: a container holds the image instead.
-    """
-    await _create(cluster, _REFUSED_IMAGE_VOLUMES)
-    root = next((cluster.state / "nodes").iterdir()) / "kubelet"
-    await asyncio.to_thread(_install, cluster, "--image", _NAME, "--emulation", "--kubelet-root", str(root))
+async def test_a_guest_runs_where_the_api_server_has_no_image_volumes(cluster: _Cluster) -> None:
+    """Kubernetes before 1.35 keeps the field switched off: a container holds the image instead."""
+    await asyncio.to_thread(_install, cluster, "--image", _NAME, "--emulation")
     machine = yaml.safe_load((_EXAMPLES / "demo-vm.yaml").read_text())
     machine["metadata"]["name"] = "held"
     async with Client(load_kubeconfig(cluster.kubeconfig)) as client:
+        await _create(cluster, _REFUSED_IMAGE_VOLUMES)
         await _restart(client, "virt-controller")
         async with asyncio.timeout(_RUNNING_SECONDS):
             await client.create(VIRTUAL_MACHINES, machine, "default")
@@ -266,6 +250,32 @@ async def test_a_guest_runs_without_image_volumes_where_the_kubelet_s_root_is_el
         await client.delete(VIRTUAL_MACHINES, "held", "default")
         async with asyncio.timeout(_RUNNING_SECONDS):
             await _launcher_gone(client, "held")
+
+
+async def test_a_kubelet_elsewhere_is_told(cluster: _Cluster, tmp_path: Path) -> None:
+    refused = await asyncio.to_thread(
+        _attempt_install, cluster, "--image", _NAME, "--emulation", "--kubelet-root", str(tmp_path)
+    )
+    assert refused.returncode == 1
+    assert "virtplane cannot start." in refused.stderr
+    assert "The kubelet of node" in refused.stderr
+    assert "virtplane install --kubelet-root" in refused.stderr
+
+
+async def test_a_guest_runs_where_the_kubelet_s_root_is_elsewhere(cluster: _Cluster) -> None:
+    """The folders of kindling's first node are on the machine as well, at this path."""
+    root = next((cluster.state / "nodes").iterdir()) / "kubelet"
+    await asyncio.to_thread(_install, cluster, "--image", _NAME, "--emulation", "--kubelet-root", str(root))
+    machine = yaml.safe_load((_EXAMPLES / "demo-vm.yaml").read_text())
+    machine["metadata"]["name"] = "elsewhere"
+    async with Client(load_kubeconfig(cluster.kubeconfig)) as client:
+        async with asyncio.timeout(_RUNNING_SECONDS):
+            await client.create(VIRTUAL_MACHINES, machine, "default")
+            await _running(client, "elsewhere")
+        await client.delete(VIRTUAL_MACHINES, "elsewhere", "default")
+        async with asyncio.timeout(_RUNNING_SECONDS):
+            await _launcher_gone(client, "elsewhere")
+    await asyncio.to_thread(_install, cluster, "--image", _NAME, "--emulation")
 
 
 async def test_an_upgrade_is_done_when_install_returns(
