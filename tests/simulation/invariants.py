@@ -202,7 +202,8 @@ def _workloads(api: SimulatedApi) -> Iterator[str]:
     for job in api.list(resources.JOBS, NAMESPACE):
         status = get_object(job, "status")
         succeeded, wanted = status.get("succeeded") or 0, get_int(job, "spec", "completions")
-        if not meta.is_condition_true(job, "Complete") or succeeded != wanted or status.get("active"):
+        # More may succeed: a pod that is being deleted can still end well beside its replacement.
+        if not meta.is_condition_true(job, "Complete") or succeeded < wanted or status.get("active"):
             yield f"Job {meta.name(job)} wants {wanted}; it says {status}"
 
 
