@@ -109,6 +109,8 @@ def _without_server_defaults(pod: JsonObject) -> JsonObject:
         if container.get("terminationMessagePolicy") == "File":
             container.pop("terminationMessagePolicy")
         container.pop("imagePullPolicy", None)
+        if container["name"].startswith("virtiofs-"):
+            container["securityContext"].pop("seccompProfile", None)  # Ours needs its own: decision 041.
         for key in ("command", "args", "env", "volumeMounts"):
             if not container["name"].startswith("hook-sidecar") or key in ("volumeMounts", "env"):
                 container.pop(key, None)
