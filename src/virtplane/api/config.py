@@ -34,16 +34,14 @@ DEFAULT_ARCHITECTURE = "amd64"
 API_WEBHOOKS = "virt-api/webhooks"
 """The client of virt-api's webhooks, which has a limit of requests of its own."""
 
-_OF_CONTROL_PLANE = TokenBucketRateLimiter(qps=2000, burst=4000)
+_OF_CONTROL_PLANE = TokenBucketRateLimiter(qps=200, burst=400)
 REQUEST_LIMITS: Mapping[str, TokenBucketRateLimiter] = {
     "virt-api": _OF_CONTROL_PLANE,
     API_WEBHOOKS: _OF_CONTROL_PLANE,
     "virt-controller": _OF_CONTROL_PLANE,
     "virt-handler": TokenBucketRateLimiter(qps=50, burst=100),
 }
-"""How many requests clients send by default: in the control plane ten times as many as KubeVirt's, so that
-mass starts do not wait for a limit that nobody asked for.
-"""
+"""How many requests clients send by default, KubeVirt's numbers."""
 
 _DEFAULTS: Mapping[str, Any] = {
     "architectureConfiguration": {

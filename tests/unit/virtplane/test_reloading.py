@@ -109,14 +109,14 @@ def _rate(qps: float, burst: int) -> JsonObject:
 @pytest.mark.parametrize(
     ("configuration", "wanted"),
     [
-        ({}, [(2000, 4000), (2000, 4000), (2000, 4000), (50, 100)]),
+        ({}, [(200, 400), (200, 400), (200, 400), (50, 100)]),
         (
             {"apiConfiguration": _rate(1, 2), "webhookConfiguration": _rate(3, 4)},
-            [(1, 2), (3, 4), (2000, 4000), (50, 100)],
+            [(1, 2), (3, 4), (200, 400), (50, 100)],
         ),
         (
             {"controllerConfiguration": _rate(0.5, 0), "handlerConfiguration": _rate(0, 6)},
-            [(2000, 4000), (2000, 4000), (0.5, 4000), (50, 6)],
+            [(200, 400), (200, 400), (0.5, 400), (50, 6)],
         ),
     ],
 )
@@ -143,7 +143,7 @@ async def test_limits_of_requests_are_taken_over_and_told(stream: io.StringIO) -
     told = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [line["msg"] for line in told if "rate" in line["msg"]] == [
         "setting rate limiter to 5 QPS and 10 Burst",
-        "setting rate limiter to 2000 QPS and 4000 Burst",
+        "setting rate limiter to 200 QPS and 400 Burst",
     ]
 
 
