@@ -321,8 +321,8 @@ async def test_a_launcher_asks_for_the_devices_of_its_networks_once_they_are_def
     api.put(kinds.VIRTUAL_MACHINE_INSTANCES, vmi)
     missing = "failed to render launch manifest: failed to locate network attachment definition infra/fast"
     await until(lambda: _synchronized(api).get("message") == missing)
-    metadata = {"name": "fast", "namespace": "infra"}
-    metadata["annotations"] = {"k8s.v1.cni.cncf.io/resourceName": "vendor.com/vf"}  # type: ignore[assignment]
+    annotations = {"k8s.v1.cni.cncf.io/resourceName": "vendor.com/vf"}
+    metadata = {"name": "fast", "namespace": "infra", "annotations": annotations}
     api.put(kinds.NETWORK_ATTACHMENT_DEFINITIONS, {"metadata": metadata, "spec": {}})
     await until(lambda: _phase(api) == "Scheduling")
     (pod,) = api.list(resources.PODS, "ns")
