@@ -32,30 +32,33 @@ def requirement(vmi: VirtualMachineInstance) -> str:
 def missing_hints(
     vmi: VirtualMachineInstance, settings: ClusterConfig, nodes: Iterable[JsonObject]
 ) -> TopologyHints | SyncError | None:
-    """The topology hints to store; None if they are stored already or not needed."""
+    """The topology hints to store: the lowest frequency of the nodes, 0 where none tells its own.
+
+    None if hints are stored already or not needed.
+    """
     needed = requirement(vmi)
-    if not needed or vmi.status.topology_hints not in (None, TopologyHints()):
+    if not needed or vmi.status.topology_hints is not None:
         return None
     configured = settings.configuration.developer_configuration.minimum_cluster_tsc_frequency
-    if configured is not None:
-        if configured > 0:
-            return TopologyHints(tsc_frequency=configured)
-        return _unknown(needed, f"the configured frequency must be greater than 0, not {configured}")
-    labels = (meta.labels(node) for node in nodes)
-    found = [
-        int(item[_FREQUENCY_LABEL])
-        for item in labels
-        if item.get(_FREQUENCY_LABEL, "").isdigit() and item.get(wellknown.SCHEDULABLE) == "true"
-    ]
-    if not found:
-        return _unknown(needed, "no schedulable node exposes a tsc-frequency")
-    return TopologyHints(tsc_frequency=min(found))
+    if configured is not None and configured <= 0:
+        if needed != "boot":
+            return None
+        text = (
+            "failed to determine the lowest tsc frequency on the cluster:"
+            f" the configured minimumClusterTSCFrequency must be greater 0, but got {configured}"
+        )
+        return SyncError("FailedGatherhingClusterTopologyHints", text)
+    lowest = min((_frequency(node) for node in nodes if _counts(node)), default=0)
+    return TopologyHints(tsc_frequency=configured or lowest)
 
 
-def _unknown(needed: str, why: str) -> SyncError | None:
-    if needed != "boot":
-        return None
-    return SyncError("FailedGatherhingClusterTopologyHints", f"failed to gather topology hints: {why}")
+def _counts(node: JsonObject) -> bool:
+    return meta.labels(node).get(wellknown.SCHEDULABLE) == "true" and _frequency(node) > 0
+
+
+def _frequency(node: JsonObject) -> int:
+    text = meta.labels(node).get(_FREQUENCY_LABEL, "")
+    return int(text) if text.isdigit() else 0
 
 
 def tsc_frequency(vmi: VirtualMachineInstance) -> int:
