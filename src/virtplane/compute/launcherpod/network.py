@@ -88,12 +88,11 @@ def _plugin_attachment(inputs: RenderInputs, interface: Interface) -> list[JsonO
 
 
 def definitions(vmi: VirtualMachineInstance) -> dict[str, tuple[str, str]]:
-    """Namespace and name of the attachment definitions whose devices the guest takes over, by network."""
-    taken = {each.name for each in vmi.spec.domain.devices.interfaces if each.sriov is not None}
+    """Namespace and name of the attachment definition of each secondary network."""
     return {
         network.name: _split(network.multus.network_name, vmi.metadata.namespace)
         for network in vmi.spec.networks
-        if network.multus is not None and network.name in taken
+        if network.multus is not None
     }
 
 

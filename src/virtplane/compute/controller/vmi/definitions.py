@@ -13,11 +13,14 @@ from virtplane.compute.launcherpod import network
 
 
 async def network_resources(cluster: Cluster, vmi: VirtualMachineInstance) -> dict[str, str] | SyncError:
-    """The resource of each network whose device the guest takes over, or which definition does not exist.
+    """The resource of the devices on each secondary network, or which definition does not exist.
 
-    Raises StatusError.
+    Empty while the gate ExternalNetResourceInjection is on: then a webhook of the network's operator adds the
+    requests to the launcher. Raises StatusError.
     """
-    found = {}
+    found: dict[str, str] = {}
+    if cluster.settings().gate("ExternalNetResourceInjection"):
+        return found
     for name, (namespace, definition) in network.definitions(vmi).items():
         try:
             document = await cluster.client.get(kinds.NETWORK_ATTACHMENT_DEFINITIONS, definition, namespace)

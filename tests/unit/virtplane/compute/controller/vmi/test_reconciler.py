@@ -313,18 +313,49 @@ async def test_an_instance_has_its_disk_once_the_launcher_of_the_other_has_ended
     await until(lambda: len(_launchers(api)) == 2)
 
 
-@pytest.mark.feature("NET-14")
-async def test_a_launcher_asks_for_the_devices_of_its_networks_once_they_are_defined(api: MemoryApi) -> None:
+def _put_on_fast_network(api: MemoryApi) -> None:
     vmi = _vmi()
     vmi["spec"]["domain"]["devices"]["interfaces"] = [{"name": "fast", "sriov": {}}]
     vmi["spec"]["networks"] = [{"name": "fast", "multus": {"networkName": "infra/fast"}}]
     api.put(kinds.VIRTUAL_MACHINE_INSTANCES, vmi)
-    missing = "failed to render launch manifest: failed to locate network attachment definition infra/fast"
-    await until(lambda: _synchronized(api).get("message") == missing)
+
+
+def _define_fast_network(api: MemoryApi) -> None:
     annotations = {"k8s.v1.cni.cncf.io/resourceName": "vendor.com/vf"}
     metadata = {"name": "fast", "namespace": "infra", "annotations": annotations}
     api.put(kinds.NETWORK_ATTACHMENT_DEFINITIONS, {"metadata": metadata, "spec": {}})
-    await until(lambda: _phase(api) == "Scheduling")
+
+
+def _compute_limits(api: MemoryApi) -> JsonObject:
     (pod,) = api.list(resources.PODS, "ns")
     compute = next(item for item in pod["spec"]["containers"] if item["name"] == "compute")
-    assert compute["resources"]["limits"]["vendor.com/vf"] == "1"
+    limits: JsonObject = compute["resources"]["limits"]
+    return limits
+
+
+@pytest.mark.feature("NET-14")
+async def test_a_launcher_asks_for_the_devices_of_its_networks_where_no_webhook_adds_them() -> None:
+    api = _api()
+    developer = {"disabledFeatureGates": ["ExternalNetResourceInjection"]}
+    spec = {"configuration": {"developerConfiguration": developer}}
+    metadata = {"name": "kubevirt", "namespace": "kubevirt"}
+    api.put(kinds.KUBEVIRTS, {"metadata": metadata, "spec": spec, "status": {"phase": "Deployed"}})
+    async with running_controllers(api, _IMAGES):
+        _put_on_fast_network(api)
+        missing = (
+            "failed to render launch manifest: failed to locate network attachment definition infra/fast"
+        )
+        await until(lambda: _synchronized(api).get("message") == missing)
+        _define_fast_network(api)
+        await until(lambda: _phase(api) == "Scheduling")
+        assert _compute_limits(api)["vendor.com/vf"] == "1"
+
+
+@pytest.mark.feature("NET-14")
+async def test_requests_for_devices_of_networks_are_left_to_the_webhook_of_their_operator(
+    api: MemoryApi,
+) -> None:
+    _define_fast_network(api)
+    _put_on_fast_network(api)
+    await until(lambda: _phase(api) == "Scheduling")
+    assert "vendor.com/vf" not in _compute_limits(api)
