@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
@@ -16,10 +15,9 @@ from aiohttp import web
 from kubecore import resources
 from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError
-from kubecore.objects.structs import UnfitDocument
 from virtplane.serving.frontproxy import PROXY_CONFIG, ProxySettings
 from virtplane.serving.gate import Gate
-from virtplane.serving.tls import ChangingTLS, ServersTLS, TellingTLS, TLSSettings
+from virtplane.serving.tls import ChangingTLS, ServersTLS, TellingTLS
 
 logger = logging.getLogger(__name__)
 
@@ -40,18 +38,6 @@ class Served(Protocol):
         ...
 
 
-class Restrictions(Protocol):
-    """What restricts TLS, which may change at any time."""
-
-    def current(self) -> TLSSettings:
-        """What holds now. Raises UnfitDocument."""
-        ...
-
-    async def until_other_than(self, known: TLSSettings) -> None:
-        """Wait until something else than `known` holds."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where a component serves, and by which certificate (``tls.crt``, ``tls.key``)."""
@@ -59,9 +45,8 @@ class Endpoint:
     component: str
     certificates: Path
     port: int
-    tls: Restrictions | None = None
     servers_tls: ServersTLS | None = None
-    """What restricts it with the other servers of the process."""
+    """What restricts its TLS, with that of other servers."""
 
 
 Vouching = Callable[[], Awaitable[ProxySettings]]
@@ -72,11 +57,10 @@ Adopt = Callable[[ProxySettings], None]
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The server's certificate, the front proxy's authority and the restrictions at one time."""
+    """The server's certificate and the front proxy's authority at one time."""
 
     stamp: int
     proxy: ProxySettings
-    tls: TLSSettings
 
 
 async def serve(client: Client, served: Served, endpoint: Endpoint, serving: asyncio.Event) -> None:
@@ -99,7 +83,7 @@ async def serve_runner(
     vouching: Vouching | None = None,
     adopt: Adopt | None = None,
 ) -> None:
-    """Serve until cancelled, new connections by the certificate, authority and restrictions as they are then.
+    """Serve until cancelled, new connections by the certificate and authority as they are then.
 
     Sets `serving` at the first.
     """
@@ -111,7 +95,6 @@ async def serve_runner(
             if adopt is not None:
                 adopt(files.proxy)
             current = await asyncio.to_thread(server_tls, endpoint.certificates, files.proxy.authorities)
-            restrict(current, files.tls, endpoint.component)
             if endpoint.servers_tls is not None:
                 endpoint.servers_tls.restrict(current)
             tls.current = current
@@ -135,25 +118,16 @@ def server_tls(certificates: Path, authorities: str) -> ssl.SSLContext:
     return context
 
 
-def restrict(context: ssl.SSLContext, settings: TLSSettings, component: str) -> None:
-    """Apply restrictions. Those that mean nothing are told, and the server works without them."""
-    try:
-        settings.apply(context)
-    except ValueError as error:
-        logger.error("%s serves with the usual TLS, correct its TLS profile: %s", component, error)
-
-
 async def _files(endpoint: Endpoint, vouching: Vouching | None) -> _Files | None:
     """The files as they are; None while some are missing."""
     try:
         proxy = await vouching() if vouching is not None else ProxySettings()
         stat = await asyncio.to_thread((endpoint.certificates / "tls.crt").stat)
         await asyncio.to_thread((endpoint.certificates / "tls.key").stat)
-        tls = endpoint.tls.current() if endpoint.tls is not None else TLSSettings()
-    except (StatusError, ConnectionFailed, UnfitDocument, OSError) as error:
+    except (StatusError, ConnectionFailed, OSError) as error:
         logger.info("%s cannot see by what it serves, trying again: %s", endpoint.component, error)
         return None
-    return _Files(stat.st_mtime_ns, proxy, tls)
+    return _Files(stat.st_mtime_ns, proxy)
 
 
 async def _wait_for_files(endpoint: Endpoint, vouching: Vouching | None) -> _Files:
@@ -165,11 +139,9 @@ async def _wait_for_files(endpoint: Endpoint, vouching: Vouching | None) -> _Fil
 
 
 async def _until_changed(endpoint: Endpoint, vouching: Vouching | None, files: _Files) -> None:
-    """Wait for other restrictions, which are told, or other files, which are looked at again and again."""
+    """Wait for other files, which are looked at again and again."""
     while True:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_CHECK_SECONDS):
-                await (endpoint.tls.until_other_than(files.tls) if endpoint.tls else asyncio.Event().wait())
+        await asyncio.sleep(_CHECK_SECONDS)
         found = await _files(endpoint, vouching)
         if found is None:
             await asyncio.sleep(_RETRY_SECONDS)

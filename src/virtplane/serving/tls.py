@@ -75,9 +75,13 @@ class _Usual:
 
 
 class ServersTLS:
-    """What all servers of a process accept, which can change: connections that come afterwards find it so."""
+    """What some servers accept, which can change: connections that come afterwards find it so.
 
-    def __init__(self) -> None:
+    `chosen_by` is the field that says so, in words of its owner.
+    """
+
+    def __init__(self, chosen_by: str = "KubeVirt's tlsConfiguration") -> None:
+        self._chosen_by = chosen_by
         self._settings = TLSSettings()
         self._servers: WeakKeyDictionary[ssl.SSLContext, _Usual] = WeakKeyDictionary()
 
@@ -105,7 +109,7 @@ class ServersTLS:
         try:
             self._settings.apply(server)
         except ValueError as error:
-            logger.error("TLS is not restricted as KubeVirt's tlsConfiguration says, correct it: %s", error)
+            logger.error("TLS is not restricted as %s says, correct it: %s", self._chosen_by, error)
 
 
 SERVERS_TLS = "servers_tls"
@@ -113,7 +117,7 @@ SERVERS_TLS = "servers_tls"
 
 
 class ChangingTLS(ssl.SSLContext):
-    """What a listening server has: each new connection gets what is `current` then."""
+    """What a listening server has whose certificate changes: new connections get what is `current` then."""
 
     current: ssl.SSLContext
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from kubecore.objects.structs import UnfitDocument
@@ -10,7 +9,7 @@ from kubecore.runtime import Manager
 from virtplane.api.cdi_names import CONFIG
 from virtplane.api.cdi_v1beta1.cdi_config import CDIConfig, TLSSecurityProfile
 from virtplane.api.resources import CDI_CONFIGS
-from virtplane.serving.tls import TLSSettings
+from virtplane.serving.tls import ServersTLS, TLSSettings
 
 logger = logging.getLogger(__name__)
 
@@ -66,27 +65,19 @@ def chosen(profile: TLSSecurityProfile | None) -> TLSSettings:
             return TLSSettings()
 
 
-class Profile:
-    """What CDIConfig says of TLS, as `manager` watches it."""
+def servers_tls(manager: Manager) -> ServersTLS:
+    """What CDIConfig says of TLS, as `manager` watches it; as before while that cannot be read."""
+    servers = ServersTLS("CDIConfig's tlsSecurityProfile")
+    configs = manager.informer(CDI_CONFIGS, struct=CDIConfig)
 
-    def __init__(self, manager: Manager) -> None:
-        self._changed = asyncio.Event()
-        self._configs = manager.informer(CDI_CONFIGS, struct=CDIConfig)
-        self._configs.add_handler(lambda *_: self._changed.set())
-        self._configs.add_unfit_handler(lambda _: self._changed.set())
+    def take_over(*_: object) -> None:
+        try:
+            config = configs.get(None, CONFIG)
+        except UnfitDocument as error:
+            logger.error("the TLS profile stays as it was, correct CDIConfig: %s", error)
+            return
+        servers.set(chosen(config.spec.tls_security_profile if config is not None else None))
 
-    def current(self) -> TLSSettings:
-        """What holds now. Raises UnfitDocument."""
-        config = self._configs.get(None, CONFIG)
-        return chosen(config.spec.tls_security_profile) if config is not None else TLSSettings()
-
-    async def until_other_than(self, known: TLSSettings) -> None:
-        """Wait until something else than `known` holds, for the one server that asks."""
-        while True:
-            self._changed.clear()
-            try:
-                if self.current() != known:
-                    return
-            except UnfitDocument as error:
-                logger.error("the TLS profile stays as it was, correct CDIConfig: %s", error)
-            await self._changed.wait()
+    configs.add_handler(take_over)
+    configs.add_unfit_handler(take_over)
+    return servers

@@ -23,7 +23,7 @@ from virtplane.storage.cdi.apiserver.requests import Services
 from virtplane.storage.cdi.apiserver.reviews import WEBHOOKS, review
 from virtplane.storage.cdi.apiserver.signing import SigningKey
 from virtplane.storage.cdi.apiserver.uploads import Uploads
-from virtplane.storage.cdi.tls import Profile
+from virtplane.storage.cdi.tls import servers_tls
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class CdiApiServer:
         served = Served(client, key, webhooks_need_certificate=requires_certificate)
         certificates = Path(context.settings.get("cdi_api_certificates") or paths.CDI_API_CERTIFICATES)
         port = int(context.settings.get("cdi_api_port") or ports.CDI_API)
-        endpoint = https.Endpoint(self.name, certificates, port, Profile(manager))
+        endpoint = https.Endpoint(self.name, certificates, port, servers_tls(manager))
         serving = asyncio.Event()
         context.health.add_ready(self.name, lambda: _unready(serving, key))
         manager.add_runnable("signing-key", key.run)

@@ -21,7 +21,7 @@ from kubecore.runtime import Context, Manager
 from virtplane.api import cdi_names, paths, ports
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.serving import https
-from virtplane.storage.cdi.tls import Profile
+from virtplane.storage.cdi.tls import servers_tls
 from virtplane.storage.cdi.tokens import InvalidToken, VerifiedToken, Verifier
 from virtplane.storage.cdi.uploadproxy.proxy import UploadProxy
 
@@ -49,7 +49,7 @@ class CdiUploadProxy:
         serving = asyncio.Event()
         context.health.add_ready(self.name, lambda: "" if serving.is_set() else "not serving yet")
         proxy = UploadProxy(cluster)
-        endpoint = https.Endpoint(self.name, own, port, Profile(manager))
+        endpoint = https.Endpoint(self.name, own, port, servers_tls(manager))
         manager.add_runnable("https", lambda: https.serve_runner(runner_of(proxy), endpoint, serving))
         try:
             await manager.run()

@@ -11,14 +11,15 @@ from typing import Any, cast
 import pytest
 import trustme
 import uvloop
+from tests.support.waiting import until
 
 from kubecore.runtime import Manager
 from kubecore.testing import MemoryApi
 from virtplane.api.cdi_v1beta1.cdi_config import CustomTLSProfile, TLSProfileChoice, TLSSecurityProfile
 from virtplane.api.resources import CDI_CONFIGS
-from virtplane.serving.https import Endpoint, restrict, serve_runner
-from virtplane.serving.tls import TLSSettings
-from virtplane.storage.cdi.tls import Profile, chosen
+from virtplane.serving.https import Endpoint, serve_runner
+from virtplane.serving.tls import ServersTLS, TLSSettings
+from virtplane.storage.cdi.tls import chosen, servers_tls
 from virtplane.storage.cdi.uploadproxy.component import runner_of
 from virtplane.storage.cdi.uploadproxy.proxy import UploadProxy
 
@@ -60,48 +61,28 @@ def test_settings_without_meaning_are_refused(settings: TLSSettings) -> None:
         _context(settings)
 
 
-async def test_change_of_cdi_config_is_seen_at_once() -> None:
-    api, seen = MemoryApi([CDI_CONFIGS], whole=[CDI_CONFIGS]), asyncio.Event()
+async def _serve() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_change_of_cdi_config_restricts_servers_at_once() -> None:
+    api, server = MemoryApi([CDI_CONFIGS], whole=[CDI_CONFIGS]), _context(TLSSettings())
     async with api.client() as client:
         manager = Manager(client)
-        profile = Profile(manager)
-
-        async def server() -> None:
-            assert profile.current() == TLSSettings()
-            await profile.until_other_than(TLSSettings())
-            assert profile.current().min_version == "VersionTLS13"
-            seen.set()
-            await asyncio.Event().wait()
-
-        manager.add_runnable("https", server)
+        servers_tls(manager).restrict(server)
+        manager.add_runnable("https", _serve)
         task = asyncio.create_task(manager.run())
         await manager.wait_started()
+        usual = server.minimum_version
         spec = {"tlsSecurityProfile": {"type": "Modern", "modern": {}}}
         api.put(CDI_CONFIGS, {"metadata": {"name": "another"}, "spec": spec})
         api.put(CDI_CONFIGS, {"metadata": {"name": "config"}, "spec": spec})
-        async with asyncio.timeout(5):
-            await seen.wait()
+        await until(lambda: server.minimum_version == ssl.TLSVersion.TLSv1_3)
+        api.put(CDI_CONFIGS, {"metadata": {"name": "config"}, "spec": {"tlsSecurityProfile": 7}})
+        api.put(CDI_CONFIGS, {"metadata": {"name": "config"}, "spec": {}})
+        await until(lambda: server.minimum_version == usual)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-class _Restrictions:
-    """What restricts TLS, as a test sets it."""
-
-    def __init__(self, profile: str) -> None:
-        self._settings, self._changed = chosen(TLSSecurityProfile(type=profile)), asyncio.Event()
-
-    def change(self, profile: str) -> None:
-        self._settings = chosen(TLSSecurityProfile(type=profile))
-        self._changed.set()
-
-    def current(self) -> TLSSettings:
-        return self._settings
-
-    async def until_other_than(self, known: TLSSettings) -> None:
-        while self._settings == known:
-            self._changed.clear()
-            await self._changed.wait()
 
 
 async def _refusal(port: int, client: ssl.SSLContext) -> str:
@@ -129,32 +110,22 @@ def test_upload_proxy_tells_older_clients_of_a_changed_profile_at_once_and_then_
     client.maximum_version = ssl.TLSVersion.TLSv1_2
 
     async def change_profiles() -> None:
-        restrictions, serving = _Restrictions("Intermediate"), asyncio.Event()
-        endpoint = Endpoint("cdi-uploadproxy", tmp_path, unused_tcp_port, restrictions)
+        servers, serving = ServersTLS(), asyncio.Event()
+        servers.set(chosen(TLSSecurityProfile(type="Intermediate")))
+        endpoint = Endpoint("cdi-uploadproxy", tmp_path, unused_tcp_port, servers)
         runner = runner_of(UploadProxy(cast(Any, None)))
         task = asyncio.create_task(serve_runner(runner, endpoint, serving))
         try:
             async with asyncio.timeout(10):
                 await serving.wait()
                 assert not await _refusal(unused_tcp_port, client)
-                restrictions.change("Modern")
-                while not (told := await _refusal(unused_tcp_port, client)):
-                    pass
-                assert "alert protocol version" in told
-                restrictions.change("Intermediate")
-                while await _refusal(unused_tcp_port, client):
-                    pass
+                servers.set(chosen(TLSSecurityProfile(type="Modern")))
+                assert "alert protocol version" in await _refusal(unused_tcp_port, client)
+                servers.set(chosen(TLSSecurityProfile(type="Intermediate")))
+                assert not await _refusal(unused_tcp_port, client)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(change_profiles())
-
-
-def test_profile_without_meaning_leaves_a_server_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    before = context.get_ciphers()
-    restrict(context, TLSSettings(("none",), ""), "cdi-apiserver")
-    assert context.get_ciphers() == before
-    assert "correct its TLS profile" in caplog.text
