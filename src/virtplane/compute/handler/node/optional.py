@@ -10,7 +10,8 @@ from pathlib import Path
 from kubecore.json import JsonObject
 from virtplane.api import paths
 from virtplane.api.config import ClusterConfig
-from virtplane.compute.handler.node.deviceplugin import Device, DevicePlugin, Offer
+from virtplane.compute.handler.node.deviceplugin import Device, Offer
+from virtplane.compute.handler.node.pluginset import PluginSet
 
 _VSOCK = Path("/dev/vhost-vsock")
 
@@ -54,10 +55,9 @@ class OptionalPlugins:
     """Runs a plugin for each device that `wanted` names, as it does so."""
 
     def __init__(self, folder: Path, wanted: Callable[[], Sequence[Offer]]) -> None:
-        self._folder = folder
         self._wanted = wanted
         self._wake = asyncio.Event()
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._plugins = PluginSet(folder)
 
     def look_again(self) -> None:
         """Look soon: the configuration may have changed."""
@@ -71,20 +71,8 @@ class OptionalPlugins:
                 await self.look()
                 await self._wake.wait()
         finally:
-            for name in list(self._running):
-                await self._stop(name)
+            await self._plugins.close()
 
     async def look(self) -> None:
         """Start and end plugins once."""
-        wanted = {offer.name: offer for offer in self._wanted()}
-        for name in [name for name in self._running if name not in wanted]:
-            await self._stop(name)
-        for name, offer in wanted.items():
-            if name not in self._running:
-                plugin = DevicePlugin(offer, self._folder)
-                self._running[name] = asyncio.create_task(plugin.run(), name=f"device-plugin-{name}")
-
-    async def _stop(self, name: str) -> None:
-        task = self._running.pop(name)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await self._plugins.keep(self._wanted())

@@ -11,8 +11,9 @@ from pathlib import Path
 from kubecore.json import JsonObject
 from virtplane.api.kubevirt_v1.configuration import PermittedHostDevices
 from virtplane.compute.domain.hostdevices import variable
-from virtplane.compute.handler.node.deviceplugin import DevicePlugin, device_spec
+from virtplane.compute.handler.node.deviceplugin import device_spec
 from virtplane.compute.handler.node.hostdevices import Resource, permitted
+from virtplane.compute.handler.node.pluginset import PluginSet
 
 logger = logging.getLogger(__name__)
 
@@ -60,11 +61,11 @@ class PassthroughPlugins:
         settings: Callable[[], PermittedHostDevices | None],
         system: Path = Path("/sys"),
     ) -> None:
-        self._folder = folder
         self._settings = settings
         self._system = system
         self._wake = asyncio.Event()
-        self._running: dict[str, tuple[ResourceOffer, asyncio.Task[None]]] = {}
+        self._offers: dict[str, ResourceOffer] = {}
+        self._plugins = PluginSet(folder)
 
     def look_again(self) -> None:
         """Look soon: the configuration may have changed."""
@@ -81,24 +82,17 @@ class PassthroughPlugins:
                 except TimeoutError:
                     logger.debug("Looking at the devices of the node again")
         finally:
-            for name in list(self._running):
-                await self._stop(name)
+            await self._plugins.close()
 
     async def look(self) -> None:
         """Start, update and end plugins once."""
         wanted = {resource.name: resource for resource in permitted(self._settings(), self._system)}
-        for name in [name for name in self._running if name not in wanted]:
-            await self._stop(name)
+        for name in self._offers.keys() - wanted.keys():
+            del self._offers[name]
         for name, resource in wanted.items():
-            if name in self._running:
-                self._running[name][0].found = resource
+            if name in self._offers:
+                self._offers[name].found = resource
                 continue
-            offer = ResourceOffer(resource)
-            plugin = DevicePlugin(offer, self._folder)
-            self._running[name] = (offer, asyncio.create_task(plugin.run(), name=f"device-plugin-{name}"))
+            self._offers[name] = ResourceOffer(resource)
             logger.info("Devices of the node are offered to guests", extra={"resource": name})
-
-    async def _stop(self, name: str) -> None:
-        _, task = self._running.pop(name)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await self._plugins.keep(list(self._offers.values()))

@@ -101,7 +101,7 @@ async def test_plugins_come_and_go_with_what_is_permitted(
             finally:
                 served.remove(self._offer.resource)
 
-    monkeypatch.setattr("virtplane.compute.handler.node.passthrough.DevicePlugin", Plugin)
+    monkeypatch.setattr("virtplane.compute.handler.node.pluginset.DevicePlugin", Plugin)
     pci(tmp_path, "0000:81:00.0")
     permits: list[PermittedHostDevices | None] = [settings(pciHostDevices=[PCI])]
     plugins = PassthroughPlugins(tmp_path, lambda: permits[0], tmp_path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from virtplane.api.config import ClusterConfig
-from virtplane.compute.handler.node import optional
+from virtplane.compute.handler.node import optional, pluginset
 from virtplane.compute.handler.node.deviceplugin import Device, Offer
 
 
@@ -63,7 +63,7 @@ async def test_plugins_follow_the_configuration(tmp_path: Path, monkeypatch: pyt
             finally:
                 running.remove(self._name)
 
-    monkeypatch.setattr(optional, "DevicePlugin", Plugin)
+    monkeypatch.setattr(pluginset, "DevicePlugin", Plugin)
     wanted: list[Offer] = []
     plugins = optional.OptionalPlugins(tmp_path, lambda: wanted)
     for offers in ([Device("a", "/a")], [Device("a", "/a"), Device("b", "/b")], [Device("b", "/b")], []):
