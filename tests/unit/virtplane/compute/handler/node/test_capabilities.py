@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,8 @@ asyncio.run(main(Path(sys.argv[1]), sys.argv[2] == "kvm"))
 def folder() -> Iterator[Path]:
     if os.geteuid() != 0 or any(shutil.which(name) is None for name in ("libvirtd", "qemu-system-x86_64")):
         pytest.skip("needs root, libvirtd and qemu-system-x86_64")
+    if not all(parent.stat().st_mode & stat.S_IXOTH for parent in Path(sys.executable).absolute().parents):
+        pytest.skip(f"QEMU's user cannot reach {sys.executable}: a folder above it is closed to others")
     # QEMU's user has to reach it, which rules out pytest's own folders.
     with tempfile.TemporaryDirectory(prefix="virtplane-warm-") as made:
         yield Path(made)
