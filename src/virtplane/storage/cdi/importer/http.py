@@ -39,17 +39,22 @@ _ATTEMPTS = 5
 _PAUSE_SECONDS = 1.0
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-")
 _ANSWER_BYTES = 1 << 20
+_EXPLANATION_BYTES = 1 << 14
 
 
 Sign = Callable[[str, URL, Mapping[str, str]], Mapping[str, str]]
 """Headers that sign a request, by its method, address and other headers."""
+
+Explain = Callable[[aiohttp.ClientResponse, bytes], str]
+"""What an answer that is no object says, in the source's words; of its body there is the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebObject:
     """Where an object is and what is sent along.
 
-    `name` is the source's in messages (``http``, ``s3``, ...); `sign` is asked for each request.
+    `name` is the source's in messages (``http``, ``s3``, ...), where `problem` comes before what is wrong;
+    `sign` is asked for each request, `explain` for refusals.
     """
 
     url: URL
@@ -58,10 +63,12 @@ class WebObject:
     password: str = ""
     headers: Sequence[tuple[str, str]] = ()
     sign: Sign | None = None
+    problem: str = ""
+    explain: Explain | None = None
 
     def failed(self, why: object) -> ImportFailed:
         """The error that the object cannot be reached."""
-        return ImportFailed(f"Unable to connect to {self.name} data source: {why}")
+        return ImportFailed(f"Unable to connect to {self.name} data source: {self.problem}{why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +148,9 @@ class Web:
                 headers["If-Range"] = validator
         async with self._response(wanted, "GET", headers) as response:
             expected = 206 if ranged else 200
-            if response.status in _PASSING:
-                raise Unavailable(str(wanted.failed(_not_expected(expected, response))))
             if response.status != expected:
-                raise wanted.failed(_not_expected(expected, response))
+                failure = wanted.failed(await _explained(wanted, expected, response))
+                raise Unavailable(str(failure)) if response.status in _PASSING else failure
             if ranged and not _begins_at(response, first):
                 raise wanted.failed("the server answers with other bytes than it was asked for")
             yield response
@@ -286,7 +292,10 @@ class Download:
             await self._resume(again, failures + 1)
 
 
-def _not_expected(expected: int, response: aiohttp.ClientResponse) -> str:
+async def _explained(wanted: WebObject, expected: int, response: aiohttp.ClientResponse) -> str:
+    if wanted.explain is not None:
+        async with asyncio.timeout(_CALL_SECONDS):
+            return wanted.explain(response, await response.content.read(_EXPLANATION_BYTES))
     status = f"{response.status} {response.reason}"
     return f"expected status code {expected}, got {response.status}. Status: {status}"
 

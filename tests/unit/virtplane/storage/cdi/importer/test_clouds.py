@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from joserfc import jwt
 from joserfc.jwk import RSAKey
+from tests.support.hostile_server import answering
 from tests.support.image_server import ServedFile, serving
 from tests.support.s3 import SignatureCheck
 from tests.unit.virtplane.storage.cdi.importer.conftest import Volume
@@ -101,10 +103,34 @@ async def test_wrong_keys_are_told_and_nothing_is_written(
     keys = {"IMPORTER_ACCESS_KEY_ID": key, "IMPORTER_SECRET_KEY": secret}
     async with serving(ServedFile(raw_disk, lets_in=check)) as address:
         ended = await volume.run("s3", f"{address}/bucket/disk.img", **keys)
-    refused = "expected status code 200, got 403. Status: 403 Forbidden"
-    assert (ended.code, ended.text) == (1, f"Unable to connect to s3 data source: {refused}")
+    refused = 'could not get s3 object: "bucket/disk.img": Forbidden: Forbidden'
+    assert ended.code == 1
+    assert ended.text.startswith(f"Unable to connect to s3 data source: {refused} status code: 403, ")
     assert set(check.refusals) == {problem}
     assert not ended.disk.exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("<Error><Code>NoSuchKey</Code><Message>a &lt;b&gt;\n c</Message></Error>", "NoSuchKey: a <b> c"),
+        ("<Error><Code>" + "x" * 50_000, "NotFound: Not Found"),
+        ("<!DOCTYPE a [<!ENTITY b SYSTEM 'file:///etc/shadow'>]><Code>&b;</Code>", "&b;: "),
+        ("", "NotFound: Not Found"),
+    ],
+)
+async def test_refusal_of_a_bucket_is_told_in_its_words(volume: Volume, body: str, said: str) -> None:
+    async def answer(_: str, writer: asyncio.StreamWriter) -> None:
+        head = "HTTP/1.1 404 No\r\nConnection: close\r\nx-amz-request-id: 7\r\nx-amz-id-2: h\r\n\r\n"
+        writer.write((head + body).encode())
+        await writer.drain()
+
+    async with answering(answer) as address:
+        ended = await volume.run("s3", f"{address}/bucket/folder/disk.img")
+    assert ended.code == 1
+    begins = f'Unable to connect to s3 data source: could not get s3 object: "bucket/folder/disk.img": {said}'
+    assert ended.text.startswith(begins)
+    assert ended.text.endswith(" status code: 404, request id: 7, host id: h")
 
 
 async def test_archives_of_clouds_are_refused(volume: Volume) -> None:

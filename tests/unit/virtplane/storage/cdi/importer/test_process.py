@@ -17,6 +17,7 @@ import pytest
 from tests.support.hostile_server import answering, endless
 from tests.support.image_server import ServedFile, serving
 from tests.support.importer_process import imported, importing
+from tests.support.moto_server import Keys, moto_environment, serving_bucket
 from tests.unit.virtplane.storage.cdi.importer.conftest import MIB
 
 from virtplane.image import distribution
@@ -158,6 +159,61 @@ async def test_disks_come_from_nginx_and_its_refusals_are_told(
         assert each.peak_bytes < MEMORY_BYTES
         assert "pass:word" not in each.log
         assert base64.b64encode(b"me:pass:word").decode() not in each.log
+
+
+@pytest.fixture(scope="module")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter that has moto."""
+    try:
+        return moto_environment(tmp_path_factory.mktemp("moto") / "environment")
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"the packages of moto cannot be fetched: {error.stderr!r}")
+
+
+@pytest.mark.feature("VMC-52")
+@pytest.mark.timeout(400)
+async def test_objects_come_from_moto_and_its_refusals_are_told(
+    moto: Path, tmp_path: Path, raw_disk: bytes, converted: Callable[..., bytes]
+) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "a disk+1&=~.img").write_bytes(raw_disk)
+    (files / "disk.qcow2").write_bytes(converted("qcow2"))
+    (files / "disk.img.gz").write_bytes(gzip.compress(raw_disk))
+    with serving_bucket(moto, files) as bucket:
+        for name in sorted(each.name for each in files.iterdir()):
+            ended = await imported(
+                tmp_path, "s3", f"{bucket.address}/{name}", "-v=9", **_signing(bucket.reader)
+            )
+            assert (ended.code, ended.message) == (0, "Import Complete"), ended.log
+            assert ended.disk.read_bytes()[: len(raw_disk)] == raw_disk
+            assert ended.peak_bytes < MEMORY_BYTES
+            assert bucket.reader.secret not in ended.log
+        ended.disk.unlink()
+        unknown, forger = (
+            Keys("AKIAUNKNOWN", bucket.reader.secret),
+            Keys(bucket.reader.access, "wrong-secret"),
+        )
+        for name, keys, problem in (
+            (
+                "disk.qcow2",
+                forger,
+                "SignatureDoesNotMatch: The request signature we calculated does not match",
+            ),
+            ("disk.qcow2", unknown, "InvalidAccessKeyId: The AWS Access Key Id you provided does not exist"),
+            ("disk.qcow2", bucket.stranger, "AccessDenied: Access Denied status code: 403, "),
+            ("none", bucket.reader, "NoSuchKey: The specified key does not exist. status code: 404, "),
+        ):
+            ended = await imported(tmp_path, "s3", f"{bucket.address}/{name}", "-v=9", **_signing(keys))
+            assert ended.code == 1
+            told = f'could not get s3 object: "disks/{name}": {problem}'
+            assert ended.text.startswith(f"Unable to connect to s3 data source: {told}")
+            assert keys.secret not in ended.log + ended.text
+            assert not ended.disk.exists()
+
+
+def _signing(keys: Keys) -> dict[str, str]:
+    return {"IMPORTER_ACCESS_KEY_ID": keys.access, "IMPORTER_SECRET_KEY": keys.secret}
 
 
 @pytest.mark.host
