@@ -17,6 +17,7 @@ from tests.simulation.server import USER_AGENT, SimulatedApi
 from tests.simulation.simulation import PROMPT_SECONDS, REST_SECONDS, RESTART_SECONDS, Outcome, Trace
 from tests.simulation.volume_world import Kubelet, Provisioner, Snapshotter, Volumes
 from tests.support.cdi_controllers import PROGRAMS, NoProgress
+from tests.support.cdi_rights import controllers_api
 
 from kindling.controllers.environment import Environment
 from kindling.controllers.main import CONTROLLERS
@@ -109,8 +110,10 @@ class DataVolumeSimulation:
             "snapshotter": Snapshotter(self.volumes).run,
             "kubelet": self._kubelet.run,
         }
+        self._cdi = controllers_api(self._api)
         self._processes = [
-            Process(name, program, self._api, self._weather) for name, program in programs.items()
+            Process(name, program, self._cdi if name == "cdi" else self._api, self._weather)
+            for name, program in programs.items()
         ]
 
     def _observe(self, event: str, kind: ResourceType, new: JsonObject, _: JsonObject | None) -> None:
@@ -140,6 +143,7 @@ class DataVolumeSimulation:
                 await process.kill()
         self.wrong += [f"{each.name} ended: {error!r}" for each in self._processes for error in each.failures]
         self.wrong += [*self.volumes.wrong, *self._api.overwriting]
+        self.wrong += [f"CDI may not {request}" for request in self._cdi.refused]
 
     def _found(self) -> None:
         for name in ("cdi", NAMESPACE):

@@ -8,15 +8,25 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import orjson
 
 from kubecore import errors
 from kubecore.client import ConnectionFailed, Request, Response, StreamedResponse
 from kubecore.errors import StatusError
-from kubecore.testing import MemoryApi
 from kubecore.testing.transport import MemoryTransport
+
+
+class Server(Protocol):
+    """The server in memory, or what one user may do there."""
+
+    def handle(self, request: Request) -> Response:
+        """The answer."""
+
+    def watch(self, request: Request) -> AsyncIterator[bytes]:
+        """What is seen of a watch."""
+
 
 Note = Callable[[str], None]
 """Takes a line of the trace."""
@@ -69,7 +79,7 @@ class Link:
     Once it is cut nothing goes through any more: what a dying process still says reaches nobody.
     """
 
-    def __init__(self, api: MemoryApi, weather: Weather, process: str) -> None:
+    def __init__(self, api: Server, weather: Weather, process: str) -> None:
         self._api = api
         self._weather = weather
         self._process = process

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from tests.simulation.faults import Link, Weather
+from tests.simulation.faults import Link, Server, Weather
 
 from kubecore.client import Client, ClientConfig
-from kubecore.testing import MemoryApi
 
 Program = Callable[[Client], Awaitable[None]]
 """What a process does from its start until it is cancelled."""
@@ -17,7 +16,7 @@ Program = Callable[[Client], Awaitable[None]]
 class Process:
     """One program that is started, killed and started again."""
 
-    def __init__(self, name: str, program: Program, api: MemoryApi, weather: Weather) -> None:
+    def __init__(self, name: str, program: Program, api: Server, weather: Weather) -> None:
         self.name = name
         self.failures: list[BaseException] = []
         """How the program ended by itself, which no program may."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.support.cdi_claims import STORAGE
 from tests.support.cdi_controllers import cdi_controllers
+from tests.support.cdi_rights import for_controllers
 
 from kubecore import resources as core
 from kubecore.json import JsonObject, get_str
@@ -127,7 +128,8 @@ async def memory_cluster(*gates: str) -> AsyncIterator[MemoryCluster]:
     cluster.storage_class("csi", driver=True)
     cluster.storage_class("old", driver=False)
     try:
-        async with cdi_controllers(cluster.client, with_settings=False):
-            yield cluster
+        with for_controllers(cluster.api) as restricted:
+            async with restricted.client() as client, cdi_controllers(client, with_settings=False):
+                yield cluster
     finally:
         await cluster.client.close()

@@ -13,7 +13,7 @@ import orjson
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from tests.support.roles import default_rights
+from tests.support.roles import rights
 
 from kindling.apiserver import main
 from kindling.apiserver.registry.admission import AuthorizationQuery
@@ -275,7 +275,7 @@ def test_certificates_of_an_older_version_are_made_anew(made: instances.Instance
 
 
 def test_roles_of_components_neither_create_at_will_nor_become_others() -> None:
-    rights = default_rights()
+    found = rights()
     for name in ("system:kube-controller-manager", "system:kube-scheduler", "system:kube-proxy"):
         user = UserInfo(name, groups=("system:authenticated",))
         for verb, resource, group in (
@@ -287,4 +287,4 @@ def test_roles_of_components_neither_create_at_will_nor_become_others() -> None:
             ("approve", "signers", "certificates.k8s.io"),
         ):
             query = AuthorizationQuery(user, verb, group, "v1", resource, name="x")
-            assert not rights.authorize(query)[0], f"{name} may {verb} {resource}"
+            assert not found.authorize(query)[0], f"{name} may {verb} {resource}"

@@ -11,7 +11,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response
-from tests.support.roles import default_rights
+from tests.support.roles import rights
 from tests.unit.kindling.node.conftest import Pki
 
 from kindling.apiserver.registry.admission import AuthorizationQuery
@@ -34,7 +34,7 @@ def reviewed(request: client.Request) -> client.Response | None:
     query = AuthorizationQuery(
         user, wanted["verb"], "", "v1", wanted["resource"], wanted["subresource"], "", wanted["name"]
     )
-    allowed, _ = default_rights().authorize(query)
+    allowed, _ = rights().authorize(query)
     return client.Response(201, {}, orjson.dumps({"status": {"allowed": allowed}}))
 
 

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tests.support.cdi_rights import for_controllers
+
 from kubecore.client import Client
 from kubecore.json import JsonObject
 from kubecore.objects.times import now_rfc3339
@@ -57,17 +59,16 @@ def controller(client: Client, recorder: EventRecorder) -> Manager:
 async def cluster() -> AsyncIterator[Cluster]:
     """A server with the controller at work."""
     api = new_api()
-    client = api.client()
-    async with EventRecorder(client, "cdi-deployment") as recorder:
-        manager = controller(client, recorder)
-        task = asyncio.create_task(manager.run())
-        await manager.wait_started()
-        try:
-            yield Cluster(api)
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-    await client.close()
+    with for_controllers(api) as restricted:
+        async with restricted.client() as client, EventRecorder(client, "cdi-deployment") as recorder:
+            manager = controller(client, recorder)
+            task = asyncio.create_task(manager.run())
+            await manager.wait_started()
+            try:
+                yield Cluster(api)
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
 
 def put(

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.support.cdi_rights import for_controllers
 
 from kubecore.client import Client
 from kubecore.errors import StatusError, is_not_found
@@ -61,19 +62,20 @@ async def status_with(client: Client, **wanted: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def cluster(**metadata: Any) -> AsyncIterator[Client]:
-    client = MemoryApi([kinds.CDIS, kinds.CDI_CONFIGS, INGRESSES], whole=[kinds.CDI_CONFIGS]).client()
-    manager = Manager(client)
-    ConfigController(client, manager, "cdi")
-    task = asyncio.create_task(manager.run())
-    await manager.wait_started()
-    document = {"apiVersion": kinds.CDIS.api_version, "kind": "CDI", "metadata": {"name": "cdi", **metadata}}
-    await client.create(kinds.CDIS, {**document, "spec": {"config": {"featureGates": ["Gate"]}}})
-    try:
-        yield client
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await client.close()
+    api = MemoryApi([kinds.CDIS, kinds.CDI_CONFIGS, INGRESSES], whole=[kinds.CDI_CONFIGS])
+    cdi = {"apiVersion": kinds.CDIS.api_version, "kind": "CDI", "metadata": {"name": "cdi", **metadata}}
+    with for_controllers(api) as restricted:
+        async with restricted.client() as client, api.client() as administrator:
+            manager = Manager(client)
+            ConfigController(client, manager, "cdi")
+            task = asyncio.create_task(manager.run())
+            await manager.wait_started()
+            await administrator.create(kinds.CDIS, {**cdi, "spec": {"config": {"featureGates": ["Gate"]}}})
+            try:
+                yield administrator
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_config_has_the_defaults_and_belongs_to_the_installation() -> None:

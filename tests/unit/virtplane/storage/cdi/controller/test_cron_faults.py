@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.simulation.faults import Chances, Link, Weather
+from tests.support.cdi_rights import controllers_api
 from tests.unit.virtplane.storage.cdi.controller.crons import NAMESPACE, Cluster, controller, new_api
 
 from kubecore.client import Client, ClientConfig
@@ -52,7 +53,7 @@ class World(Cluster):
         self._life = asyncio.create_task(self._live())
 
     async def _live(self) -> None:
-        link = Link(self.api, self.weather, "cdi-deployment")
+        link = Link(controllers_api(self.api), self.weather, "cdi-deployment")
         client = Client(ClientConfig(server="memory://"), link)
         try:
             async with EventRecorder(client, "cdi-deployment") as recorder:

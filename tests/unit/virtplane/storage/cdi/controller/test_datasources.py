@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.support.cdi_rights import for_controllers
 
 from kubecore.json import JsonObject
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS
@@ -25,17 +26,17 @@ async def cluster() -> AsyncIterator[MemoryApi]:
     api = MemoryApi(
         [kinds.DATA_SOURCES, kinds.DATA_VOLUMES, kinds.VOLUME_SNAPSHOTS], whole=[kinds.DATA_SOURCES]
     )
-    client = api.client()
-    manager = Manager(client)
-    DataSourceController(client, manager)
-    task = asyncio.create_task(manager.run())
-    await manager.wait_started()
-    try:
-        yield api
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await client.close()
+    with for_controllers(api) as restricted:
+        async with restricted.client() as client:
+            manager = Manager(client)
+            DataSourceController(client, manager)
+            task = asyncio.create_task(manager.run())
+            await manager.wait_started()
+            try:
+                yield api
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
 
 def put(api: MemoryApi, kind: Any, name: str, labels: dict[str, str] | None = None, **members: Any) -> None:

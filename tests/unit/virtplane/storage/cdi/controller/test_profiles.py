@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.support.cdi_rights import for_controllers
 
 from kubecore.client import Client
 from kubecore.errors import StatusError, is_not_found
@@ -108,19 +109,20 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster() -> AsyncIterator[Cluster]:
-    client = MemoryApi([kinds.CDIS, kinds.STORAGE_PROFILES, kinds.VOLUME_SNAPSHOT_CLASSES]).client()
-    manager = Manager(client)
-    ProfileController(client, manager)
-    task = asyncio.create_task(manager.run())
-    await manager.wait_started()
-    made = Cluster(client)
-    await made.create(kinds.CDIS, "cdi", spec={})
-    try:
-        yield made
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await client.close()
+    api = MemoryApi([kinds.CDIS, kinds.STORAGE_PROFILES, kinds.VOLUME_SNAPSHOT_CLASSES])
+    with for_controllers(api) as restricted:
+        async with restricted.client() as client, api.client() as administrator:
+            manager = Manager(client)
+            ProfileController(client, manager)
+            task = asyncio.create_task(manager.run())
+            await manager.wait_started()
+            made = Cluster(administrator)
+            await made.create(kinds.CDIS, "cdi", spec={})
+            try:
+                yield made
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.feature("STO-08")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.simulation.faults import Chances, Link, Weather
+from tests.support.cdi_rights import controllers_api
 
 from kubecore.client import Client, ClientConfig
 from kubecore.json import JsonObject
@@ -73,7 +74,7 @@ class World:
 
     async def life(self) -> None:
         """One life of the controller, until it is cancelled."""
-        link = Link(self.api, self.weather, "cdi-deployment")
+        link = Link(controllers_api(self.api), self.weather, "cdi-deployment")
         client = Client(ClientConfig(server="memory://"), link)
         manager = Manager(client)
         TransferController(client, manager)
