@@ -48,7 +48,10 @@ _IMPORTS: Table = {
         {
             **_REACHED,
             "url": warns(
-                "the import fails where the importer's image has no vddk plug-in of nbdkit; Debian has none"
+                "the import fails where the importer's image has no vddk plug-in of nbdkit; Debian has none",
+                warning=(
+                    "the import fails unless its image has the vddk plug-in of nbdkit, which ours has not"
+                ),
             ),
             "backingFile": acts("the disk's file, as vSphere names it"),
             "extraArgs": acts("a config map with a configuration of VDDK, and the nodes for the importer"),

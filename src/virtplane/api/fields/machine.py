@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from virtplane.api.fields.cdi import DATA_VOLUME
 from virtplane.api.fields.instance import DOMAIN, INSTANCE
 from virtplane.api.fields.state import Table, acts, copied, prefixed
 
@@ -13,7 +14,10 @@ _TEMPLATE: Table = {
 _INPUT = "template.spec.domain.devices.autoattachInputDevice"
 
 MACHINE: Table = {
-    "dataVolumeTemplates": copied("DataVolumes of the Containerized Data Importer, where it is installed"),
+    "dataVolumeTemplates": copied(
+        "DataVolumes of the Containerized Data Importer, where it is installed",
+        prefixed("spec", DATA_VOLUME),
+    ),
     "instancetype.inferFromVolume": acts(_INFER),
     "instancetype.inferFromVolumeFailurePolicy": acts("whether a failed inference is an error"),
     "instancetype.kind": acts("kind of the instance type"),

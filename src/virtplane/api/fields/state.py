@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -32,6 +32,10 @@ class Field:
     """Of a map of plain values, the only keys that act, where not all do; others are warned of."""
     defaulted: bool = False
     """Admission fills it into instances itself: only templates are warned of."""
+    warning: str = ""
+    """What users are warned of, where it is not that the field has no effect."""
+    inside: Mapping[str, Field] = field(default_factory=dict)
+    """Of a list of objects that are copied: the entries of their fields."""
 
 
 Table: TypeAlias = Mapping[str, Field]
@@ -51,14 +55,20 @@ def acts_on_keys(text: str, *keys: str) -> Field:
     return Field(State.ACTS, text, keys=frozenset(keys))
 
 
-def copied(text: str) -> Field:
-    """An object that is copied to another place, where all of it has an effect."""
-    return Field(State.ACTS, text, whole=True)
+def copied(text: str, inside: Table | None = None) -> Field:
+    """An object that is copied to another place, where all of it has an effect.
+
+    A list of objects of which `inside` has the entries is warned of as they are.
+    """
+    return Field(State.ACTS, text, whole=True, inside=inside or {})
 
 
-def warns(text: str = "", *, defaulted: bool = False) -> Field:
-    """A field that is accepted for compatibility with KubeVirt, but has no effect yet: admission warns."""
-    return Field(State.WARNS, text, whole=True, defaulted=defaulted)
+def warns(text: str = "", *, defaulted: bool = False, warning: str = "") -> Field:
+    """A field that is accepted for compatibility with KubeVirt, but has no effect yet: admission warns.
+
+    `warning` is what it says otherwise, where the field may have an effect.
+    """
+    return Field(State.WARNS, text, whole=True, defaulted=defaulted, warning=warning)
 
 
 def refused(text: str) -> Field:

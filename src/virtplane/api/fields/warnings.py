@@ -16,18 +16,24 @@ def unsupported_warnings(table: Table, spec: JsonObject, *, instance: bool = Fal
 
     `instance`: the document is an instance, into which admission itself has filled some fields.
     """
-    return [
-        text
-        for path, shown, value in _walk(spec, "", "spec")
-        if (field := table.get(path)) is not None
-        for text in _warnings_of(field, shown, value)
-        if not (instance and field.defaulted)
-    ]
+    return list(_warnings_below(table, spec, "spec", instance))
+
+
+def _warnings_below(table: Table, value: JsonObject, shown: str, instance: bool) -> Iterator[str]:
+    for path, inner, member in _walk(value, "", shown):
+        field = table.get(path)
+        if field is None or (instance and field.defaulted):
+            continue
+        yield from _warnings_of(field, inner, member)
+        if field.inside and isinstance(member, list):
+            for index, item in enumerate(member):
+                if isinstance(item, dict):
+                    yield from _warnings_below(field.inside, item, f"{inner}[{index}]", instance)
 
 
 def _warnings_of(field: Field, shown: str, value: Any) -> Iterator[str]:
     if field.state is State.WARNS and _is_set(value):
-        yield f"{shown}: {_SUFFIX}"
+        yield f"{shown}: {field.warning or _SUFFIX}"
     elif field.keys and isinstance(value, dict):
         yield from (f"{shown}.{key}: {_SUFFIX}" for key in value if key not in field.keys)
     elif isinstance(value, str) and value and _is_ineffective(field, value):

@@ -199,6 +199,29 @@ async def test_running_is_warned_of() -> None:
     assert answer.warnings == ("spec.running is deprecated, please use spec.runStrategy instead.",)
 
 
+@pytest.mark.parametrize("kind", ["VirtualMachine", "VirtualMachinePool"])
+async def test_template_of_a_disk_that_cannot_be_imported_is_warned_of(kind: str) -> None:
+    vddk = {"url": "https://vcenter.example", "uuid": "u", "backingFile": "[ds] a.vmdk", "secretRef": "s"}
+    vddk["thumbprint"] = "aa"
+    pvc = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    templates = [
+        {"metadata": {"name": name}, "spec": {"source": source, "pvc": pvc}}
+        for name, source in (("a", {"blank": {}}), ("b", {"vddk": vddk}))
+    ]
+    volumes = [{"name": name, "dataVolume": {"name": name}} for name in ("a", "b")]
+    disks: list[JsonObject] = [{"name": name, "disk": {}} for name in ("a", "b")]
+    using = instance(domain={"devices": {"disks": disks}}, volumes=volumes)["spec"]
+    document = machine(dataVolumeTemplates=templates, template={"spec": using})
+    path, field = "/virtualmachines-validate", "spec"
+    if kind == "VirtualMachinePool":
+        document = _grouped(kind, virtualMachineTemplate=_labelled(document))
+        path, field = "/virtualmachinepool-validate", "spec.virtualMachineTemplate.spec"
+    answer = await ask(path, document)
+    assert answer.allowed, answer.status
+    says = "the import fails unless its image has the vddk plug-in of nbdkit, which ours has not"
+    assert answer.warnings == (f"{field}.dataVolumeTemplates[1].spec.source.vddk.url: {says}",)
+
+
 async def test_fields_without_effect_are_warned_of_unless_a_component_writes() -> None:
     wanted = instance(architecture="amd64", domain=_FLUSH)
     path = "/virtualmachineinstances-validate-create"
