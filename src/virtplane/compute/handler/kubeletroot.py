@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from kubecore.mountinfo import mount_points
 from kubecore.runtime import CannotRun
 
 _HOSTS_FILE = re.compile(r"^(?P<root>.*)/pods/(?P<uid>[^/]+)/etc-hosts$")
@@ -13,11 +14,23 @@ _HOSTS_FILE = re.compile(r"^(?P<root>.*)/pods/(?P<uid>[^/]+)/etc-hosts$")
 def require(pods: Path, pod_uid: str, node: str, mountinfo: str) -> None:
     """Raise CannotRun unless `pods` is the kubelet's directory of pods, which contains this pod.
 
+    The folder behind a mount that the kubelet uses is not enough: what is mounted below it reaches no pod,
+    and guests would get empty disks. There the volumes of this pod, its token at least, are not mounted.
+
     `mountinfo` is the text of ``/proc/self/mountinfo``. If this process does not run in a pod (in a test,
     say), nothing is checked.
     """
-    if not pod_uid or (pods / pod_uid).is_dir():
+    if not pod_uid:
         return
+    own = pods / pod_uid
+    if own.is_dir():
+        if any(point.is_relative_to(own) for point in mount_points(mountinfo.encode())):
+            return
+        raise CannotRun(
+            f"The directory that is configured for the kubelet of node {node} has the kubelet's folders, but"
+            " not what the kubelet mounts in them: it may be the source of a mount that the kubelet uses."
+            " Look at the kubelet's --root-dir, then: virtplane install --kubelet-root DIR"
+        )
     found = root_in(mountinfo, pod_uid)
     where = f"its file systems say {found}" if found else "where could not be found out"
     raise CannotRun(

@@ -25,9 +25,24 @@ def test_another_pod_s_file_tells_nothing() -> None:
     assert root_in(_MOUNTS, "other") == ""
 
 
+def _token_of(uid: str, pods: Path) -> str:
+    folder = pods / uid / "volumes/kubernetes.io~projected/kube-api-access-x2x9l"
+    return f"840 812 0:44 / {folder} rw,relatime shared:33 - tmpfs tmpfs rw\n"
+
+
 def test_a_kubelet_that_is_where_it_was_said_to_be_is_accepted(tmp_path: Path) -> None:
     (tmp_path / _UID).mkdir()
-    require(tmp_path, _UID, "node1", "")
+    require(tmp_path, _UID, "node1", _MOUNTS + _token_of(_UID, tmp_path))
+
+
+def test_the_folder_behind_the_mount_that_the_kubelet_uses_is_refused(tmp_path: Path) -> None:
+    """What virt-handler mounts there does not reach launchers: their disks would be empty."""
+    (tmp_path / _UID).mkdir()
+    with pytest.raises(CannotRun) as refused:
+        require(tmp_path, _UID, "node1", _MOUNTS + _token_of("other", tmp_path))
+    assert "node node1 has the kubelet's folders, but not what the kubelet mounts in them" in str(
+        refused.value
+    )
 
 
 def test_a_process_outside_of_pods_has_nothing_to_compare_with(tmp_path: Path) -> None:
