@@ -12,11 +12,10 @@ import yaml
 from aiohttp import web
 from multidict import CIMultiDict
 
-from kubecore import errors
+from kubecore import errors, yaml_text
 from kubecore.json import JsonObject
 from kubecore.objects import fields
 
-from ..registry import yaml_text
 from .media import JSON, YAML
 
 _GZIP_THRESHOLD_BYTES = 128 * 1024

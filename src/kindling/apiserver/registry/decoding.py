@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import fields
+from kubecore.repeated_fields import in_order
 from kubecore.schema.defaulting import default as schema_defaults
 from kubecore.schema.metadata import OBJECT_META
 from kubecore.schema.model import Schema, SchemaSet
@@ -16,7 +17,6 @@ from ..kinds.schemas.builtin import builtin_schemas
 from . import go_types
 from .context import RequestContext
 from .definition import ResourceDefinition
-from .repeated_fields import in_order
 
 _SCHEME = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"
 _UNSERVED = frozenset({("apiextensions.k8s.io/v1beta1", "CustomResourceDefinition")})

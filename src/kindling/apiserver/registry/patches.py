@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import yaml
 
-from kubecore import errors
+from kubecore import errors, yaml_text
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects.fields import go_quote
 from kubecore.patch import (
@@ -18,14 +18,19 @@ from kubecore.patch import (
     strategic_merge,
 )
 from kubecore.patch.strategic import invalid_patch
+from kubecore.repeated_fields import (
+    duplicate_fields,
+    has_odd_members,
+    in_operations,
+    may_repeat_fields,
+)
 
 from ..kinds.schemas.builtin import builtin_schemas
-from . import decoding, managed, object_meta, yaml_text
+from . import decoding, managed, object_meta
 from .context import RequestContext
 from .definition import ResourceDefinition
 from .go_json import json_type, syntax_error
 from .go_types import type_error
-from .repeated_fields import duplicate_fields, has_odd_members, in_operations, may_repeat_fields
 from .writes import Change, Target
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kindling.apiserver.kinds.schemas.builtin import builtin_schemas
 from kindling.apiserver.registry.go_json import syntax_error
 from kindling.apiserver.registry.go_types import type_error
-from kindling.apiserver.registry.repeated_fields import duplicate_fields, may_repeat_fields
+from kubecore.repeated_fields import duplicate_fields, may_repeat_fields
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from multidict import MultiMapping
 from tests.support.apiserver import ADMIN_TOKEN, RunningServer, running_server
 
-from kindling.apiserver.registry import yaml_text
-from kindling.apiserver.registry.repeated_fields import in_order
+from kubecore import yaml_text
+from kubecore.repeated_fields import in_order
 
 POD = """apiVersion: v1
 kind: Pod

@@ -20,8 +20,7 @@ import yaml
 from kubecore import errors
 from kubecore.json import MAX_DEPTH, decode, deep_copy
 from kubecore.objects.fields import go_quote
-
-from .repeated_fields import duplicate_fields, may_repeat_fields
+from kubecore.repeated_fields import duplicate_fields, may_repeat_fields
 
 _PREFIX: Final = "tag:yaml.org,2002:"
 _MAPPINGS: Final = frozenset({f"{_PREFIX}map", f"{_PREFIX}set", "!", None})

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kindling.apiserver.registry import yaml_text
-from kubecore import errors
+from kubecore import errors, yaml_text
 from kubecore.json import TooDeep
 
 
