@@ -1,19 +1,28 @@
-"""Bodies of requests for subresources (JSON or YAML objects, empty ones allowed), and answers without one."""
+"""Bodies of requests for subresources (JSON or YAML objects, empty ones allowed), and answers without one.
+
+Whoever may start a machine may send any body: reading it must not hold up the webhooks for everybody else.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from functools import cache
 from typing import Any
 
+import orjson
 import yaml
 from aiohttp import web
 
-from kubecore import errors
+from kubecore import errors, json, yaml_text
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object
 from virtplane.api.markers import ApiStruct
 from virtplane.api.schema import request_schema
 
+MOST_BYTES = 3 << 20
+"""No larger object can be stored."""
+YAML_BYTES = 64 << 10
+"""YAML takes a hundred times as long to read as JSON, which all of KubeVirt's clients send."""
 _START = "Can not unmarshal Request body to struct, error: "
 _JSON_TYPES: dict[type, str] = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
 _GO_TYPES = {"boolean": "bool", "string": "string", "number": "float64", "array": "slice"}
@@ -33,16 +42,12 @@ async def read_options(request: web.Request, struct: type[ApiStruct] | None = No
 
 
 def parse_options(body: bytes, struct: type[ApiStruct] | None = None) -> JsonObject:
-    """The options in a request body; none if it is empty. Raises StatusError if it is not an object.
+    """The options in a request body; none if it is empty. Raises StatusError if it is not an object, or too
+    large.
 
     Values must have the types of `struct`; unknown fields are ignored.
     """
-    if not body.strip():
-        return {}
-    try:
-        document = yaml.safe_load(body)
-    except yaml.YAMLError as error:
-        raise errors.bad_request(f"{_START}{error}") from error
+    document = _decoded(body.strip())
     if document is None:
         return {}
     if not isinstance(document, dict):
@@ -51,6 +56,22 @@ def parse_options(body: bytes, struct: type[ApiStruct] | None = None) -> JsonObj
         return document
     read: JsonObject = _read(_schema(struct), document, struct.__name__)
     return read
+
+
+def _decoded(body: bytes) -> Any:
+    if len(body) > MOST_BYTES:
+        raise errors.too_large(f"limit is {MOST_BYTES}")
+    try:
+        if body.startswith(b"{"):
+            with contextlib.suppress(orjson.JSONDecodeError):  # perhaps YAML in flow style
+                return json.decode(body)
+        if len(body) > YAML_BYTES:
+            raise errors.too_large(f"limit is {YAML_BYTES} for what is not JSON")
+        return yaml_text.load(body)
+    except yaml.YAMLError as error:
+        raise errors.bad_request(f"{_START}{yaml_text.message(error)}") from error
+    except json.TooDeep as error:
+        raise errors.bad_request(f"{_START}{error}") from error
 
 
 def unreadable(what: str) -> StatusError:
