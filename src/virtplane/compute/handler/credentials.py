@@ -121,6 +121,6 @@ class CredentialKeeper:
                     await hypervisor.set_password(domain, user, password)
                 self._set, self._set_at = access, time.monotonic()
             self.outcome = Outcome(True)
-        except (HypervisorError, OSError, UnicodeDecodeError) as error:
+        except (HypervisorError, OSError) as error:
             self._set = None
             self.outcome = Outcome(False, str(error))

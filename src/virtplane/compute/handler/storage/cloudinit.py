@@ -22,6 +22,7 @@ _MISSING = (
     "userDataBase64, userData, networkDataBase64 or networkData is required for a cloud-init data source"
 )
 _BLOCK_BYTES = 4096
+_ESCAPED = "surrogateescape"
 _PUBLIC_KEY_SUFFIX = "-public-keys"
 
 
@@ -37,6 +38,7 @@ class CloudInitData:
     """The cloud-init data for the guest."""
 
     user_data: str
+    """Bytes that are not UTF-8 are escaped (``surrogateescape``): cloud-init takes compressed data, too."""
     network_data: str
 
 
@@ -61,15 +63,15 @@ def _inline(field: str, plain: str | None, encoded: str | None) -> str:
     if not encoded:
         return plain or ""
     try:
-        return base64.b64decode(encoded, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError) as error:
+        return base64.b64decode(encoded, validate=True).decode(errors=_ESCAPED)
+    except binascii.Error as error:
         raise CloudInitError(f"{field}Base64 cannot be decoded: {error}") from error
 
 
 def _from_secret(root: Root, folder: str, names: tuple[str, ...]) -> str:
     for name in names:
         if root.is_file(f"{folder}/{name}"):
-            return root.read(f"{folder}/{name}").decode()
+            return root.read(f"{folder}/{name}").decode(errors=_ESCAPED)
     return ""
 
 
@@ -81,9 +83,9 @@ def no_cloud_files(vmi: VirtualMachineInstance, data: CloudInitData, keys: list[
         "local-hostname": _hostname(vmi),
         "public-keys": {str(index): key for index, key in enumerate(keys)},
     }
-    files = {"meta-data": _json(metadata), "user-data": data.user_data.encode()}
+    files = {"meta-data": _json(metadata), "user-data": data.user_data.encode(errors=_ESCAPED)}
     if data.network_data:
-        files["network-config"] = data.network_data.encode()
+        files["network-config"] = data.network_data.encode(errors=_ESCAPED)
     return files
 
 
@@ -104,9 +106,9 @@ def config_drive_files(
     }
     files = {"openstack/latest/meta_data.json": _json(metadata)}
     if data.user_data:
-        files["openstack/latest/user_data"] = data.user_data.encode()
+        files["openstack/latest/user_data"] = data.user_data.encode(errors=_ESCAPED)
     if data.network_data:
-        files["openstack/latest/network_data.json"] = data.network_data.encode()
+        files["openstack/latest/network_data.json"] = data.network_data.encode(errors=_ESCAPED)
     return files
 
 

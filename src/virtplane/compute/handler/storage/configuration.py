@@ -52,19 +52,20 @@ def _files(root: Root, folder: str) -> dict[str, bytes]:
     for more data than a config map or secret can hold.
     """
     files: dict[str, bytes] = {}
-    folders, total = [""], 0
+    folders, seen, total = [""], 0, 0
     while folders:
         prefix = folders.pop()
         for name in root.names(f"{folder}/{prefix}"):
             if name.startswith(".."):
                 continue
             path = f"{prefix}{name}"
+            seen += 1
             if root.is_folder(f"{folder}/{path}"):
                 folders.append(f"{path}/")
-                continue
-            files[path] = root.read(f"{folder}/{path}")
-            total += len(files[path])
-            if len(files) + len(folders) > NAMES_LIMIT or total > READ_LIMIT:
+            else:
+                files[path] = root.read(f"{folder}/{path}")
+                total += len(files[path])
+            if seen > NAMES_LIMIT or total > READ_LIMIT:
                 raise BadImage(f"{folder} holds more than {NAMES_LIMIT} files or {READ_LIMIT} bytes")
     return files
 

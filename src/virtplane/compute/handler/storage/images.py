@@ -19,6 +19,14 @@ _QCOW2_MAGIC = b"QFI\xfb"
 _EXTERNAL_DATA = 1 << 2
 _SECTOR = 512
 _HEADER_BYTES = 104
+_NAMED = 4
+_AUTHORS_DOING = {
+    errno.EXDEV: "leads out of it",
+    errno.ELOOP: "leads in a circle",
+    errno.ENAMETOOLONG: "leads to a name that is too long",
+    errno.E2BIG: "has too many files",
+}
+"""What the author of an image can have done, by the error of opening a file in it."""
 
 
 class BadImage(Exception):
@@ -83,17 +91,20 @@ def only_disk(image: Root, path: str) -> str:
 
     Raises BadImage where there is none or more than one, or where a link leads out of the image.
     """
-    wanted = [path]
-    if not path:
-        wanted = [f"disk/{name}" for name in image.names("disk")] if image.is_folder("disk") else []
     try:
+        wanted = [path]
+        if not path:
+            wanted = [f"disk/{name}" for name in image.names("disk")] if image.is_folder("disk") else []
         files = [each for each in wanted if image.is_file(each)]
     except OSError as error:
-        if error.errno != errno.EXDEV:
+        why = _AUTHORS_DOING.get(error.errno or 0)
+        if why is None:
             raise
-        raise BadImage(f"{str(error.filename).rpartition('/')[2]} leads out of the image") from error
+        raise BadImage(f"/{error.filename} in the image {why}") from error
     if len(files) != 1:
-        found = ", ".join(each.rpartition("/")[2] for each in files) or "none"
+        found = ", ".join(each.rpartition("/")[2] for each in files[:_NAMED]) or "none"
+        if len(files) > _NAMED:
+            found += f" and {len(files) - _NAMED} more"
         place = f"/{path}" if path else "/disk"
         raise BadImage(f"the image must hold exactly one disk in {place}; found: {found}")
     return files[0]

@@ -114,7 +114,7 @@ class Root:
     def texts(self, folder: str) -> dict[str, str]:
         """The visible files of a mounted secret by name.
 
-        Raises OSError (EFBIG for more than `READ_LIMIT` bytes in all of them), UnicodeDecodeError.
+        Raises OSError: EFBIG for more than `READ_LIMIT` bytes in all of them, EILSEQ for what is not UTF-8.
         """
         found: dict[str, str] = {}
         total = 0
@@ -123,7 +123,10 @@ class Root:
                 continue
             content = self.read(f"{folder}/{name}", READ_LIMIT - total)
             total += len(content)
-            found[name] = content.decode()
+            try:
+                found[name] = content.decode()
+            except UnicodeDecodeError as error:
+                raise OSError(errno.EILSEQ, "not text in UTF-8", f"{folder}/{name}") from error
         return found
 
     def size(self, path: str) -> int:

@@ -114,6 +114,14 @@ def test_a_name_that_no_cd_can_have_is_refused_and_leaves_no_disk(root: Root, tm
     assert not root.is_file(f"{PRIVATE}/config-map-disks/v.iso")
 
 
+def test_folders_without_end_are_refused(root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configuration, "NAMES_LIMIT", 5)
+    for number in range(6):
+        (tmp_path / PRIVATE / f"config-map/v/a/{number}").mkdir(parents=True)
+    with pytest.raises(BadImage, match="holds more than 5 files"):
+        _create(root, configMap={"name": "c"})
+
+
 def test_a_disk_that_is_there_is_kept(root: Root, tmp_path: Path) -> None:
     _mount(tmp_path, f"{PRIVATE}/config-map/v", key="value")
     _create(root, configMap={"name": "c"})

@@ -153,6 +153,12 @@ def test_texts_are_bounded_in_all_files_together(folder: Path, root: Root) -> No
         root.texts("/")
 
 
+def test_texts_name_the_file_that_is_none(folder: Path, root: Root) -> None:
+    (folder / "key").write_bytes(b"\xff")
+    with pytest.raises(OSError, match=r"not text in UTF-8: '//key'"):
+        root.texts("/")
+
+
 def test_texts_leave_out_what_is_no_visible_file(folder: Path, root: Root) -> None:
     (folder / "..data").mkdir()
     (folder / "..data/key").write_text("k")

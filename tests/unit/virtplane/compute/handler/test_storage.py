@@ -60,8 +60,36 @@ def test_link_out_of_the_image_is_refused(tmp_path: Path) -> None:
     secret.write_text("s")
     (tmp_path / "image/disk").mkdir(parents=True)
     (tmp_path / "image/disk/a.img").symlink_to(secret)
-    with Root(tmp_path) as root, pytest.raises(images.BadImage, match="leads out"):
+    with (
+        Root(tmp_path) as root,
+        pytest.raises(images.BadImage, match=r"/disk/a\.img in the image leads out of it"),
+    ):
         images.find_container_disk(root, "image", "")
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/etc", "../../..", "disk", "x" * 300 + "/" + "x" * 300],
+    ids=["absolute", "upwards", "circle", "long name"],
+)
+def test_link_in_the_place_of_the_images_folder_is_told_as_such(tmp_path: Path, target: str) -> None:
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image/disk").symlink_to(target)
+    with Root(tmp_path) as root:
+        for path in ("", "/disk/a.img"):
+            with pytest.raises(images.BadImage, match=r"^/disk(/a\.img)? in the image leads"):
+                images.find_container_disk(root, "image", path)
+
+
+def test_names_in_an_image_do_not_fill_the_message(tmp_path: Path) -> None:
+    folder = tmp_path / "image/disk"
+    folder.mkdir(parents=True)
+    for number in range(50):
+        (folder / f"{'n' * 200}{number}").touch()
+    with Root(tmp_path) as root, pytest.raises(images.BadImage) as refused:
+        images.find_container_disk(root, "image", "")
+    assert len(str(refused.value)) < 1000
+    assert str(refused.value).endswith("and 46 more")
 
 
 def _instance(**spec: Any) -> VirtualMachineInstance:
@@ -117,6 +145,22 @@ def test_user_data_comes_from_the_mounted_secret(tmp_path: Path) -> None:
     (tmp_path / "userdata").write_text("from secret")
     with Root(tmp_path) as root:
         assert _read(root, "/", secretRef={"name": "s"}).user_data == "from secret"
+
+
+GZIPPED = b"\x1f\x8b\x08\x00\xff\xfe packed"
+
+
+@pytest.mark.feature("VMC-58")
+@pytest.mark.parametrize("place", ["secret", "base64"])
+def test_user_data_that_are_no_text_reach_the_guest_as_they_are(tmp_path: Path, place: str) -> None:
+    """cloud-init unpacks user data that are compressed."""
+    (tmp_path / "userdata").write_bytes(GZIPPED)
+    secret = {"secretRef": {"name": "s"}}
+    inline = {"userDataBase64": base64.b64encode(GZIPPED).decode()}
+    with Root(tmp_path) as root:
+        data = _read(root, "/", **(secret if place == "secret" else inline))
+    assert cloudinit.no_cloud_files(VMI, data, [])["user-data"] == GZIPPED
+    assert cloudinit.config_drive_files(VMI, data, [])["openstack/latest/user_data"] == GZIPPED
 
 
 def test_missing_and_broken_data_are_refused(tmp_path: Path) -> None:
