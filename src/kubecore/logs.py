@@ -7,6 +7,7 @@ a context variable says whose it is.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Iterator
@@ -101,7 +102,11 @@ class JsonFormatter(logging.Formatter):
                 entry[name] = value
         if record.exc_info:
             entry["stacktrace"] = self.formatException(record.exc_info)
-        return orjson.dumps(entry, default=str).decode()
+        try:
+            return orjson.dumps(entry, default=str).decode()
+        except orjson.JSONEncodeError:
+            # Names of files that are not UTF-8, numbers of any size: the line is worth more than its speed.
+            return json.dumps(entry, default=str)
 
 
 class TextFormatter(logging.Formatter):

@@ -31,6 +31,11 @@ def test_a_line_is_an_object_with_component_level_message_place_and_time() -> No
     assert entry["kind"] == "Node"
 
 
+@pytest.mark.parametrize("value", ["file \udcff", 1 << 100])
+def test_no_value_costs_a_line(value: object) -> None:
+    assert json.loads(JsonFormatter("c").format(_record(found=value)))["found"] == value
+
+
 def test_an_exception_is_part_of_its_line() -> None:
     record = _record(logging.ERROR)
     try:

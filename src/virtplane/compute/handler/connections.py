@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 
 from kubecore.json import JsonObject
@@ -21,6 +22,7 @@ from virtplane.compute.handler.launcher import (
 )
 from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.settings import PodPaths
+from virtplane.compute.handler.words import repeatable
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +113,7 @@ class Connections:
 
     def set_trouble(self, trouble: str) -> None:
         """Record why something is unreachable (empty: it is reachable), and log changes."""
+        trouble = repeatable(trouble)
         if trouble == self._trouble:
             return
         if trouble:
@@ -149,9 +152,9 @@ class Connections:
     async def _until_launcher_listens(self) -> None:
         """Wait until the control socket exists, up to a limit or until the pod is gone.
 
-        Polls, since there is no event for it.
+        Polls, since there is no event for it. A link is not followed: it may lead to what hangs.
         """
-        while self._looks and not self._paths.control_socket.exists() and self._paths.root.exists():
+        while self._looks and not os.path.lexists(self._paths.control_socket) and self._paths.root.exists():
             self._looks -= 1
             await asyncio.sleep(_LOOK_SECONDS)
 

@@ -32,6 +32,7 @@ from virtplane.compute.handler.storage.cloudinit import CloudInitError
 from virtplane.compute.handler.storage.images import BadImage
 from virtplane.compute.handler.storage.volumes import UnsupportedVolume, VolumeBlocked, VolumeNotReady
 from virtplane.compute.handler.threads import StepBlocked
+from virtplane.compute.handler.words import repeatable
 
 logger = logging.getLogger(__name__)
 
@@ -225,26 +226,29 @@ class InstanceController:
             elif machine.domain is not None:
                 await machine.plugs.clear()
         except VolumeBlocked as error:
-            if not _is_reported(vmi, _NOT_READY, str(error)):
+            why = repeatable(error)
+            if not _is_reported(vmi, _NOT_READY, why):
                 text = "The guest cannot start yet; look at the storage of the volume"
-                logger.warning(text, extra={"vmi": _text(vmi), "err": str(error)})
-                self._events.send(vmi, "Warning", "SyncFailed", str(error))
-            return _NOT_READY, str(error)
+                logger.warning(text, extra={"vmi": _text(vmi), "err": why})
+                self._events.send(vmi, "Warning", "SyncFailed", why)
+            return _NOT_READY, why
         except (VolumeNotReady, FunctionsUnknown) as error:
-            return _NOT_READY if isinstance(error, VolumeNotReady) else _FAILED, str(error)
+            return _NOT_READY if isinstance(error, VolumeNotReady) else _FAILED, repeatable(error)
         except _CRITICAL as error:
+            why = repeatable(error)
             text = "The guest cannot run in its pod; its instance fails. Correct it and start it again"
-            logger.warning(text, extra={"vmi": _text(vmi), "err": str(error)})
-            self._events.send(vmi, "Warning", "SyncFailed", str(error))
+            logger.warning(text, extra={"vmi": _text(vmi), "err": why})
+            self._events.send(vmi, "Warning", "SyncFailed", why)
             if action is Action.START:
-                machine.fatal = str(error)
-            return _FAILED, str(error)
+                machine.fatal = why
+            return _FAILED, why
         except _RECOVERABLE as error:
-            level = logging.DEBUG if _is_reported(vmi, _FAILED, str(error)) else logging.WARNING
-            extra = {"vmi": _text(vmi), "step": action.value, "err": str(error)}
+            why = repeatable(error)
+            level = logging.DEBUG if _is_reported(vmi, _FAILED, why) else logging.WARNING
+            extra = {"vmi": _text(vmi), "step": action.value, "err": why}
             logger.log(level, "The guest could not be synchronized; trying again", extra=extra)
-            self._events.send(vmi, "Warning", "SyncFailed", str(error))
-            return _FAILED, str(error)
+            self._events.send(vmi, "Warning", "SyncFailed", why)
+            return _FAILED, why
         return None
 
     async def _start(self, machine: Machine, vmi: VirtualMachineInstance) -> None:

@@ -26,6 +26,9 @@ MOST = 1000
 TEXT = 256
 """Characters of one text."""
 
+ANSWER = 1 << 17
+"""Characters of an answer that is read here; QEMU's agent lists its commands in 6000."""
+
 FROZEN = "frozen"
 THAWED = "thawed"
 
@@ -112,11 +115,7 @@ def agent_info(info: Mapping[str, Any], version: str, commands: list[JsonObject]
 
 def version_and_commands(answer: str) -> tuple[str, list[JsonObject]]:
     """Version and commands of the agent, from its answer to ``guest-info``; empty if that is malformed."""
-    try:
-        said = json.loads(answer)
-    except (ValueError, RecursionError):
-        return "", []
-    said = said.get("return") if isinstance(said, dict) else None
+    said = _answer(answer).get("return")
     if not isinstance(said, dict):
         return "", []
     listed = said.get("supported_commands")
@@ -129,12 +128,17 @@ def version_and_commands(answer: str) -> tuple[str, list[JsonObject]]:
 
 def freeze_state(answer: str) -> str:
     """What the agent answers to ``guest-fsfreeze-status``; empty where that makes no sense."""
-    try:
-        said = json.loads(answer)
-    except (ValueError, RecursionError):
-        return ""
-    state = _text(said, "return") if isinstance(said, dict) else ""
+    state = _text(_answer(answer), "return")
     return state if state in (FROZEN, THAWED) else ""
+
+
+def _answer(text: str) -> JsonObject:
+    """The object that an agent has answered with; an empty one where it is none, or longer than any is."""
+    try:
+        said = json.loads(text) if len(text) <= ANSWER else None
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def interfaces(found: Mapping[str, Any]) -> tuple[AgentInterface, ...]:

@@ -63,8 +63,13 @@ def test_senseless_answer_about_the_agent_names_no_commands(answer: str) -> None
     assert guestagent.version_and_commands(answer) == ("", [])
 
 
+def test_endless_answer_is_not_read() -> None:
+    answer = json.dumps({"return": {"version": "7", "filler": [{}] * guestagent.ANSWER}})
+    assert guestagent.version_and_commands(answer) == ("", [])
+
+
 def test_commands_are_bounded() -> None:
-    commands = [{"name": "c" * 1000, "enabled": True}] * 5000
+    commands = [{"name": "c" * 1000, "enabled": True}, *({"name": "c"} for _ in range(4000))]
     answer = json.dumps({"return": {"version": 7, "supported_commands": commands}})
     version, found = guestagent.version_and_commands(answer)
     assert (version, len(found)) == ("", guestagent.MOST)

@@ -235,6 +235,16 @@ async def test_link_out_of_the_pod_is_not_followed(tmp_path: Path, descriptors: 
     assert not any(heard)
 
 
+async def test_circle_of_links_is_told_instead_of_waited_for(tmp_path: Path, descriptors: None) -> None:
+    paths = pod_paths(tmp_path)
+    paths.control_socket.symlink_to(paths.control_socket.name)
+    lines = Connections("ns_vm", paths, lambda: None)
+    await opened(lines)
+    assert (lines.is_ready, lines.gone) == (False, False)
+    assert "symbolic links" in lines._trouble
+    await lines.close()
+
+
 async def test_broken_line_is_opened_again(tmp_path: Path, descriptors: None) -> None:
     visits = 0
 

@@ -15,6 +15,7 @@ from tests.unit.virtplane.compute.handler.instance_controller.conftest import (
 )
 
 from kubecore.resources import EVENTS
+from virtplane.compute.handler.launcher import LauncherBroken
 from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.network.setup import NetworkSetupError
 from virtplane.compute.handler.storage.volumes import VolumeBlocked, VolumeNotReady
@@ -58,6 +59,17 @@ async def test_failed_start_is_reported_with_its_reason(
             machine.failure = None
             await asyncio.sleep(2)
             assert node.status["phase"] == "Running"
+
+
+async def test_words_of_others_do_not_cost_the_report(node: Node) -> None:
+    """Such as the name of a file in an image, or what a launcher says."""
+    node.put()
+    node.prepared.failure = LauncherBroken("\udcff\x1b[2J" + "x" * (4 << 20))
+    async with node.working():
+        found = node.condition("Synchronized")
+        assert found is not None and found["message"].startswith("\ufffd\ufffd[2Jxxx")
+        assert len(found["message"]) == 1024
+        assert found["message"] in [event["message"] for event in node.api.list(EVENTS)]
 
 
 async def test_guests_whose_start_hangs_hold_up_no_other(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
