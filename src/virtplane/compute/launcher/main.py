@@ -26,6 +26,7 @@ _RESTART_SECONDS = 1.0
 _SHUTDOWN_REPEAT_SECONDS = 5.0
 """A guest that is still booting ignores the power button."""
 
+_LONGEST_WAIT_SECONDS = 3600.0
 _EXIT_CRASH = 1
 _REPORT_SECONDS = 5.0
 """How long virt-handler has, after the guest ended during a termination, to read why."""
@@ -194,7 +195,8 @@ class Launcher:
     def _next_timeout(self) -> float | None:
         planned = (self._restart_at, self._kill_at, self._shutdown_at)
         moments = [moment for moment in planned if moment is not None]
-        return max(0.0, min(moments) - time.monotonic()) if moments else None
+        # Grace periods may be longer than selectors can wait.
+        return min(max(0.0, min(moments) - time.monotonic()), _LONGEST_WAIT_SECONDS) if moments else None
 
     def _on_time(self) -> None:
         now = time.monotonic()

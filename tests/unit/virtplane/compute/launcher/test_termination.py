@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import selectors
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,6 +154,22 @@ def test_a_guest_that_started_after_the_signal_is_known_when_virt_handler_leaves
     launcher._on_disconnect()
     _end(23, launcher, monkeypatch)
     assert launcher._exit_code == 0
+
+
+@pytest.mark.parametrize("seconds", [3_000_000, 2**63 - 1])
+def test_a_grace_period_of_months_is_waited_for(
+    launcher: main.Launcher, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    monkeypatch.setattr(launcher._settings, "grace_period_seconds", seconds)
+    launcher._on_termination()
+    wakeup, wake = os.pipe()
+    launcher._selector.register(wakeup, selectors.EVENT_READ)
+    os.write(wake, b"w")
+    assert launcher._selector.select(launcher._next_timeout())
+    launcher._on_time()
+    assert launcher._exit_code is None
+    for descriptor in (wakeup, wake):
+        os.close(descriptor)
 
 
 @pytest.mark.parametrize("folder", ["libvirt/qemu/run", "libvirt/qemu"])
