@@ -207,7 +207,8 @@ class Root:
     def create(self, path: str, write: Callable[[int], None], owner: int = QEMU_USER) -> None:
         """Create a file atomically: `write` fills a new file, which then gets its owner and is renamed.
 
-        Missing directories are created with the same owner. An existing file is replaced.
+        Missing directories are created with the same owner. An existing file is replaced. Nothing is left of
+        a file that could not be written.
         """
         folder, _, name = path.strip("/").rpartition("/")
         self.make_folders(folder, owner)
@@ -220,9 +221,13 @@ class Root:
             try:
                 write(descriptor)
                 os.fchown(descriptor, owner, owner)
+                os.rename(fresh, name, src_dir_fd=parent, dst_dir_fd=parent)
+            except BaseException:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(fresh, dir_fd=parent)
+                raise
             finally:
                 os.close(descriptor)
-            os.rename(fresh, name, src_dir_fd=parent, dst_dir_fd=parent)
 
     def copy(self, source: Path, path: str) -> None:
         """Create a file with the content of one of the node's files."""

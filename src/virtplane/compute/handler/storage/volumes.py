@@ -29,6 +29,7 @@ from virtplane.compute.hotplug import hotplugged_volumes
 
 _IMAGE_VOLUMES = "var/run/kubevirt-image-volume"
 _CONTAINER_DISKS = "var/run/kubevirt/container-disks"
+_MOST_BYTES = (1 << 63) - 1
 
 
 class VolumeNotReady(Exception):
@@ -200,6 +201,8 @@ class VolumePreparer:
             if source.type != "DiskOrCreate":
                 raise VolumeNotReady(name, f"{source.path} does not exist on this node")
             size = Quantity.parse(source.capacity or 0).value
+            if size > _MOST_BYTES:
+                raise images.BadImage(f"volume {name}: no file can have {source.capacity} bytes")
             self.root.create(path, lambda descriptor: os.truncate(descriptor, size))
         return self._raw_file(name, path)
 

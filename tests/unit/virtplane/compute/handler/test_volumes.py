@@ -113,6 +113,18 @@ def test_ephemeral_layer_stands_on_a_raw_claim(pod: Path) -> None:
     assert "(4096 bytes)" in told
 
 
+@pytest.mark.parametrize("capacity", ["1e99", "8Ei"])
+@pytest.mark.parametrize("kind", ["hostDisk", "emptyDisk"])
+def test_disk_that_no_file_can_hold_is_refused(pod: Path, kind: str, capacity: str) -> None:
+    (pod / "volumes/kubernetes.io~empty-dir/empty-disks").mkdir(parents=True)
+    source = {"capacity": capacity}
+    if kind == "hostDisk":
+        source |= {"path": "/data/new.img", "type": "DiskOrCreate"}
+    with pytest.raises((BadImage, OSError)):
+        prepare(pod, {kind: source})
+    assert not [path for path in pod.rglob("*") if path.is_file()]
+
+
 @pytest.mark.parametrize("kind", ["claim", "host disk"])
 def test_disk_that_is_a_link_is_refused(pod: Path, kind: str) -> None:
     (pod / "root/token").write_text("t")
