@@ -19,6 +19,7 @@ from ..registry.definition import ResourceDefinition, Subresource
 from ..services import ServiceResolver
 from ..settings import Settings
 from .forward import Forwarder
+from .refusals import refusal
 from .rewriting import ProxyPlace
 from .target import Target
 from .tunnel import is_upgrade, tunnel
@@ -153,14 +154,12 @@ class Connectors:
             # Not scheduled yet: there is nothing to read.
             return web.Response(status=200, body=b"", content_type="text/plain")
         target = await self._of_pod(call, pod, "containerLogs", container, urlencode(pairs))
-        if not is_websocket(call.request):
-            return await self._forwarder.forward(call.request, target)
         async with self._forwarder.open(target) as upstream:
-            if upstream.status == 200:
+            if upstream.status != 200:
+                raise await refusal(upstream, "pods/log", call.info.name)
+            if is_websocket(call.request):
                 return await send_as_messages(call.request, upstream)
-            kind = upstream.headers.get("Content-Type", "text/plain")
-            body = await upstream.read()
-            return web.Response(status=upstream.status, body=body, headers={"Content-Type": kind})
+            return await self._forwarder.pass_on(call.request, upstream)
 
     async def _stream(self, call: Call, pod: JsonObject, name: str) -> web.StreamResponse:
         query = call.query

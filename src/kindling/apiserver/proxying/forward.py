@@ -58,7 +58,7 @@ class Forwarder:
         if data is not None and request.content_length is not None:
             headers["Content-Length"] = str(request.content_length)
         async with await self._request(request.method, target, headers=headers, data=data) as upstream:
-            return await self._stream(request, upstream, place)
+            return await self.pass_on(request, upstream, place)
 
     @asynccontextmanager
     async def open(self, target: Target) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -102,9 +102,10 @@ class Forwarder:
             return response.status, await read_whole(response.content, _FETCHED_BYTES)
 
     @staticmethod
-    async def _stream(
-        request: web.BaseRequest, upstream: aiohttp.ClientResponse, place: ProxyPlace | None
+    async def pass_on(
+        request: web.BaseRequest, upstream: aiohttp.ClientResponse, place: ProxyPlace | None = None
     ) -> web.StreamResponse:
+        """Send what `upstream` answers as it comes, with links and redirects that lead to `place`."""
         kept: CIMultiDict[str] = CIMultiDict()
         for name, value in upstream.headers.items():
             if name.lower() not in _SKIPPED:

@@ -22,11 +22,15 @@ from kindling.node.server.http import HttpProblem, flag
 from kindling.node.stats.prometheus import cadvisor_metrics, resource_metrics
 from kindling.node.stats.summary import summary
 from kindling.node.stats.usage import NodeUsage
-from kubecore.json import JsonObject, get_bool, get_str
+from kubecore.json import JsonObject, get_bool, get_list, get_str
 from kubecore.objects import times
 
 _PORT = re.compile(r"[0-9]{1,5}")
 _METRICS = {"": resource_metrics, "resource": resource_metrics, "cadvisor": cadvisor_metrics}
+_PULLING = {
+    "ErrImagePull": "image can't be pulled",
+    "ImagePullBackOff": "trying and failing to pull image",
+}
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -122,8 +126,7 @@ class Routes:
         previous = flag(request, "previous")
         chosen = found[1:2] if previous else found[:1]
         if not chosen:
-            kind = "previous terminated " if previous else ""
-            raise HttpProblem(400, f'{kind}container "{container}" in pod "{name}" not found')
+            raise HttpProblem(400, _without_log(pod, name, container, previous))
         target = chosen[0]
         path = Path(target.log_path) if target.log_path else _log_path(pod, container, target)
         if not path.exists():
@@ -223,3 +226,21 @@ def _json(document: JsonObject) -> Response:
 def _log_path(pod: JsonObject, container: str, found: Container) -> Path:
     restarts = found.annotations.get(identity.ANNOTATION_RESTARTS, str(found.attempt))
     return identity.log_directory(pod) / container / f"{restarts}.log"
+
+
+def _without_log(pod: JsonObject, name: str, container: str, previous: bool) -> str:
+    """Why there is no log: the kubelet's words."""
+    if previous:
+        return f'previous terminated container "{container}" in pod "{name}" not found'
+    reason = _waiting_reason(pod, container)
+    if not reason:
+        return f'container "{container}" in pod "{name}" not found'
+    return f'container "{container}" in pod "{name}" is waiting to start: {_PULLING.get(reason, reason)}'
+
+
+def _waiting_reason(pod: JsonObject, container: str) -> str:
+    for kind in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+        for status in get_list(pod, "status", kind):
+            if status.get("name") == container:
+                return get_str(status, "state", "waiting", "reason")
+    return ""

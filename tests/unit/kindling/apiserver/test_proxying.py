@@ -203,6 +203,31 @@ async def test_a_node_that_refuses_a_log_refuses_the_websocket(tmp_path: Path) -
             assert caught.value.status == 400
 
 
+@pytest.mark.parametrize(
+    ("code", "reason", "message"),
+    [
+        (400, "BadRequest", 'container "main" in pod "p" is waiting to start: PodInitializing'),
+        (404, "NotFound", "the server could not find the requested resource ( pods/log p)"),
+        (500, "InternalError", "Internal error occurred: disk"),
+    ],
+)
+async def test_a_log_that_a_node_refuses_is_answered_with_a_status(
+    tmp_path: Path, code: int, reason: str, message: str
+) -> None:
+    async def logs(_request: web.Request) -> web.Response:
+        return web.Response(status=code, text=message.rpartition("occurred: ")[2])
+
+    app = web.Application()
+    app.router.add_get("/containerLogs/default/p/main", logs)
+    async with upstream(app) as port, running_server(tmp_path, definitions()) as running:
+        await add_pod(running, port)
+        url = f"{running.url}/api/v1/namespaces/default/pods/p/log"
+        async with session(running) as client, client.get(url) as answer:
+            status = await answer.json()
+    assert (answer.status, status["kind"], status["code"]) == (code, "Status", code)
+    assert (status["reason"], status["message"]) == (reason, message)
+
+
 @asynccontextmanager
 async def proxied_pod(
     tmp_path: Path, app: web.Application

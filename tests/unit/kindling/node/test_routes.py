@@ -23,6 +23,10 @@ from kubecore.json import JsonObject
 POD = {
     "metadata": {"namespace": "ns", "name": "p", "uid": "u"},
     "spec": {"containers": [{"name": "c", "image": "i"}]},
+    "status": {
+        "initContainerStatuses": [{"name": "pulled", "state": {"waiting": {"reason": "ImagePullBackOff"}}}],
+        "containerStatuses": [{"name": "later", "state": {"waiting": {"reason": "PodInitializing"}}}],
+    },
 }
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LOG = b"2026-01-01T00:00:00.1Z stdout F one\n2026-01-01T00:00:01.2Z stdout F two\n"
@@ -97,6 +101,18 @@ async def get(pki: Pki, port: int, path: str, extra: str = "") -> tuple[bytes, b
         ("/", 404, "text/plain", b"404 page not found"),
         ("/containerLogs/ns/q/c", 404, "text/plain", b'pod "q_ns" not found'),
         ("/containerLogs/ns/p/d", 400, "text/plain", b'container "d" in pod "p" not found'),
+        (
+            "/containerLogs/ns/p/later",
+            400,
+            "text/plain",
+            b'container "later" in pod "p" is waiting to start: PodInitializing',
+        ),
+        (
+            "/containerLogs/ns/p/pulled",
+            400,
+            "text/plain",
+            b'container "pulled" in pod "p" is waiting to start: trying and failing to pull image',
+        ),
         ("/exec/ns/p/d", 404, "text/plain", b'container not found ("d")'),
         ("/exec/ns/p/c", 400, "text/plain", b"Upgrade request required"),
         ("/portForward/ns/p", 404, "text/plain", b"pod p has no running sandbox"),
