@@ -128,6 +128,10 @@ CUSTOMIZER_IDENTIFIER = "kubevirt.io/customizer-identifier"
 # Annotations of others' that pods have.
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 DEFAULT_NETWORK = "v1.multus-cni.io/default-network"
+DESCHEDULER_EVICT = "descheduler.alpha.kubernetes.io/evict"
+DESCHEDULER_SPARE = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+SKIP_BACKUP_HOOKS = "kubevirt.io/skip-backup-hooks"
+"""Guests are not frozen for backups."""
 ISTIO_INJECT = "sidecar.istio.io/inject"
 
 CERTIFICATE_SECRET = "certificates.kubevirt.io/secret"

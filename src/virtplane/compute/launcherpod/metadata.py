@@ -14,7 +14,6 @@ APP_LABEL = "kubevirt.io"
 LAUNCHER = "virt-launcher"
 DOMAIN_ANNOTATION = labels.DOMAIN
 OBSERVED_ANNOTATIONS = (labels.LATEST_API_VERSION, labels.STORAGE_API_VERSION)
-SKIP_BACKUP_ANNOTATION = "kubevirt.io/skip-backup-hooks"
 
 
 _LAUNCHER_PREFIX_LIMIT = 58
@@ -73,15 +72,23 @@ def pod_annotations(inputs: RenderInputs) -> dict[str, str]:
     if parity in inputs.settings.annotations and inputs.settings.gate("AlignCPUs"):
         result.setdefault(parity, inputs.settings.annotations[parity])
     result.update(network.pod_annotations(inputs))
-    if not skips_backup_hooks(inputs):
+    if not _skips_backup_hooks(inputs):
         result.update(_backup_hooks(inputs))
     return result
 
 
-def skips_backup_hooks(inputs: RenderInputs) -> bool:
+def followed_annotations(inputs: RenderInputs) -> dict[str, str | None]:
+    """The annotations in which a pod follows its instance while it runs; None for those to be absent."""
+    told = (labels.DESCHEDULER_EVICT, labels.DESCHEDULER_SPARE, labels.SKIP_BACKUP_HOOKS)
+    result: dict[str, str | None] = {name: inputs.annotations.get(name) for name in told}
+    hooks = _backup_hooks(inputs)
+    return result | (dict.fromkeys(hooks) if _skips_backup_hooks(inputs) else hooks)
+
+
+def _skips_backup_hooks(inputs: RenderInputs) -> bool:
     """Whether the user or the administrator disabled freezing the guest for backups."""
     for owner in (inputs.annotations, inputs.settings.annotations):
-        if owner.get(SKIP_BACKUP_ANNOTATION) == "true":
+        if owner.get(labels.SKIP_BACKUP_HOOKS) == "true":
             return True
     return False
 

@@ -14,6 +14,7 @@ from virtplane.cluster.objects import patch
 from virtplane.compute.controller.vm import (
     interfaces,
     liveupdate,
+    metadata,
     reading,
     restart,
     starting,
@@ -60,6 +61,7 @@ class RunningInstances:
                 _require_restart(known, restart.MESSAGE)
             else:
                 conditions.drop(known, "RestartRequired")
+        await self._patch(vmi, metadata.instance_operations(vm, vmi))
         if vm.spec.update_volumes_strategy == "Migration":
             error = await volumemigration.sync(self._cluster, draft, vmi)
             if error is not None:

@@ -13,6 +13,7 @@ from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.vmi import networks, phases
+from virtplane.compute.launcherpod import metadata
 
 _SYNCED_LABELS = (phases.NODE_LABEL, phases.OUTDATED_LABEL)
 _EVICTION_ANNOTATION = "descheduler.alpha.kubernetes.io/eviction-in-progress"
@@ -33,6 +34,8 @@ async def sync(cluster: Cluster, vmi: VirtualMachineInstance, pod: JsonObject) -
     networks.set_network_info(new, inputs)
     if vmi.status.phase == "Running":
         networks.set_attachments(new, inputs)
+    for annotation, value in metadata.followed_annotations(inputs).items():
+        meta.set_annotation(new, annotation, value)
     evicting = "kubevirt" if vmi.status.evacuation_node_name else None
     meta.set_annotation(new, _EVICTION_ANNOTATION, evicting)
     patch = guarded_patch(pod, new, ("metadata", "labels"), ("metadata", "annotations"))

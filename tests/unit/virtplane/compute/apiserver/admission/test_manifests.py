@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
-import yaml
+from tests.support import guides
 from tests.support.reviews import World, admit
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import get_str
 from kubecore.objects import meta
 
-_MANIFESTS = Path(os.environ.get("VIRTPLANE_REFERENCE", "/nowhere")) / "reference/manifests.yaml"
 _PLURALS = {
     "VirtualMachine": "virtualmachines",
     "VirtualMachineInstance": "virtualmachineinstances",
@@ -32,46 +28,11 @@ _REFUSED = (
 """What KubeVirt refuses, too, and how its message ends."""
 
 
-def _documents() -> list[JsonObject]:
-    found = yaml.safe_load_all(_MANIFESTS.read_text())
-    return [each for each in found if each and each["kind"] in _PLURALS]
-
-
-def _complete(document: JsonObject) -> None:
-    """Add what a fragment leaves out, and nothing that it says."""
-    instance = document
-    if document["kind"] == "VirtualMachine":
-        spec = document.setdefault("spec", {})
-        if "running" not in spec:
-            spec.setdefault("runStrategy", "Halted")
-        instance = spec.setdefault("template", {})
-    spec = instance.setdefault("spec", {})
-    domain = spec.setdefault("domain", {})
-    devices = domain.setdefault("devices", {})
-    if not (get_object(domain, "memory") or get_object(domain, "resources") or _has_instancetype(document)):
-        domain["memory"] = {"guest": "1Gi"}
-    for wanted, section, source in (
-        ("disks", "volumes", {"emptyDisk": {"capacity": "1Gi"}}),
-        ("interfaces", "networks", {"pod": {}}),
-    ):
-        known = {get_str(each, "name") for each in get_list(spec, section)}
-        missing = [get_str(each, "name") for each in get_list(devices, wanted)]
-        spec[section] = [
-            *get_list(spec, section),
-            *({"name": name, **source} for name in missing if name not in known),
-        ]
-
-
-def _has_instancetype(document: JsonObject) -> bool:
-    return bool(get_object(document, "spec", "instancetype"))
-
-
-@pytest.mark.skipif(not _MANIFESTS.exists(), reason="VIRTPLANE_REFERENCE names no directory with manifests")
+@pytest.mark.skipif(not guides.MANIFESTS.exists(), reason="VIRTPLANE_REFERENCE names no directory with it")
 async def test_what_guides_show_is_accepted_or_refused_as_by_kubevirt() -> None:
+    others = guides.documents(*(kind for kind in _PLURALS if kind not in guides.MACHINES))
     refused: list[tuple[str, str]] = []
-    for document in _documents():
-        if document["kind"] in ("VirtualMachine", "VirtualMachineInstance"):
-            _complete(document)
+    for document in (*guides.machines(), *others):
         answer = await admit(World(), _PLURALS[document["kind"]], "CREATE", document, {})
         if answer.get("kind") == "Status":
             refused.append((meta.name(document), get_str(answer, "message")))
