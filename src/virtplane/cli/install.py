@@ -165,21 +165,27 @@ async def _wait_available(client: Client, options: InstallOptions, deadline: flo
     """Wait. Raises CommandError at the deadline, or earlier if the same containers stay unable to start."""
     namespace = options.namespace
     look = f"Look at: kubectl -n {namespace} get pods,events"
-    stuck: list[str] = []
+    stuck: dict[str, str] = {}
     stuck_since = time.monotonic()
     while time.monotonic() < deadline:
         if await _is_done(client, options):
             return
         found = stuck_containers(get_list(await client.list(PODS, namespace), "items"))
-        if not found or found != stuck:
-            stuck, stuck_since = found, time.monotonic()
+        # The last messages have times, so that they differ after every try.
+        if not found or found.keys() != stuck.keys():
+            stuck_since = time.monotonic()
         elif time.monotonic() - stuck_since > _STUCK_SECONDS:
-            raise CommandError("virtplane cannot start.", "\n".join(found), look)
+            raise CommandError("virtplane cannot start.", "\n".join(_lines(found)), look)
+        stuck = found
         await asyncio.sleep(_POLL_SECONDS)
     told = [_condition_text(await client.get(KUBEVIRTS, KUBEVIRT_NAME, namespace))]
     if options.has_cdi:
         told.append(_condition_text(await client.get(CDIS, CDI_NAME)))
-    raise CommandError("virtplane did not become available.", "\n".join([*told, *stuck]), look)
+    raise CommandError("virtplane did not become available.", "\n".join([*told, *_lines(stuck)]), look)
+
+
+def _lines(stuck: dict[str, str]) -> list[str]:
+    return sorted(f"{where}: {message}" for where, message in stuck.items())
 
 
 def _condition_text(obj: JsonObject) -> str:

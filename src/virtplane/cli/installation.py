@@ -80,9 +80,9 @@ def is_cdi_available(cdi: JsonObject) -> bool:
     )
 
 
-def stuck_containers(pods: Iterable[JsonObject]) -> list[str]:
-    """One line for each container that cannot start or keeps crashing, with its last message."""
-    lines = []
+def stuck_containers(pods: Iterable[JsonObject]) -> dict[str, str]:
+    """The containers that cannot start or keep crashing: where and why, and each one's last message."""
+    found = {}
     for pod in pods:
         for container in get_list(pod, "status", "containerStatuses"):
             reason = get_str(container, "state", "waiting", "reason")
@@ -94,8 +94,8 @@ def stuck_containers(pods: Iterable[JsonObject]) -> list[str]:
             last = get_str(ended, "message")
             text = (last or get_str(container, "state", "waiting", "message")).strip()
             node = get_str(pod, "spec", "nodeName") or "no node"
-            lines.append(f"{meta.name(pod)} on {node}: {reason}: {text[-_MESSAGE_CHARACTERS:]}")
-    return sorted(lines)
+            found[f"{meta.name(pod)} on {node}: {reason}"] = text[-_MESSAGE_CHARACTERS:]
+    return found
 
 
 def other_installation(

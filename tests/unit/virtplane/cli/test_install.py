@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from itertools import count
 from typing import Any
 
 import pytest
@@ -229,14 +231,36 @@ async def test_containers_that_stay_unable_to_start_end_the_wait_with_their_last
     assert (failed.value.what, failed.value.why) == ("virtplane cannot start.", wanted)
 
 
+async def test_last_words_that_differ_after_every_try_do_not_begin_the_wait_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are lines of a log, which have times."""
+    monkeypatch.setattr(install, "_STUCK_SECONDS", 0.2)
+    api = _api()
+    api.put(kinds.KUBEVIRTS, _kubevirt(phase="Deploying"))
+
+    async def crash() -> None:
+        for number in count():
+            api.put(PODS, _pod("CrashLoopBackOff", f"line {number}"))
+            await asyncio.sleep(0)
+
+    crashing = asyncio.create_task(crash())
+    try:
+        with pytest.raises(CommandError) as failed:
+            await _run(api, monkeypatch, _CONFIG_MAP, seconds=10)
+    finally:
+        crashing.cancel()
+    assert failed.value.what == "virtplane cannot start."
+
+
 def test_a_container_that_ends_again_and_again_is_stuck_while_it_runs_too() -> None:
     pod = _pod("CrashLoopBackOff", "no such option")
     between = _pod("ContainerCreating", "no such option")
     for each in (pod, between):
         each["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] = 1
-    assert stuck_containers([pod]) == stuck_containers([between]) != []
+    assert stuck_containers([pod]) == stuck_containers([between]) != {}
     between["status"]["containerStatuses"][0]["ready"] = True
-    assert stuck_containers([between]) == []
+    assert stuck_containers([between]) == {}
 
 
 async def test_a_container_that_is_only_being_made_is_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
