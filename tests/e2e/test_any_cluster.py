@@ -98,6 +98,7 @@ _NO_CLUSTER_DNS: tuple[JsonObject, ...] = (
 )
 """Every pod gets a name server that nobody answers at."""
 
+_OPTIONS = ("--emulation", "--kubelet-root")
 _RUNNING_SECONDS = 60.0
 _PROMPT_SECONDS = 120.0
 _NUDGE_SECONDS = 10.0
@@ -111,6 +112,11 @@ class _Cluster:
     @property
     def kubeconfig(self) -> Path:
         return self.state / "kubeconfig"
+
+    @property
+    def node_folder(self) -> Path:
+        """The folder of its node."""
+        return self.state / "nodes/node01"
 
     def kindling(self, *arguments: str, timeout_seconds: float = 120.0) -> str:
         command, *rest = arguments
@@ -160,6 +166,16 @@ def cluster(archives: tuple[Path, Path]) -> Iterator[_Cluster]:
             cluster.kindling("reset")
 
 
+@pytest.fixture(scope="module")
+def elsewhere(cluster: _Cluster) -> Path:
+    """Where the node's kubelet has its root, too, with all that it mounts there."""
+    place = cluster.state.parent / "elsewhere"
+    place.mkdir()
+    namespace = f"--mount={cluster.node_folder / 'ns/mnt'}"
+    _run(["nsenter", namespace, "mount", "--rbind", "/var/lib/kubelet", str(place)], 20)
+    return place
+
+
 def test_the_image_holds_nothing_of_the_embedded_cluster(archives: tuple[Path, Path]) -> None:
     names = _names_in(archives[0])
     assert "usr/lib/virtplane/virtplane/run.py" in names
@@ -167,6 +183,24 @@ def test_the_image_holds_nothing_of_the_embedded_cluster(archives: tuple[Path, P
     assert "usr/lib/virtplane/virtplane/examples/demo-vm.yaml" in names
     assert {"usr/bin/busybox", "usr/bin/virt-launcher", "usr/bin/qemu-system-x86_64"} <= names
     assert not [name for name in names if "kindling" in name.split("/")]
+
+
+async def test_the_cluster_has_no_working_dns(cluster: _Cluster) -> None:
+    async with Client(load_kubeconfig(cluster.kubeconfig)) as client:
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "probe"},
+            "spec": {"containers": [{"name": "c", "image": "image:v1"}]},
+        }
+        created = await client.create(_PODS, pod, "default", dry_run=True)
+        assert get_str(created, "spec", "dnsPolicy") == "None"
+
+
+async def test_an_installation_without_kvm_says_how_guests_can_run(cluster: _Cluster) -> None:
+    said = await asyncio.to_thread(_install, cluster, "--image", _NAME)
+    assert "No node has usable KVM" in said
+    assert "--emulation" in said
 
 
 async def test_a_guest_reaches_its_login_prompt_with_every_component_out_of_the_image(
@@ -182,6 +216,47 @@ async def test_a_guest_reaches_its_login_prompt_with_every_component_out_of_the_
         assert await _images(client, "default") == {_NAME, guest.REFERENCE}
         async with asyncio.timeout(_PROMPT_SECONDS):
             assert "demo login:" in await _console_until(client, "demo", "login:")
+
+
+async def test_a_kubelet_elsewhere_is_told(cluster: _Cluster, tmp_path: Path) -> None:
+    refused = await asyncio.to_thread(_attempt_install, cluster, *_OPTIONS, str(tmp_path), "--image", _NAME)
+    assert refused.returncode == 1
+    assert "virtplane cannot start." in refused.stderr
+    assert "The kubelet of node" in refused.stderr
+    assert "virtplane install --kubelet-root" in refused.stderr
+
+
+async def test_a_guest_runs_without_image_volumes_where_the_kubelet_s_root_is_elsewhere(
+    cluster: _Cluster, elsewhere: Path
+) -> None:
+    """Kubernetes before 1.35 keeps image volumes switched off: a container holds the image instead."""
+    await asyncio.to_thread(_install, cluster, *_OPTIONS, str(elsewhere), "--image", _NAME)
+    machine = yaml.safe_load((_EXAMPLES / "demo-vm.yaml").read_text())
+    machine["metadata"]["name"] = "held"
+    async with Client(load_kubeconfig(cluster.kubeconfig)) as client:
+        await _create(cluster, _REFUSED_IMAGE_VOLUMES)
+        await _restart(client, "virt-controller")
+        async with asyncio.timeout(_RUNNING_SECONDS):
+            await client.create(VIRTUAL_MACHINES, machine, "default")
+            await _running(client, "held")
+        pod = next(each for each in _items(await client.list(_PODS, "default")) if _is_launcher(each, "held"))
+        assert not [each for each in get_list(pod, "spec", "volumes") if "image" in each]
+        async with asyncio.timeout(_PROMPT_SECONDS):
+            assert "login:" in await _console_until(client, "held", "login:")
+        await client.delete(VIRTUAL_MACHINES, "held", "default")
+        async with asyncio.timeout(_RUNNING_SECONDS):
+            await _launcher_gone(client, "held")
+
+
+async def test_an_upgrade_is_done_when_install_returns(
+    cluster: _Cluster, archives: tuple[Path, Path], elsewhere: Path, tmp_path: Path
+) -> None:
+    newer = f"{_NAME}-2"
+    _labelled_anew(archives[0], newer, tmp_path / "newer.tar")
+    cluster.kindling("load", str(tmp_path / "newer.tar"))
+    await asyncio.to_thread(_install, cluster, *_OPTIONS, str(elsewhere), "--image", newer)
+    async with Client(load_kubeconfig(cluster.kubeconfig)) as client:
+        assert await _images(client, DEFAULT_NAMESPACE) == {newer}
 
 
 async def _create(cluster: _Cluster, documents: Iterable[JsonObject]) -> None:
@@ -212,81 +287,6 @@ def _install(cluster: _Cluster, *options: str) -> str:
     done = _attempt_install(cluster, *options)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stderr
-
-
-async def test_the_cluster_has_no_working_dns(cluster: _Cluster) -> None:
-    async with Client(load_kubeconfig(cluster.kubeconfig)) as client:
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "probe"},
-            "spec": {"containers": [{"name": "c", "image": "image:v1"}]},
-        }
-        created = await client.create(_PODS, pod, "default", dry_run=True)
-        assert get_str(created, "spec", "dnsPolicy") == "None"
-
-
-async def test_an_installation_without_kvm_says_how_guests_can_run(cluster: _Cluster) -> None:
-    said = await asyncio.to_thread(_install, cluster, "--image", _NAME)
-    assert "No node has usable KVM" in said
-    assert "--emulation" in said
-
-
-async def test_a_guest_runs_where_the_api_server_has_no_image_volumes(cluster: _Cluster) -> None:
-    """Kubernetes before 1.35 keeps the field switched off: a container holds the image instead."""
-    await asyncio.to_thread(_install, cluster, "--image", _NAME, "--emulation")
-    machine = yaml.safe_load((_EXAMPLES / "demo-vm.yaml").read_text())
-    machine["metadata"]["name"] = "held"
-    async with Client(load_kubeconfig(cluster.kubeconfig)) as client:
-        await _create(cluster, _REFUSED_IMAGE_VOLUMES)
-        await _restart(client, "virt-controller")
-        async with asyncio.timeout(_RUNNING_SECONDS):
-            await client.create(VIRTUAL_MACHINES, machine, "default")
-            await _running(client, "held")
-        pod = next(each for each in _items(await client.list(_PODS, "default")) if _is_launcher(each, "held"))
-        assert not [each for each in get_list(pod, "spec", "volumes") if "image" in each]
-        async with asyncio.timeout(_PROMPT_SECONDS):
-            assert "login:" in await _console_until(client, "held", "login:")
-        await client.delete(VIRTUAL_MACHINES, "held", "default")
-        async with asyncio.timeout(_RUNNING_SECONDS):
-            await _launcher_gone(client, "held")
-
-
-async def test_a_kubelet_elsewhere_is_told(cluster: _Cluster, tmp_path: Path) -> None:
-    refused = await asyncio.to_thread(
-        _attempt_install, cluster, "--image", _NAME, "--emulation", "--kubelet-root", str(tmp_path)
-    )
-    assert refused.returncode == 1
-    assert "virtplane cannot start." in refused.stderr
-    assert "The kubelet of node" in refused.stderr
-    assert "virtplane install --kubelet-root" in refused.stderr
-
-
-async def test_a_guest_runs_where_the_kubelet_s_root_is_elsewhere(cluster: _Cluster) -> None:
-    """The folders of kindling's first node are on the machine as well, at this path."""
-    root = next((cluster.state / "nodes").iterdir()) / "kubelet"
-    await asyncio.to_thread(_install, cluster, "--image", _NAME, "--emulation", "--kubelet-root", str(root))
-    machine = yaml.safe_load((_EXAMPLES / "demo-vm.yaml").read_text())
-    machine["metadata"]["name"] = "elsewhere"
-    async with Client(load_kubeconfig(cluster.kubeconfig)) as client:
-        async with asyncio.timeout(_RUNNING_SECONDS):
-            await client.create(VIRTUAL_MACHINES, machine, "default")
-            await _running(client, "elsewhere")
-        await client.delete(VIRTUAL_MACHINES, "elsewhere", "default")
-        async with asyncio.timeout(_RUNNING_SECONDS):
-            await _launcher_gone(client, "elsewhere")
-    await asyncio.to_thread(_install, cluster, "--image", _NAME, "--emulation")
-
-
-async def test_an_upgrade_is_done_when_install_returns(
-    cluster: _Cluster, archives: tuple[Path, Path], tmp_path: Path
-) -> None:
-    newer = f"{_NAME}-2"
-    _labelled_anew(archives[0], newer, tmp_path / "newer.tar")
-    cluster.kindling("load", str(tmp_path / "newer.tar"))
-    await asyncio.to_thread(_install, cluster, "--image", newer, "--emulation")
-    async with Client(load_kubeconfig(cluster.kubeconfig)) as client:
-        assert await _images(client, DEFAULT_NAMESPACE) == {newer}
 
 
 async def _launcher_gone(client: Client, machine: str) -> None:
