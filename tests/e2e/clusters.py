@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from tests.e2e.commands import ROOT, attempt, program, run
@@ -271,6 +272,10 @@ class Machine:
         """The guest's process. Raises NotThere."""
         return self._process(f"guest={NAMESPACE}_{self.name},")
 
+    def command(self) -> list[str]:
+        """The words of the command line of the guest's process. Raises NotThere."""
+        return Path("/proc", str(self.qemu()), "cmdline").read_bytes().decode().split("\0")
+
     def launcher(self) -> int:
         """The launcher's process. Raises NotThere."""
         return self._process(f"\0--name\0{self.name}\0--uid\0")
@@ -287,6 +292,11 @@ class Machine:
         with open_console(self) as console:
             console.log_in(seconds)
             yield console
+
+
+def devices(command: list[str]) -> list[Document]:
+    """The devices that QEMU's command line lists."""
+    return [json.loads(value) for option, value in pairwise(command) if option == "-device"]
 
 
 def manifest(name: str, *, strategy: str = "Always", memory: str = "128Mi", grace: int = 30) -> Document:
