@@ -393,7 +393,9 @@ class Client:
             content = body if isinstance(body, bytes) else orjson.dumps(body)
             defaults["Content-Type"] = "application/json"
         sent = (*{**defaults, **(headers or {})}.items(), *parameters.impersonation_headers(self.config))
-        pairs = query.items() if isinstance(query, Mapping) else query or ()
+        pairs = [*(query.items() if isinstance(query, Mapping) else query or ())]
+        if self.config.request_seconds:
+            pairs.append(("timeout", f"{self.config.request_seconds:g}s"))
         return Request(method, path, tuple(pairs), sent, content)
 
     def _connection(self) -> Transport:

@@ -42,7 +42,8 @@ class ClientConfig:
 
     `namespace` is the one that commands use by default; `user_agent` names the program to the server,
     which derives the field manager of plain writes from it. `field_manager`, when set, is sent with
-    every write and is the manager of applies.
+    every write and is the manager of applies. `request_seconds` limits every request but streams (0: the
+    transport's own limit); without `compression`, answers are asked for as they are.
     """
 
     server: str
@@ -61,6 +62,8 @@ class ClientConfig:
     namespace: str = "default"
     user_agent: str = "kubecore"
     field_manager: str = ""
+    request_seconds: float = 0.0
+    compression: bool = True
 
 
 def is_in_cluster() -> bool:

@@ -52,6 +52,7 @@ class HttpTransport:
         self._certificate: tuple[bytes | None, bytes | None] = (None, None)
         self._base = yarl.URL(config.server.rstrip("/"))
         self._retired: list[aiohttp.ClientSession] = []
+        self._limit = config.request_seconds or REQUEST_SECONDS
 
     async def request(self, request: Request) -> Response:
         """Send and read the whole response."""
@@ -87,7 +88,7 @@ class HttpTransport:
         refusals: list[Response] = []
         token = _refused_upgrade.set(refusals)
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
+            async with asyncio.timeout(self._limit):
                 return await session.ws_connect(
                     self._url(request),
                     protocols=protocols,
@@ -116,7 +117,7 @@ class HttpTransport:
 
     async def _request(self, request: Request) -> Response:
         session, headers = await self._prepare(request)
-        timeout = _timeout(request.deadline_seconds or REQUEST_SECONDS)
+        timeout = _timeout(request.deadline_seconds or self._limit)
         try:
             async with session.request(
                 request.method, self._url(request), headers=headers, data=request.body, timeout=timeout
@@ -139,6 +140,8 @@ class HttpTransport:
         headers = CIMultiDict(request.headers)
         if credentials.authorization and "Authorization" not in headers:
             headers["Authorization"] = credentials.authorization
+        if not self._config.compression:
+            headers.setdefault("Accept-Encoding", "identity")
         return self._session_for(credentials), headers
 
     def _session_for(self, credentials: Credentials) -> aiohttp.ClientSession:

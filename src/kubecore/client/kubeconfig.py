@@ -64,45 +64,64 @@ def load_files(paths: Sequence[Path]) -> Kubeconfig:
     return merged
 
 
-def load_kubeconfig(path: str | os.PathLike[str] | None = None, context: str | None = None) -> ClientConfig:
+def load_kubeconfig(
+    path: str | os.PathLike[str] | None = None,
+    context: str | None = None,
+    *,
+    cluster: str | None = None,
+    user: str | None = None,
+    server: str | None = None,
+) -> ClientConfig:
     """The configuration of `context` (default: the current one) in the file `path` (default: kubectl's).
 
-    Raises ConfigError for absent files, unknown contexts and broken data.
+    `cluster` and `user` name other entries than those of the context; `server` is another server, which
+    needs no entry. Raises ConfigError for absent files, unknown contexts and broken data.
     """
     paths = default_paths() if path is None else [Path(path)]
     if not any(candidate.exists() for candidate in paths):
-        names = ", ".join(map(str, paths))
-        raise ConfigError(f"no configuration has been provided: {names} does not exist")
-    return resolve(load_files(paths), context)
+        if path is not None:
+            raise ConfigError(f"stat {path}: no such file or directory")
+        if not (context or cluster or user or server):
+            names = ", ".join(map(str, paths))
+            raise ConfigError(f"no configuration has been provided: {names} does not exist")
+    return resolve(load_files(paths), context, cluster=cluster, user=user, server=server)
 
 
-def resolve(kubeconfig: Kubeconfig, context: str | None = None) -> ClientConfig:
-    """The client configuration with the cluster and user of one context."""
-    chosen = kubeconfig.context(context)
-    cluster_name, user_name = get_str(chosen, "cluster"), get_str(chosen, "user")
-    if cluster_name not in kubeconfig.clusters:
+def resolve(
+    kubeconfig: Kubeconfig,
+    context: str | None = None,
+    *,
+    cluster: str | None = None,
+    user: str | None = None,
+    server: str | None = None,
+) -> ClientConfig:
+    """The client configuration with the cluster and user of one context, or with those named besides."""
+    needs_context = context or kubeconfig.current_context or not (cluster or user or server)
+    chosen = kubeconfig.context(context) if needs_context else {}
+    cluster_name, user_name = cluster or get_str(chosen, "cluster"), user or get_str(chosen, "user")
+    if cluster_name and cluster_name not in kubeconfig.clusters:
         raise ConfigError(f'cluster "{cluster_name}" does not exist')
     if user_name and user_name not in kubeconfig.users:
         raise ConfigError(f'auth info "{user_name}" does not exist')
-    cluster = kubeconfig.clusters[cluster_name]
-    user = kubeconfig.users.get(user_name, {})
-    server = get_str(cluster, "server").rstrip("/")
+    own_cluster = kubeconfig.clusters.get(cluster_name, {})
+    own_user = kubeconfig.users.get(user_name, {})
+    server = (server or get_str(own_cluster, "server")).rstrip("/")
     if not server:
         raise ConfigError(f'no server found for cluster "{cluster_name}"')
     return ClientConfig(
         server=server if "://" in server else f"http://{server}",
-        ca_data=_data(cluster, "certificate-authority"),
-        client_cert=_data(user, "client-certificate"),
-        client_key=_data(user, "client-key"),
-        token=get_str(user, "token"),
-        token_file=get_str(user, "tokenFile"),
-        username=get_str(user, "username"),
-        password=get_str(user, "password"),
-        exec_plugin=_exec_plugin(get_object(user, "exec")),
-        insecure=bool(cluster.get("insecure-skip-tls-verify")),
-        tls_server_name=get_str(cluster, "tls-server-name"),
-        proxy_url=get_str(cluster, "proxy-url"),
-        impersonate=_impersonation(user),
+        ca_data=_data(own_cluster, "certificate-authority"),
+        client_cert=_data(own_user, "client-certificate"),
+        client_key=_data(own_user, "client-key"),
+        token=get_str(own_user, "token"),
+        token_file=get_str(own_user, "tokenFile"),
+        username=get_str(own_user, "username"),
+        password=get_str(own_user, "password"),
+        exec_plugin=_exec_plugin(get_object(own_user, "exec")),
+        insecure=bool(own_cluster.get("insecure-skip-tls-verify")),
+        tls_server_name=get_str(own_cluster, "tls-server-name"),
+        proxy_url=get_str(own_cluster, "proxy-url"),
+        impersonate=_impersonation(own_user),
         namespace=get_str(chosen, "namespace") or "default",
     )
 

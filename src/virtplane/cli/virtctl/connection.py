@@ -1,4 +1,4 @@
-"""The connection flags that every command has, and the client they describe."""
+"""The client of a command, by its global flags; requests and errors that several commands share."""
 
 from __future__ import annotations
 
@@ -6,30 +6,22 @@ import asyncio
 import functools
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import click
 
-from kubecore.client import (
-    Client,
-    ClientConfig,
-    ConfigError,
-    ConnectionFailed,
-    Impersonation,
-    load_kubeconfig,
-)
+from kubecore.client import Client, ClientConfig, ConfigError, ConnectionFailed
 from kubecore.errors import StatusError
 from kubecore.json import get_str
+from kubecore.logs import TRACE
 from kubecore.objects.structs import UnfitDocument
 from virtplane import KUBEVIRT_VERSION
 from virtplane.api.resources import SUBRESOURCES_PATH
 from virtplane.cli.virtctl.documents import quoted
+from virtplane.cli.virtctl.globalflags import client_config, global_flags, repeated, taken_from
 
 logger = logging.getLogger(__name__)
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 KINDS = {
     "vm": "virtualmachines",
@@ -43,31 +35,6 @@ KINDS = {
 }
 """What users call the resources that commands are about."""
 
-_OPTIONS = (
-    click.option("--kubeconfig", default=None, help="Path to the kubeconfig file to use for CLI requests."),
-    click.option("--context", default=None, help="The name of the kubeconfig context to use."),
-    click.option("-n", "--namespace", default=None, help="The namespace scope for this CLI request."),
-    click.option("-s", "--server", default=None, help="The address and port of the Kubernetes API server."),
-    click.option("--token", default=None, help="Bearer token for authentication to the API server."),
-    click.option("--certificate-authority", default=None, help="Path to a cert file for the authority."),
-    click.option("--client-certificate", default=None, help="Path to a client certificate file for TLS."),
-    click.option("--client-key", default=None, help="Path to a client key file for TLS."),
-    click.option("--insecure-skip-tls-verify", is_flag=True, help="Do not check the server's certificate."),
-    click.option("--tls-server-name", default=None, help="Server name to use for certificate validation."),
-    click.option("--proxy-url", default=None, help="A proxy to use for this request."),
-    click.option("--as", "as_user", default=None, help="Username to impersonate for the operation."),
-    click.option("--as-group", multiple=True, help="Group to impersonate; may be repeated."),
-    click.option("--as-uid", default=None, help="UID to impersonate for the operation."),
-    click.option("-v", "--v", "verbosity", type=int, default=2, help="Number for the log level verbosity."),
-)
-
-
-_PARAMETERS = (
-    *("kubeconfig", "context", "namespace", "server", "token", "certificate_authority"),
-    *("client_certificate", "client_key", "insecure_skip_tls_verify", "tls_server_name", "proxy_url"),
-    *("as_user", "as_group", "as_uid", "verbosity"),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Connection:
@@ -76,7 +43,7 @@ class Connection:
     config: ClientConfig
     namespace: str
     flags: tuple[str, ...]
-    """The connection flags as given, for a command that starts this program again."""
+    """The global flags as given, for a command that starts this program again."""
 
     def subresource(self, resource: str, name: str, action: str) -> str:
         """The path of an action on a virtual machine or instance."""
@@ -84,29 +51,30 @@ class Connection:
 
 
 def connected(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Decorate a coroutine command: add the connection flags, open a client, and report errors as
-    messages.
-    """
-
-    @functools.wraps(command)
-    def wrapper(**parameters: Any) -> None:
-        given = {name: parameters.pop(name) for name in _PARAMETERS}
-        run_connected(command, given, parameters)
-
-    return connection_flags(wrapper)
+    """Decorate a coroutine command: add the global flags, open a client, and report errors as messages."""
+    return connected_besides()(command)
 
 
-def connection_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the connection flags to a command, for `run_connected`."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+def connected_besides(
+    *own: str,
+) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """As `connected`, for a command with flags of its `own` that have names of global ones."""
+
+    def decorate(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def wrapper(**parameters: Any) -> None:
+            run_connected(command, taken_from(parameters, own), parameters)
+
+        return global_flags(wrapper, besides=own)
+
+    return decorate
 
 
 def run_connected(
     command: Callable[..., Awaitable[None]], given: dict[str, Any], parameters: dict[str, Any]
 ) -> None:
     """Run a coroutine command with a client for the flags in `given`. Raises click.ClickException."""
+    _log(given["verbosity"])
     try:
         asyncio.run(_run(command, _connection(given), parameters))
     except (ConfigError, ConnectionFailed) as error:
@@ -152,52 +120,18 @@ def _release(version: str) -> list[str]:
     return version.removeprefix("v").split(".")[:2]
 
 
+def _log(verbosity: int) -> None:
+    """Log to standard error: more from level 4 of `verbosity` on, and each request from 6 on."""
+    if verbosity < 4:
+        return
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+    for name in ("kubecore", "virtplane"):
+        logging.getLogger(name).setLevel(TRACE if verbosity >= 6 else logging.DEBUG)
+
+
 def _connection(given: dict[str, Any]) -> Connection:
-    try:
-        config = load_kubeconfig(given["kubeconfig"], given["context"])
-    except ConfigError:
-        # A named server needs no kubeconfig, unless other flags refer to one.
-        if not given["server"] or given["kubeconfig"] or given["context"]:
-            raise
-        config = ClientConfig(server=given["server"])
-    changes: dict[str, Any] = {"user_agent": "virtctl"}
-    for key, field in (("server", "server"), ("token", "token"), ("tls_server_name", "tls_server_name")):
-        if given[key]:
-            changes[field] = given[key]
-    for key, field in (
-        ("certificate_authority", "ca_data"),
-        ("client_certificate", "client_cert"),
-        ("client_key", "client_key"),
-    ):
-        if given[key]:
-            changes[field] = _read(given[key])
-    if given["insecure_skip_tls_verify"]:
-        changes["insecure"] = True
-    if given["proxy_url"]:
-        changes["proxy_url"] = given["proxy_url"]
-    if given["as_user"]:
-        changes["impersonate"] = Impersonation(
-            given["as_user"], tuple(given["as_group"]), given["as_uid"] or ""
-        )
-    config = replace(config, **changes)
-    return Connection(config, given["namespace"] or config.namespace, tuple(_flags(given)))
-
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-
-
-def _flags(given: dict[str, Any]) -> list[str]:
-    flags = []
-    for name in ("kubeconfig", "context", "server", "token", "certificate_authority"):
-        if given[name]:
-            flags.append(f"--{name.replace('_', '-')}={given[name]}")
-    if given["insecure_skip_tls_verify"]:
-        flags.append("--insecure-skip-tls-verify")
-    return flags
+    config = client_config(given)
+    return Connection(config, config.namespace, tuple(repeated(given)))
 
 
 async def put(client: Client, path: str, body: dict[str, Any], failure: str) -> None:

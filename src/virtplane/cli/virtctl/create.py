@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from kubecore.json import JsonObject
-from virtplane.cli.virtctl.connection import connection_flags
 from virtplane.cli.virtctl.documents import as_yaml
+from virtplane.cli.virtctl.globalflags import global_flags
 from virtplane.cli.virtctl.params import FlagError, parameters, quantity, random_ending
 from virtplane.cli.virtctl.usage import Commands
 
@@ -68,7 +68,7 @@ def create(context: click.Context) -> None:
 @click.option("--gpu", multiple=True, help="A GPU: name:string,devicename:string; may be repeated.")
 @click.option("--hostdevice", multiple=True, help="A device: name:string,devicename:string; may be repeated.")
 @click.option("--iothreadspolicy", default="", help="auto or shared.")
-@connection_flags
+@global_flags
 def instancetype(
     cpu: int,
     memory: str,
@@ -113,7 +113,7 @@ def _device(flag: str, text: str) -> JsonObject:
 @click.option("--name", default="", help="The name.")
 @click.option("--namespaced", is_flag=True, help="For one namespace only.")
 @click.option("--volume-storage-class", default="", help="The preferred storage class of volumes.")
-@connection_flags
+@global_flags
 def preference(
     cpu_topology: str,
     machine_type: str,

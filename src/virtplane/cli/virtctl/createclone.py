@@ -13,8 +13,8 @@ from virtplane.api.resources import (
     VIRTUAL_MACHINE_SNAPSHOTS,
     VIRTUAL_MACHINES,
 )
-from virtplane.cli.virtctl.connection import connection_flags
 from virtplane.cli.virtctl.documents import as_yaml
+from virtplane.cli.virtctl.globalflags import global_flags
 from virtplane.cli.virtctl.params import random_ending
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -59,7 +59,7 @@ def _filter_options(command: _Command) -> _Command:
     help="Specify clone's new mac addresses. For example: 'interfaceName0:newAddress0'",
 )
 @click.option("--new-smbios-serial", "serial", default="", help="Specify the clone's new smbios serial")
-@connection_flags
+@global_flags
 def clone(**given: Any) -> None:
     """Create a clone object manifest"""
     if not given["source_name"]:

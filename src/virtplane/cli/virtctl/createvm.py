@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import click
 
 from kubecore.json import JsonObject
-from virtplane.cli.virtctl.connection import connection_flags
 from virtplane.cli.virtctl.createaccess import Access
 from virtplane.cli.virtctl.createvolumes import Volumes
 from virtplane.cli.virtctl.documents import as_yaml
+from virtplane.cli.virtctl.globalflags import global_flags
 from virtplane.cli.virtctl.params import (
     FlagError,
     given_flags,
@@ -77,7 +78,7 @@ def _volume_options(command: _Command) -> _Command:
 @click.option("--cloud-init", default="", help="nocloud (unless told otherwise), configdrive or none.")
 @click.option("--cloud-init-user-data", default="", help="User data in base64.")
 @click.option("--cloud-init-network-data", default="", help="Network data in base64.")
-@connection_flags
+@partial(global_flags, besides=("user",))
 def vm(**given: Any) -> None:
     """Create a VirtualMachine manifest.
 

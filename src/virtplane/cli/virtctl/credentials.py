@@ -18,7 +18,7 @@ from kubecore.patch.diff import expecting, pointer
 from kubecore.resources import ResourceType
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES, VIRTUAL_MACHINES
-from virtplane.cli.virtctl.connection import Connection, connected
+from virtplane.cli.virtctl.connection import Connection, connected_besides
 from virtplane.cli.virtctl.params import given_flags, random_ending, refuse_together
 from virtplane.cli.virtctl.usage import Commands
 
@@ -69,7 +69,7 @@ def credentials(context: click.Context) -> None:
     help="Add the SSH key to an existing secret. Use --force option, if the secret does not have owner "
     "reference pointing to the VM.",
 )
-@connected
+@connected_besides("user")
 async def add_ssh_key(
     client: Client,
     connection: Connection,
@@ -101,7 +101,7 @@ async def add_ssh_key(
 @click.command(name="remove-ssh-key")
 @_options
 @_key_options
-@connected
+@connected_besides("user")
 async def remove_ssh_key(client: Client, connection: Connection, name: str, **given: Any) -> None:
     """Remove credentials from a virtual machine."""
     keys = _keys(given["path"], given["value"])
@@ -120,7 +120,7 @@ async def remove_ssh_key(client: Client, connection: Connection, name: str, **gi
 @click.command(name="set-password")
 @_options
 @click.option("-p", "--password", required=True, help="Password for the user")
-@connected
+@connected_besides("user", "password")
 async def set_password(
     client: Client, connection: Connection, name: str, user: str, secret: str, force: bool, password: str
 ) -> None:

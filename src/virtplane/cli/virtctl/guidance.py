@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from virtplane.cli.virtctl.connection import connection_flags
+from virtplane.cli.virtctl.globalflags import global_flags
 
 
 @click.command(name="help")
@@ -27,7 +27,7 @@ def show_help(context: click.Context, command: tuple[str, ...]) -> None:
 
 
 @click.command(hidden=True)
-@connection_flags
+@global_flags
 @click.pass_context
 def options(own: click.Context, /, **given: Any) -> None:
     """Print the list of flags inherited by all commands"""

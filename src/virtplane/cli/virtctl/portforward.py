@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import stat
 import sys
@@ -29,6 +30,8 @@ class Target:
     resource: str
     name: str
     namespace: str
+    otherwise: Target | None = None
+    """What ``type/name.namespace`` means where no object has a name with a dot."""
 
     @property
     def kind(self) -> str:
@@ -48,41 +51,52 @@ class Port:
 def parse_target(text: str, namespace: str) -> Target:
     """``type/name[/namespace]``. Raises click.ClickException."""
     parts = text.split("/")
-    if len(parts) not in (2, 3) or not all(parts):
+    if len(parts) < 2:
         raise click.ClickException("target must contain type and name separated by '/'")
+    if len(parts) > 3:
+        raise click.ClickException("target is not valid with more than two '/'")
     resource = KINDS.get(parts[0].lower())
     if resource is None:
         raise click.ClickException(f"unsupported resource type '{parts[0]}'")
-    return Target(resource, parts[1], parts[2] if len(parts) == 3 else namespace)
+    for part, what in zip(parts[1:], ("name", "namespace"), strict=False):
+        if not part:
+            raise click.ClickException(f"{what} cannot be empty")
+    if len(parts) == 3:
+        return Target(resource, parts[1], parts[2])
+    name, _, own_namespace = parts[1].rpartition(".")
+    otherwise = Target(resource, name, own_namespace) if name and own_namespace else None
+    return Target(resource, parts[1], namespace, otherwise)
 
 
 def parse_port(text: str) -> Port:
     """``[protocol/]localPort[:targetPort]``. Raises click.ClickException."""
-    protocol, _, ports = text.rpartition("/")
-    protocol = protocol or "tcp"
-    if protocol not in ("tcp", "udp"):
-        raise click.ClickException(f"unknown protocol: {protocol}")
-    local, _, remote = ports.partition(":")
+    protocol, ports = text.split("/")[:2] if "/" in text else ("tcp", text)
+    local, remote = [*ports.split(":"), ""][:2]
     numbers = []
-    for number in (local, remote or local):
+    for number in (local or remote, remote or local):
         try:
             numbers.append(int(number))
         except ValueError as error:
-            text = f'strconv.Atoi: parsing "{number}": invalid syntax'
-            raise click.ClickException(text) from error
+            reason = f'strconv.Atoi: parsing "{number}": invalid syntax'
+            raise click.ClickException(reason) from error
+    if protocol not in ("tcp", "udp"):
+        raise click.ClickException(f"unknown protocol: {protocol}")
     return Port(protocol, *numbers)
 
 
 @click.command(name="port-forward")
-@click.argument("target", metavar="type/name[/namespace]")
-@click.argument("ports", nargs=-1, required=True, metavar="[protocol/]localPort[:targetPort]...")
+@click.argument("words", nargs=-1, metavar="type/name[/namespace] [protocol/]localPort[:targetPort]...")
 @click.option("--address", default="127.0.0.1", help="Local address to listen on.")
 @click.option("--stdio", is_flag=True, help="Forward standard input and output instead of a local port.")
 @connected
 async def port_forward(
-    client: Client, connection: Connection, target: str, ports: tuple[str, ...], address: str, stdio: bool
+    client: Client, connection: Connection, words: tuple[str, ...], address: str, stdio: bool
 ) -> None:
     """Forward local ports to a virtualmachine or virtualmachineinstance."""
+    if len(words) < 2:
+        click.echo("port-forward takes a target and at least one port", err=True)
+        raise click.ClickException("argument validation failed")
+    target, *ports = words
     goal = parse_target(target, connection.namespace)
     wanted = [parse_port(text) for text in ports]
     if stdio:
@@ -92,9 +106,28 @@ async def port_forward(
         return
     async with AsyncExitStack() as stack:
         for port in wanted:
-            own_port = await _listen(stack, client, goal, port, address)
+            try:
+                own_port = await _listen(stack, client, goal, port, address)
+            except (OSError, OverflowError) as error:
+                number = error.errno if isinstance(error, OSError) else None
+                reason = os.strerror(number or errno.EINVAL).lower()
+                text = f"listen {port.protocol} {address}:{port.local}: bind: {reason}"
+                raise click.ClickException(text) from error
             click.echo(f"forwarding {port.protocol} {address}:{own_port} to {port.remote}", err=True)
         await asyncio.Event().wait()
+
+
+async def _open(client: Client, goal: Target, port: Port) -> aiohttp.ClientWebSocketResponse:
+    """Open a stream to the guest's port. Raises StatusError."""
+    try:
+        return await open_stream(client, _path(goal, port))
+    except StatusError as error:
+        if error.code != 404 or goal.otherwise is None:
+            raise
+        try:
+            return await open_stream(client, _path(goal.otherwise, port))
+        except StatusError:
+            raise error from None
 
 
 def _path(goal: Target, port: Port) -> str:
@@ -109,7 +142,7 @@ async def _listen(stack: AsyncExitStack, client: Client, goal: Target, port: Por
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            stream = await open_stream(client, _path(goal, port))
+            stream = await _open(client, goal, port)
         except StatusError as error:
             click.echo(f"can't access {goal.kind}/{goal.name}.{goal.namespace}: {error.message}", err=True)
             writer.close()
@@ -128,7 +161,7 @@ async def _listen_for_datagrams(
     stack: AsyncExitStack, client: Client, goal: Target, port: Port, address: str
 ) -> int:
     def open_one() -> Awaitable[aiohttp.ClientWebSocketResponse]:
-        return open_stream(client, _path(goal, port))
+        return _open(client, goal, port)
 
     label = f"{goal.kind}/{goal.name}.{goal.namespace}"
     transport, forwarder = await asyncio.get_running_loop().create_datagram_endpoint(
@@ -154,7 +187,7 @@ class _Output:
 
 
 async def _forward_stdio(client: Client, goal: Target, port: Port) -> None:
-    stream = await open_stream(client, _path(goal, port))
+    stream = await _open(client, goal, port)
     await carry(stream, await _input(), await _output())
 
 

@@ -7,21 +7,29 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
 from kubecore.client import Client
-from virtplane.cli.virtctl.connection import Connection, connected
+from virtplane.cli.virtctl.connection import Connection, connected_besides
 from virtplane.cli.virtctl.documents import quoted
+from virtplane.cli.virtctl.params import given_flags
 from virtplane.cli.virtctl.portforward import Target, parse_target
+
+_SSH_FOLDER = Path.home() / ".ssh"
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("-l", "--username", default="", help="The user to log in as."),
-        click.option("-i", "--identity-file", default="", help="The private key to use."),
-        click.option("--known-hosts", default="", help="The known hosts file."),
+        click.option(
+            "-i", "--identity-file", default=str(_SSH_FOLDER / "id_rsa"), help="The private key to use."
+        ),
+        click.option(
+            "--known-hosts", default=str(_SSH_FOLDER / "kubevirt_known_hosts"), help="The known hosts file."
+        ),
         click.option("-p", "--port", type=int, default=22, help="The guest's SSH port."),
         click.option("-t", "--local-ssh-opts", multiple=True, help="Further options, verbatim."),
     ):
@@ -33,11 +41,11 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("target", metavar="(VM|VMI)")
 @click.option("-c", "--command", default="", help="The command to run in the guest.")
 @_options
-@connected
+@connected_besides("username")
 async def ssh(client: Client, connection: Connection, target: str, command: str, **given: Any) -> None:
     """Open a SSH connection to a virtual machine instance."""
     user, goal = _split(target, connection.namespace, given["username"])
-    arguments = ["ssh", *_common(connection, goal, given), "-p", str(given["port"]), _host(user, goal)]
+    arguments = ["ssh", *_common(connection, goal, given), _host(user, goal)]
     _become([*arguments, command] if command else arguments)
 
 
@@ -47,7 +55,7 @@ async def ssh(client: Client, connection: Connection, target: str, command: str,
 @click.option("-r", "--recursive", is_flag=True, help="Copy folders.")
 @click.option("--preserve", is_flag=True, help="Preserve times and modes.")
 @_options
-@connected
+@connected_besides("username")
 async def scp(
     client: Client,
     connection: Connection,
@@ -70,7 +78,7 @@ async def scp(
     there = f"{_host(user, goal)}:{path}"
     flags = ["-r"] * recursive + ["-p"] * preserve
     ends = [there if text == remote[0] else text for text in (source, destination)]
-    _become(["scp", *_common(connection, goal, given), *flags, "-P", str(given["port"]), *ends])
+    _become(["scp", *_common(connection, goal, given), *flags, *ends])
 
 
 def _split(target: str, namespace: str, username: str) -> tuple[str, Target]:
@@ -87,13 +95,14 @@ def _host(user: str, goal: Target) -> str:
 
 def _common(connection: Connection, goal: Target, given: dict[str, Any]) -> list[str]:
     program = [sys.executable, "-m", "virtplane.cli.virtctl.main", "port-forward", *connection.flags]
-    proxy = [*program, "--stdio", f"{goal.kind}/{goal.name}/{goal.namespace}", str(given["port"])]
+    proxy = [*program, "--stdio=true", f"{goal.kind}/{goal.name}/{goal.namespace}", str(given["port"])]
     arguments = ["-o", f"ProxyCommand={shlex.join(proxy)}"]
-    if given["known_hosts"]:
+    flags = given_flags()
+    if "known-hosts" in flags:
         arguments += ["-o", f"UserKnownHostsFile={given['known_hosts']}"]
-    if given["identity_file"]:
-        arguments += ["-i", given["identity_file"]]
-    return [*arguments, *given["local_ssh_opts"]]
+    arguments += given["local_ssh_opts"]
+    # Without the flag, OpenSSH looks for keys itself.
+    return [*arguments, "-i", given["identity_file"]] if "identity-file" in flags else arguments
 
 
 def _become(command: list[str]) -> None:

@@ -137,12 +137,12 @@ def _short_help(command: click.Command) -> str:
 
 
 class Commands(click.Group):
-    """A group whose commands accept the connection flags before and after their name."""
+    """A group whose commands accept the global flags before and after their name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As in click, with flags before the command's name moved after it."""
         if args and args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx):
-            args = flags_behind_command(self.connection_flags(ctx), args)
+            args = flags_behind_command(self.global_flags(ctx), args)
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -153,8 +153,8 @@ class Commands(click.Group):
                 [(name, _short_help(command)) for name, command in found if command is not None]
             )
 
-    def connection_flags(self, ctx: click.Context) -> click.Command:
-        """A command with the connection flags."""
+    def global_flags(self, ctx: click.Context) -> click.Command:
+        """The command that shows the global flags."""
         root = ctx.find_root().command
         found = root.get_command(ctx, "options") if isinstance(root, click.Group) else None
         assert found is not None

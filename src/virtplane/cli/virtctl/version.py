@@ -10,7 +10,8 @@ import click
 from kubecore.client import Client
 from virtplane import KUBEVIRT_VERSION
 from virtplane.api.resources import SUBRESOURCES_PATH
-from virtplane.cli.virtctl.connection import Connection, connection_flags, run_connected
+from virtplane.cli.virtctl.connection import Connection, run_connected
+from virtplane.cli.virtctl.globalflags import global_flags
 
 _FIELDS = {
     "GitVersion": "gitVersion",
@@ -25,7 +26,7 @@ _FIELDS = {
 
 @click.command()
 @click.option("-c", "--client", "client_only", is_flag=True, help="Client version only (no server required).")
-@connection_flags
+@global_flags
 def version(client_only: bool, **given: Any) -> None:
     """Print the client and server version information."""
     click.echo(f"Client Version: {_render(client_version())}")

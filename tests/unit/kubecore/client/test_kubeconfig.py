@@ -112,7 +112,7 @@ def test_what_does_not_exist_is_named(tmp_path: Path, context: str, message: str
 
 
 def test_an_absent_or_broken_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="does not exist"):
+    with pytest.raises(ConfigError, match="no such file or directory"):
         load_kubeconfig(tmp_path / "absent")
     (tmp_path / "broken").write_text("a: [")
     with pytest.raises(ConfigError, match="error loading config file"):
@@ -137,3 +137,28 @@ def test_outside_a_pod_there_is_no_service_account(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(ConfigError, match="must be defined"):
         in_cluster(tmp_path)
+
+
+def test_entries_that_are_named_replace_those_of_the_context(tmp_path: Path) -> None:
+    path = simple(tmp_path / "config", {"token": "t"})
+    other = write(
+        tmp_path / "other",
+        clusters=[{"name": "d", "cluster": {"server": "https://d:1"}}],
+        users=[{"name": "v", "user": {"token": "s"}}],
+    )
+    files = load_files([path, other])
+    config = resolve(files, cluster="d", user="v")
+    assert (config.server, config.token, config.namespace) == ("https://d:1", "s", "lab")
+    with pytest.raises(ConfigError, match='auth info "w" does not exist'):
+        resolve(files, user="w")
+    with pytest.raises(ConfigError, match='cluster "e" does not exist'):
+        resolve(files, cluster="e")
+
+
+def test_a_named_server_needs_neither_file_nor_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
+    assert load_kubeconfig(server="api:1").server == "http://api:1"
+    config = load_kubeconfig(simple(tmp_path / "config", {"token": "t"}), server="https://b:2/")
+    assert (config.server, config.token) == ("https://b:2", "t")

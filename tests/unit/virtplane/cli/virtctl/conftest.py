@@ -32,6 +32,8 @@ class FakeServer:
     requests: list[tuple[str, str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     stream: Stream | None = None
+    delays: set[str] = field(default_factory=set)
+    """Paths whose answers never come."""
     hangs_up: bool = False
     """Whether streams end without a closing handshake."""
 
@@ -44,6 +46,8 @@ class FakeServer:
         text = await request.text()
         self.requests.append((request.method, request.path_qs, json.loads(text) if text else None))
         self.headers.append(dict(request.headers))
+        if request.path in self.delays:
+            await asyncio.Event().wait()
         if request.headers.get("Upgrade") == "websocket" and self.stream and request.path not in self.paths:
             socket = web.WebSocketResponse(protocols=["plain.kubevirt.io", "v4.channel.k8s.io"])
             await socket.prepare(request)

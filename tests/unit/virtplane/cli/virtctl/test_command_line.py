@@ -236,8 +236,3 @@ def test_credentials_of_the_command_line_reach_the_server(api: FakeServer, virtc
     assert headers["Authorization"] == "Bearer secret"
     assert headers["Impersonate-User"] == "ann"
     assert headers["User-Agent"].startswith("virtctl")
-
-
-def test_a_missing_certificate_file_is_an_error(virtctl: Virtctl) -> None:
-    result = virtctl("start", "vm", "--certificate-authority", "/nowhere.pem")
-    assert (result.code, result.err) == (1, "/nowhere.pem: No such file or directory\n")

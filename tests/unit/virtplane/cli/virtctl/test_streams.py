@@ -278,6 +278,7 @@ async def test_datagrams_of_each_client_have_a_stream_of_their_own(api: FakeServ
     assert [found for _, found, _ in api.requests] == [path] * 2
 
 
+@pytest.mark.feature("CTL-37")
 def test_a_port_is_carried_over_standard_input_and_output(api: FakeServer) -> None:
     api.stream = _echo
     process = _start(api, "port-forward", "--stdio=true", "vm/web/ns", "22")
@@ -310,7 +311,12 @@ async def test_a_local_port_leads_to_the_guests(api: FakeServer) -> None:
     ("arguments", "text"),
     [
         ("web 80", "target must contain type and name separated by '/'"),
-        ("vm/ 80", "target must contain type and name separated by '/'"),
+        ("vm/ 80", "name cannot be empty"),
+        ("vm/web/ 80", "namespace cannot be empty"),
+        ("vm/web/a/b 80", "target is not valid with more than two '/'"),
+        ("vm/web 70000", "listen tcp 127.0.0.1:70000: bind: invalid argument"),
+        ("vm/web /80", "unknown protocol: "),
+        ("vm/web tcp/udp/80", 'strconv.Atoi: parsing "udp": invalid syntax'),
         ("pod/web 80", "unsupported resource type 'pod'"),
         ("vm/web sctp/80", "unknown protocol: sctp"),
         ("vm/web 80:http", 'strconv.Atoi: parsing "http": invalid syntax'),
@@ -322,11 +328,33 @@ def test_what_cannot_be_forwarded_is_told(virtctl: Virtctl, arguments: str, text
     assert (result.code, result.err) == (1, f"{text}\n")
 
 
+@pytest.mark.parametrize("given", [[], ["vm/web"]])
+def test_a_target_and_a_port_are_needed(virtctl: Virtctl, given: list[str]) -> None:
+    result = virtctl("port-forward", *given)
+    assert result.code == 1
+    assert result.err == ("port-forward takes a target and at least one port\nargument validation failed\n")
+
+
+@pytest.mark.feature("CTL-37")
+def test_a_name_with_a_dot_may_end_with_the_namespace(api: FakeServer) -> None:
+    """The form of OpenSSH's ``Host`` entries; a machine whose name has the dot comes first."""
+    own = f"{SUB}/default/virtualmachines/web.lab/portforward/22/tcp"
+    api.refuse("GET", own, 404, 'virtualmachine.kubevirt.io "web.lab" not found')
+    api.stream = _say_good_bye
+    process = _start(api, "port-forward", "--stdio=true", "vm/web.lab", "22")
+    output, errors = process.communicate(timeout=15)
+    assert (process.returncode, output) == (0, b"bye"), errors
+    there = f"{SUB}/lab/virtualmachines/web/portforward/22/tcp"
+    assert [path for _, path, _ in api.requests] == [own, there]
+
+
 @pytest.mark.parametrize("kind", ["vm", "VMs", "virtualmachine", "virtualmachines"])
 def test_a_target_has_a_kind_a_name_and_perhaps_a_namespace(kind: str) -> None:
     assert parse_target(f"{kind}/web", "own") == Target("virtualmachines", "web", "own")
     assert parse_target(f"{kind}/web/other", "own") == Target("virtualmachines", "web", "other")
-    assert parse_target("vmis/web.a", "own") == Target("virtualmachineinstances", "web.a", "own")
+    instances = "virtualmachineinstances"
+    otherwise = Target(instances, "web", "a")
+    assert parse_target("vmis/web.a", "own") == Target(instances, "web.a", "own", otherwise)
     with pytest.raises(click.ClickException):
         parse_target("vm/a/b/c", "own")
 
@@ -338,6 +366,8 @@ def test_a_target_has_a_kind_a_name_and_perhaps_a_namespace(kind: str) -> None:
         ("8080:80", Port("tcp", 8080, 80)),
         ("udp/53", Port("udp", 53, 53)),
         ("tcp/2222:22", Port("tcp", 2222, 22)),
+        (":22", Port("tcp", 22, 22)),
+        ("80:", Port("tcp", 80, 80)),
     ],
 )
 def test_a_port_is_local_and_remote(text: str, port: Port) -> None:
@@ -366,9 +396,8 @@ def test_ssh_goes_through_a_forwarded_port(api: FakeServer, virtctl: Virtctl, be
     assert became[0] == "ssh"
     assert became[-2:] == ["cloud-user@vm.web.ns", "uptime"]
     assert became[became.index("-i") + 1] == "/keys/id"
-    assert became[became.index("-p") + 1] == "22"
     proxy = shlex.split(became[became.index("-o") + 1].removeprefix("ProxyCommand="))
-    assert proxy[-3:] == ["--stdio", "vm/web/ns", "22"]
+    assert proxy[-3:] == ["--stdio=true", "vm/web/ns", "22"]
     assert f"--server={api.url}" in proxy
 
 
@@ -388,7 +417,6 @@ def test_a_file_is_copied_into_the_guest(virtctl: Virtctl, became: list[str]) ->
     assert virtctl("scp", "-i", "/keys/id", "notes.txt", "cloud-user@vm/web:/tmp").code == 0
     assert became[0] == "scp"
     assert became[-2:] == ["notes.txt", "cloud-user@vm.web.default:/tmp"]
-    assert became[became.index("-P") + 1] == "22"
 
 
 @pytest.mark.feature("ACC-20", "CTL-36")
