@@ -132,6 +132,7 @@ class InstanceController:
         seen = await machine.observe()
         action = decisions.next_action(vmi, seen, datetime.now(UTC))
         error = await self._act(machine, vmi, action)
+        self._tell_of_panic(machine, vmi)
         lasting = machine.fatal or ("" if machine.lines.gone else machine.lines.lasting_trouble)
         if error is None and lasting:
             error = _FAILED, lasting
@@ -283,6 +284,12 @@ class InstanceController:
         for remark in machine.remarks:
             self._events.send(vmi, "Normal", "ToleratedSmallPV", remark)
         machine.remarks.clear()
+
+    def _tell_of_panic(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
+        hypervisor = machine.hypervisor
+        if hypervisor is not None and hypervisor.has_panicked:
+            hypervisor.has_panicked = False
+            self._events.send(vmi, "Warning", "GuestPanicked", "GuestPanicked (details unavailable)")
 
     def _agent_versions(self) -> tuple[str, ...]:
         configured = self._config().configuration.supported_guest_agent_versions

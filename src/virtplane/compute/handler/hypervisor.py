@@ -52,6 +52,8 @@ class Hypervisor:
         self.agent_connected = False
         self.shape_changed = False
         """Whether the guest's memory has changed since somebody reset this."""
+        self.has_panicked = False
+        """Whether the guest's kernel has said that it crashed since somebody reset this."""
         self._daemon = daemon
         self._dump_slot = asyncio.Semaphore(1)
 
@@ -84,7 +86,7 @@ class Hypervisor:
 
     async def _watch(self) -> None:
         for event, callback in (
-            (libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_event),
+            (libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_lifecycle),
             (libvirt.VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE, self._on_agent),
             (libvirt.VIR_DOMAIN_EVENT_ID_REBOOT, self._on_event),
             (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED, self._on_event),
@@ -95,6 +97,14 @@ class Hypervisor:
 
     def _on_event(self, *_: object) -> None:
         """Runs in libvirt's event thread, as do the other callbacks."""
+        self._daemon.announce()
+
+    def _on_lifecycle(
+        self, _connection: object, _domain: object, event: int, _detail: int, _opaque: object
+    ) -> None:
+        # The state tells less: it is the same when QEMU is killed.
+        if event == libvirt.VIR_DOMAIN_EVENT_CRASHED:
+            self.has_panicked = True
         self._daemon.announce()
 
     def _on_agent(

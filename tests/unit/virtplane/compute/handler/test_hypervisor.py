@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import threading
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from unittest.mock import Mock
@@ -76,6 +77,32 @@ async def test_events_of_a_domain_are_told(daemon: Daemon) -> None:
     assert await connection.state("ns_vm") == DomainState("Paused", "Paused")
     await connection.destroy("ns_vm")
     assert await connection.state("ns_vm") == DomainState("Shutoff", "Destroyed")
+    await connection.close()
+
+
+BOOT_SECTOR = bytes.fromhex("b001 ba0505 ee f4 ebfd").ljust(510, b"\0") + b"\x55\xaa" + bytes(1 << 20)
+"""Writes "panicked" to the port of the panic device, and halts."""
+
+
+async def test_a_guest_that_panics_is_told_from_one_whose_power_is_cut(daemon: Daemon) -> None:
+    disk = daemon.folder / "disk.img"
+    disk.write_bytes(BOOT_SECTOR)
+    devices = (
+        f"<devices><panic model='isa'/><disk type='file'><driver name='qemu' type='raw'/>"
+        f"<source file='{disk}'/><target dev='vda' bus='virtio'/><readonly/></disk></devices></domain>"
+    )
+    changed = asyncio.Event()
+    connection = await Hypervisor.open(daemon.socket, changed.set)
+    xml = DOMAIN.replace("</name>", f"</name><uuid>{uuid.uuid4()}</uuid>").replace("</domain>", devices)
+    await connection.start(xml, paused=True)
+    await connection.destroy("ns_vm")
+    assert not connection.has_panicked
+    await connection.start(xml, paused=False)
+    async with asyncio.timeout(50):
+        while await connection.state("ns_vm") != DomainState("Shutoff", "Crashed"):
+            await changed.wait()
+            changed.clear()
+    assert connection.has_panicked
     await connection.close()
 
 

@@ -52,7 +52,7 @@ class Machine:
         self.shutdown_started = None
         self.credentials = type("Keeper", (), {"outcome": None})()
         self.cpu_memory = type("CpuMemory", (), {"shape": None, "memory_error": ""})()
-        self.hypervisor = object()
+        self.hypervisor = type("Hypervisor", (), {"has_panicked": False})()
         self.disk_troubles: list[str] = []
 
     @property

@@ -150,3 +150,17 @@ async def test_the_owner_of_a_paused_guest_is_told_of_its_disks(node: Node) -> N
         assert found["message"] == "VMI was paused, low-level IO error detected"
         events = node.api.list(EVENTS, "ns")
         assert ("IOerror", machine.disk_troubles[0]) in {(e["reason"], e["message"]) for e in events}
+
+
+async def test_the_owner_is_told_once_that_the_guest_has_panicked(node: Node) -> None:
+    node.put(phase="Running")
+    async with node.working() as machine:
+        machine.hypervisor.has_panicked = True
+        machine.see(domain=DomainState("Shutoff", "Crashed"))
+        machine.changed()
+        await asyncio.sleep(15)
+        machine.changed()
+        await asyncio.sleep(15)
+        told = [event for event in node.api.list(EVENTS, "ns") if event["reason"] == "GuestPanicked"]
+        assert [(event["type"], event.get("count", 1)) for event in told] == [("Warning", 1)]
+        assert node.status["phase"] == "Failed"
