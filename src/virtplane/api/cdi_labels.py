@@ -144,6 +144,10 @@ LINKERD_INJECT = "linkerd.io/inject"
 OPEN_DEFAULT_PORTS = "k8s.ovn.org/open-default-ports"
 RESOLVE_NAMES = "alpha.image.policy.openshift.io/resolve-names"
 
+# Annotations of secrets with certificates: from when, and until when, these are valid.
+CERTIFICATE_NOT_BEFORE = "auth.openshift.io/certificate-not-before"
+CERTIFICATE_NOT_AFTER = "auth.openshift.io/certificate-not-after"
+
 # Finalizers.
 DATA_VOLUME_FINALIZER = PREFIX + "dataVolumeFinalizer"
 """On DataVolumes that clone from another namespace."""

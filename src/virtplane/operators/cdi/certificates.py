@@ -5,9 +5,10 @@ The certificates of upload servers and of clone sources are issued by cdi-deploy
 
 from __future__ import annotations
 
+from virtplane.api import cdi_labels
 from virtplane.api import cdi_names as names
 from virtplane.operators.cdi.product import PRODUCT
-from virtplane.operators.kit.certificates import CertificateSet, CertificateSpec
+from virtplane.operators.kit.certificates import CertificateSet, CertificateSpec, NotedValidity
 
 BUNDLE_KEY = "ca-bundle.crt"
 
@@ -41,5 +42,6 @@ CERTIFICATES = CertificateSet(
     ),
     bundle_suffix="-bundle",
     bundle_key=BUNDLE_KEY,
+    noted=NotedValidity(cdi_labels.CERTIFICATE_NOT_BEFORE, cdi_labels.CERTIFICATE_NOT_AFTER),
 )
 """The first authority is that of cdi-apiserver."""

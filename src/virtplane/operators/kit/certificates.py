@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from kubecore.certificates import (
     CERTIFICATE_KEY,
@@ -28,6 +28,7 @@ from kubecore.certificates import (
     pair_of,
 )
 from kubecore.json import JsonObject
+from kubecore.objects import meta, times
 from virtplane.operators.kit.product import Product
 
 BUNDLE_KEY = "ca-bundle"
@@ -54,6 +55,30 @@ class CertificateSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class NotedValidity:
+    """Annotations with a certificate's validity. An administrator has it renewed by ending or removing it."""
+
+    not_before: str
+    not_after: str
+
+    def annotations(self, pair: KeyPair) -> JsonObject:
+        """The annotations of a pair's secret."""
+        certificate = pair.parsed
+        return {
+            self.not_before: times.format_time(certificate.not_valid_before_utc),
+            self.not_after: times.format_time(certificate.not_valid_after_utc),
+        }
+
+    def asks_for_renewal(self, secret: JsonObject, renew_before: timedelta, now: datetime) -> bool:
+        """Whether the secret's annotation says that its certificate ends, or nothing that can be read."""
+        try:
+            noted = times.parse_time(meta.annotations(secret).get(self.not_after, ""))
+        except ValueError:
+            return True
+        return now >= noted - renew_before
+
+
+@dataclass(frozen=True, slots=True)
 class CertificateSet:
     """All authorities and certificates of a product.
 
@@ -67,11 +92,19 @@ class CertificateSet:
     certificates: Sequence[CertificateSpec]
     bundle_suffix: str = ""
     bundle_key: str = BUNDLE_KEY
+    noted: NotedValidity | None = None
+    """Where the secrets say how long their certificates are valid, if they do."""
 
 
-def secret_of(name: str, namespace: str, pair: KeyPair, labels: Mapping[str, str]) -> JsonObject:
-    """The TLS secret for a pair."""
-    return {
+def secret_of(
+    name: str,
+    namespace: str,
+    pair: KeyPair,
+    labels: Mapping[str, str],
+    noted: NotedValidity | None = None,
+) -> JsonObject:
+    """The TLS secret for a pair, which says in its annotations how long that is valid if it is `noted`."""
+    secret: JsonObject = {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
@@ -81,6 +114,9 @@ def secret_of(name: str, namespace: str, pair: KeyPair, labels: Mapping[str, str
             PRIVATE_KEY: base64.b64encode(pair.key).decode(),
         },
     }
+    if noted is not None:
+        secret["metadata"]["annotations"] = noted.annotations(pair)
+    return secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,33 +149,38 @@ def plan(
     bundles: list[JsonObject] = []
     texts: dict[str, str] = {}
     for name in wanted.authorities:
-        pair = pair_of(existing.get(name))
-        if (
-            pair is None
-            or needs_renewal(pair, lifetimes.authority.renew_before, now)
-            or outlives(pair, lifetimes.authority, now)
-        ):
+        pair = _still_good(wanted, existing.get(name), lifetimes.authority, now)
+        if pair is None:
             pair = new_authority(name, lifetimes.authority.duration, now)
         pairs[name] = pair
-        secrets.append(secret_of(name, namespace, pair, labels))
+        secrets.append(secret_of(name, namespace, pair, labels, wanted.noted))
         where = f"{name}{wanted.bundle_suffix}"
         texts[name] = bundle(pair.certificate, published.get(where, ""), now)
         bundles.append(_bundle_object(where, namespace, {wanted.bundle_key: texts[name]}, labels))
     for spec in wanted.certificates:
-        pair, lifetime = pair_of(existing.get(spec.secret)), _lifetime(spec, lifetimes)
-        authority = pairs[spec.authority]
-        if (
-            pair is None
-            or needs_renewal(pair, lifetime.renew_before, now)
-            or outlives(pair, lifetime, now)
-            or not is_issued_by(pair, authority)
-        ):
+        authority, lifetime = pairs[spec.authority], _lifetime(spec, lifetimes)
+        pair = _still_good(wanted, existing.get(spec.secret), lifetime, now)
+        if pair is None or not is_issued_by(pair, authority):
             pair = issue(spec.leaf(namespace), authority, lifetime.duration, now)
         pairs[spec.secret] = pair
-        secrets.append(secret_of(spec.secret, namespace, pair, labels))
+        secrets.append(secret_of(spec.secret, namespace, pair, labels, wanted.noted))
     return CertificatePlan(
         tuple(secrets), tuple(bundles), texts[wanted.authorities[0]], _next_renewal(wanted, pairs, lifetimes)
     )
+
+
+def _still_good(
+    wanted: CertificateSet, secret: JsonObject | None, lifetime: Lifetime, now: datetime
+) -> KeyPair | None:
+    """The pair of a secret, unless it is time for another."""
+    pair = pair_of(secret)
+    if secret is None or pair is None:
+        return None
+    if needs_renewal(pair, lifetime.renew_before, now) or outlives(pair, lifetime, now):
+        return None
+    if wanted.noted is not None and wanted.noted.asks_for_renewal(secret, lifetime.renew_before, now):
+        return None
+    return pair
 
 
 def _lifetime(spec: CertificateSpec, lifetimes: Lifetimes) -> Lifetime:

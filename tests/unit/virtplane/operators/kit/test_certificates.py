@@ -5,13 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from cryptography import x509
 from tests.support.bakery import BAKERY
 
 from kubecore.certificates import Lifetime, Lifetimes, is_issued_by, pair_of
-from kubecore.json import JsonObject
+from kubecore.json import JsonObject, deep_copy
+from kubecore.objects import times
 from virtplane.operators.kit import certificates
-from virtplane.operators.kit.certificates import CertificatePlan, CertificateSet, CertificateSpec, plan
+from virtplane.operators.kit.certificates import (
+    CertificatePlan,
+    CertificateSet,
+    CertificateSpec,
+    NotedValidity,
+    plan,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WEEK, DAY = timedelta(days=7), timedelta(days=1)
@@ -118,3 +126,51 @@ def test_bundles_have_the_names_and_the_key_that_the_product_wants() -> None:
     second = plan(wanted, {}, published, "bread", USUAL, NOW + DAY)
     for name, found in by_name(second.bundles).items():
         assert found["data"]["ca.crt"].endswith(published[name])
+
+
+NOTED = replace(CERTIFICATES, noted=NotedValidity("test/from", "test/to"))
+
+
+def test_secrets_say_how_long_their_certificates_are_valid() -> None:
+    for secret in plan(NOTED, {}, {}, "bread", USUAL, NOW).secrets:
+        pair = pair_of(secret)
+        assert pair is not None
+        assert secret["metadata"]["annotations"] == {
+            "test/from": times.format_time(pair.parsed.not_valid_before_utc),
+            "test/to": times.format_time(pair.parsed.not_valid_after_utc),
+        }
+
+
+def test_what_is_noted_as_valid_is_kept() -> None:
+    first = plan(NOTED, {}, {}, "bread", USUAL, NOW)
+    again = plan(NOTED, by_name(first.secrets), {}, "bread", USUAL, NOW + timedelta(hours=1))
+    assert again.secrets == first.secrets
+
+
+@pytest.mark.parametrize("noted", ["2026-01-01T00:00:01Z", "", "soon", None])
+def test_a_certificate_is_renewed_when_its_note_is_ended_or_removed(noted: str | None) -> None:
+    before = by_name(plan(NOTED, {}, {}, "bread", USUAL, NOW).secrets)
+    asked = {**before, "oven-certs": _with_note(before["oven-certs"], noted)}
+    after = by_name(plan(NOTED, asked, {}, "bread", USUAL, NOW + timedelta(minutes=1)).secrets)
+    assert {name for name in before if before[name]["data"] != after[name]["data"]} == {"oven-certs"}
+    assert after["oven-certs"]["metadata"]["annotations"]["test/to"] == "2026-01-02T00:01:00Z"
+
+
+def test_an_authority_that_is_renewed_by_its_note_reissues_its_certificates() -> None:
+    first = plan(NOTED, {}, {}, "bread", USUAL, NOW)
+    before = by_name(first.secrets)
+    asked = {**before, "bakery-ca": _with_note(before["bakery-ca"], None)}
+    then = plan(NOTED, asked, {"bakery-ca": first.ca_bundle}, "bread", USUAL, NOW + timedelta(minutes=1))
+    after = by_name(then.secrets)
+    changed = {name for name in before if before[name]["data"] != after[name]["data"]}
+    assert changed == {"bakery-ca", "oven-certs", "baker-certs"}
+    assert len(x509.load_pem_x509_certificates(then.ca_bundle.encode())) == 2
+
+
+def _with_note(secret: JsonObject, noted: str | None) -> JsonObject:
+    changed = deep_copy(secret)
+    if noted is None:
+        del changed["metadata"]["annotations"]["test/to"]
+    else:
+        changed["metadata"]["annotations"]["test/to"] = noted
+    return changed
