@@ -87,6 +87,7 @@ def at_rest(api: SimulatedApi, world: World) -> Iterator[str]:
     for migration in api.list(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS, NAMESPACE):
         if get_str(migration, "status", "phase") not in _FINAL:
             yield f"migration {meta.name(migration)} never ends: {get_str(migration, 'status', 'phase')}"
+    yield from _outdated(api)
     yield from _workloads(api)
     yield from second_launchers(api)
     drained = {meta.name(node) for node in api.list(resources.NODES) if is_drained(node)}
@@ -170,6 +171,23 @@ def _instance(api: SimulatedApi, world: World, vmi: JsonObject) -> Iterator[str]
     running = guests[0].launcher.vcpus if guests and guests[0].launcher is not None else 0
     if running and shown != running:
         yield f"instance {name} says that it has {shown} sockets; its guest has {running}"
+
+
+def _outdated(api: SimulatedApi) -> Iterator[str]:
+    kubevirt = api.get(kinds.KUBEVIRTS, "kubevirt", "kubevirt")
+    strategy = get_object(kubevirt, "spec", "workloadUpdateStrategy")
+    image = "launcher:" + get_str(kubevirt, "spec", "imageTag", default="1")
+    old = [
+        meta.name(vmi)
+        for vmi in api.list(_VMIS, NAMESPACE)
+        if get_str(vmi, "status", "phase") not in _FINAL
+        and get_str(vmi, "status", "launcherContainerImageVersion") != image
+    ]
+    said = get_int(kubevirt, "status", "outdatedVirtualMachineInstanceWorkloads", default=-1)
+    if said != len(old):
+        yield f"{said} guests are said to have old launchers; those of {', '.join(old) or 'none'} are old"
+    if old and "Evict" in strategy["workloadUpdateMethods"]:
+        yield f"the guests {', '.join(old)} keep their old launchers"
 
 
 def _workloads(api: SimulatedApi) -> Iterator[str]:

@@ -90,13 +90,23 @@ class SimulatedApi(MemoryApi):
         if wanted and wanted != meta.uid(self._existing(target)):
             raise errors.conflict(target.resource.group_resource, target.name, "the UID differs")
         if request.header("Content-Type").startswith("application/strategic"):
-            known = get_list(self._existing(target), "status", "conditions")
-            fresh = get_list(patch, "status", "conditions")
-            if fresh:
-                names = {item["type"] for item in fresh}
-                kept = [item for item in known if item["type"] not in names]
-                patch = {**patch, "status": {**patch["status"], "conditions": [*kept, *fresh]}}
+            patch = self._merging_lists(target, patch)
         return super()._patch(target, request, patch)
+
+    def _merging_lists(self, target: Any, patch: JsonObject) -> JsonObject:
+        """The patch with the members of the lists that it does not name, as they are."""
+        present = self._existing(target)
+        fresh = get_list(patch, "status", "conditions")
+        if fresh:
+            names = {item["type"] for item in fresh}
+            kept = [item for item in get_list(present, "status", "conditions") if item["type"] not in names]
+            patch = {**patch, "status": {**patch["status"], "conditions": [*kept, *fresh]}}
+        changed = {item["name"]: item for item in get_list(patch, "spec", "containers")}
+        if changed:
+            known = get_list(present, "spec", "containers")
+            merged = [{**item, **changed.get(item["name"], {})} for item in known]
+            patch = {**patch, "spec": {**patch["spec"], "containers": merged}}
+        return patch
 
     def _delete(self, target: Any, options: JsonObject, query: Mapping[str, str]) -> JsonObject:
         if target.name and target.resource == resources.PODS:

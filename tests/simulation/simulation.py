@@ -32,6 +32,7 @@ from kindling.controllers.main import CONTROLLERS
 from kindling.scheduler.loop import Scheduler
 from kubecore import resources
 from kubecore.client import Client
+from kubecore.json import JsonObject
 from kubecore.runtime import EventRecorder, Manager
 from virtplane.api import resources as kinds
 from virtplane.cluster.caches import Cluster
@@ -176,10 +177,14 @@ class Simulation:
             kinds.KUBEVIRTS,
             {
                 "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
-                "spec": {},
-                "status": {"phase": "Deployed"},
+                "spec": {"workloadUpdateStrategy": self._updates()},
+                "status": {"phase": "Deployed", "observedGeneration": 1},
             },
         )
+
+    def _updates(self) -> JsonObject:
+        methods = self._chance.choice([[], ["Evict"], ["LiveMigrate"], ["LiveMigrate", "Evict"]])
+        return {"workloadUpdateMethods": methods, "batchEvictionSize": 1, "batchEvictionInterval": "20s"}
 
     async def _foul_weather(self) -> None:
         """Faults, deaths and users, for some minutes."""

@@ -179,6 +179,7 @@ class Users:
             (1, self._delete_snapshot),
             (1, self._guest_powers_off),
             (1, self._guest_crashes),
+            (1, self._update_product),
         ]
 
     async def begin(self) -> None:
@@ -224,6 +225,17 @@ class Users:
         """One that no pool keeps."""
         vm = self._any(kinds.VIRTUAL_MACHINES)
         return vm if vm is not None and meta.controller_of(vm) is None else None
+
+    async def _update_product(self) -> str:
+        """New launchers have another image; the operator has rolled it out."""
+        tag = str(self._chance.randint(1, 3))
+        name = "kubevirt"
+        changed = await self._client.patch(
+            kinds.KUBEVIRTS, name, {"spec": {"imageTag": tag}}, name, type="merge"
+        )
+        seen = {"status": {"observedGeneration": meta.generation(changed)}}
+        await self._client.patch(kinds.KUBEVIRTS, name, seen, name, type="merge", subresource="status")
+        return f"update to launcher:{tag}"
 
     async def _request(self, decide: Decide, word: str) -> str:
         vm = self._any_machine()

@@ -244,7 +244,7 @@ class MemoryApi:
             pod["spec"]["nodeName"] = get_str(body, "target", "name")
             self._store(target.resource, pod)
         elif target.subresource == "eviction":
-            self._delete(target, {}, {})
+            self._delete(target, get_object(body, "deleteOptions"), {})
         elif target.subresource == "token":
             return {**body, "status": {"token": f"token-of-{target.name}"}}
         else:

@@ -161,9 +161,11 @@ INSTALLATION: Table = {
     "serviceMonitorNamespace": acts("where the ServiceMonitor of components is, if not beside that account"),
     "synchronizationPort": warns(),
     "uninstallStrategy": acts("whether the object may go while there are machines"),
-    "workloadUpdateStrategy.batchEvictionInterval": warns("no guest is evicted for an update"),
-    "workloadUpdateStrategy.batchEvictionSize": warns("no guest is evicted for an update"),
-    "workloadUpdateStrategy.workloadUpdateMethods": warns(_NO_MIGRATION),
+    "workloadUpdateStrategy.batchEvictionInterval": acts("time between the evictions of two batches"),
+    "workloadUpdateStrategy.batchEvictionSize": acts("how many guests are evicted for an update at once"),
+    "workloadUpdateStrategy.workloadUpdateMethods": acts(
+        "how guests get to launchers of a new image", ineffective="LiveMigrate"
+    ),
     "workloads.nodePlacement": copied("nodes of virt-handler"),
     "workloads.replicas": warns("there is one virt-handler on each node"),
 }

@@ -36,8 +36,10 @@ def _warnings_of(field: Field, shown: str, value: Any) -> Iterator[str]:
         yield f"{shown}: {field.warning or _SUFFIX}"
     elif field.keys and isinstance(value, dict):
         yield from (f"{shown}.{key}: {_SUFFIX}" for key in value if key not in field.keys)
-    elif isinstance(value, str) and value and _is_ineffective(field, value):
-        yield f"{shown}: the value {value} is {_SUFFIX}"
+    else:
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and text and _is_ineffective(field, text):
+                yield f"{shown}: the value {text} is {_SUFFIX}"
 
 
 def _is_ineffective(field: Field, value: str) -> bool:

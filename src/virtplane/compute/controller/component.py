@@ -23,6 +23,7 @@ from virtplane.compute.controller.pool.reconciler import PoolController
 from virtplane.compute.controller.replicaset.reconciler import ReplicaSetController
 from virtplane.compute.controller.vm.reconciler import VmController
 from virtplane.compute.controller.vmi.reconciler import VmiController
+from virtplane.compute.controller.workloadupdates import WorkloadUpdateController
 from virtplane.compute.launcherpod.inputs import Images
 from virtplane.storage.clone.reconciler import CloneController
 from virtplane.storage.restore.reconciler import RestoreController
@@ -95,6 +96,7 @@ def add_controllers(cluster: Cluster) -> None:
         UpdateController,
         VmController,
         VmiController,
+        WorkloadUpdateController,
     ):
         cluster.manager.add(part(cluster).controller)
     snapshots = SnapshotController(cluster)

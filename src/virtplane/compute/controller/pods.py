@@ -77,6 +77,12 @@ def node_of(pod: JsonObject) -> str:
     return get_str(pod, "spec", "nodeName")
 
 
+def is_outdated(vmi: VirtualMachineInstance, launcher_image: str) -> bool:
+    """Whether the guest runs in a launcher of another version."""
+    image = vmi.status.launcher_container_image_version
+    return bool(image) and bool(launcher_image) and image != launcher_image
+
+
 def current_pod(vmi: VirtualMachineInstance, pods: list[JsonObject]) -> JsonObject | None:
     """The pod that runs, or is to run, the guest: on the instance's node once it has one, else the newest
     that is no migration's target."""

@@ -61,6 +61,8 @@ _WORKLOADS: tuple[ResourceType, ...] = (
     api.VIRTUAL_MACHINE_INSTANCES,
 )
 
+_OUTDATED = "outdatedVirtualMachineInstanceWorkloads"
+"""virt-controller counts: a number in the cache may be an old one."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "s390x": "s390x"}
 
 
@@ -280,6 +282,7 @@ class KubeVirtController:
     async def _write_status(self, kubevirt: JsonObject, reported: JsonObject) -> JsonObject:
         if reported == get_object(kubevirt, "status"):
             return kubevirt
+        reported = {name: value for name, value in reported.items() if name != _OUTDATED}
         return await self._client.patch(
             api.KUBEVIRTS,
             meta.name(kubevirt),

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject
+from kubecore.json import JsonObject, get_int, get_object, get_str
 from kubecore.objects import meta, times
-from kubecore.objects.structs import UnfitDocument, readable
+from kubecore.objects.structs import UnfitDocument
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.conditions import is_true
-from virtplane.api.kubevirt_v1.kubevirt import KubeVirtStatus
 from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.markers import ApiStruct
 from virtplane.cluster.caches import Cluster
 from virtplane.cluster.objects import described
 from virtplane.compute import plugging
+from virtplane.compute.controller import pods
 from virtplane.compute.controller.migration import backoff, phases
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
@@ -39,17 +38,19 @@ def needs_migration(vmi: VirtualMachineInstance) -> bool:
     )
 
 
-def is_outdated(vmi: VirtualMachineInstance, launcher_image: str) -> bool:
-    """Whether the guest runs in a launcher of another version."""
-    image = vmi.status.launcher_container_image_version
-    return bool(image) and bool(launcher_image) and image != launcher_image
+def is_rolled_out(kubevirt: JsonObject | None) -> bool:
+    """Whether the operator has installed what the KubeVirt object says now."""
+    status = get_object(kubevirt, "status")
+    is_current = get_str(status, "observedDeploymentID") == get_str(status, "targetDeploymentID")
+    is_seen = get_int(status, "observedGeneration") >= get_int(kubevirt, "metadata", "generation")
+    return get_str(status, "phase") == "Deployed" and is_current and is_seen
 
 
 def is_candidate(vmi: VirtualMachineInstance, launcher_image: str) -> bool:
     """Whether a running instance needs an update and can be migrated."""
     if vmi.status.phase != "Running" or vmi.metadata.is_being_deleted:
         return False
-    if not needs_migration(vmi) and not is_outdated(vmi, launcher_image):
+    if not needs_migration(vmi) and not pods.is_outdated(vmi, launcher_image):
         return False
     return is_true(vmi.status.conditions, "LiveMigratable") and len(vmi.status.active_pods) <= 1
 
@@ -106,7 +107,7 @@ class UpdateController:
         wait = backoff.remaining_seconds(found, times.now())
         if wait > 0:
             return RequeueAfter(wait)
-        if not _is_deployed(self._cluster.kubevirt()):
+        if not is_rolled_out(self._cluster.kubevirt()):
             return RequeueAfter(_RETRY_SECONDS)
         try:
             with self._expected.creating(key):
@@ -118,17 +119,6 @@ class UpdateController:
         text = f"Created Migration {meta.name(created)} for automated workload update"
         self._cluster.recorder.event(described(vmi), "Normal", "SuccessfulCreate", text)
         return RequeueAfter(_RETRY_SECONDS)
-
-
-class _Installation(ApiStruct, kw_only=True):
-    """What is read of the KubeVirt object here."""
-
-    status: KubeVirtStatus = KubeVirtStatus()
-
-
-def _is_deployed(kubevirt: JsonObject | None) -> bool:
-    found = readable(_Installation, [kubevirt] if kubevirt else [])
-    return any(item.status.phase == "Deployed" for item in found)
 
 
 def _updated_instance(migration: VirtualMachineInstanceMigration) -> list[Key]:

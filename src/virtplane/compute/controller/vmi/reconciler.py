@@ -55,11 +55,11 @@ class VmiController:
         self.controller.watch(cluster.claims, self._claim_keys)
         if cluster.data_volumes is not None:
             self.controller.watch(cluster.data_volumes, self._claim_keys)
+        self.controller.watch(cluster.kubevirts, self._relabelled_keys)
         for informer in (
             cluster.namespaces,
             cluster.quotas,
             cluster.nodes,
-            cluster.kubevirts,
             cluster.migrations,
             cluster.informer(resources.STORAGE_CLASSES),
         ):
@@ -67,6 +67,15 @@ class VmiController:
         self._expected = Expectations(self.controller, cluster.pods, _owner_keys)
         self._pods = InstancePods(cluster, self._expected)
         self._launchers = Launchers(cluster, self._expected, self._pods)
+
+    def _relabelled_keys(self, _: JsonObject) -> list[Key]:
+        """The instances whose label does not say whether new launchers have another image than theirs."""
+        image = self._cluster.images.launcher
+        return [
+            key_of(vmi)
+            for vmi in self._cluster.vmis.list()
+            if pods.is_outdated(vmi, image) != (phases.OUTDATED_LABEL in vmi.metadata.labels)
+        ]
 
     def _pod_keys(self, pod: JsonObject) -> list[Key]:
         is_over = pods.is_finished(pod) and not pods.is_attachment(pod)

@@ -14,6 +14,7 @@ from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
 from virtplane.api.kubevirt_v1.replicaset import VirtualMachineInstanceReplicaSet
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.migrations_v1alpha1.policy import MigrationPolicy
+from virtplane.compute.controller import pods
 from virtplane.compute.controller.migration import backoff, phases, policies, updates
 from virtplane.compute.controller.migration.phases import Around
 from virtplane.compute.controller.replicaset import decisions as replicas
@@ -197,7 +198,7 @@ def test_a_guest_whose_change_is_pending_is_moved_and_one_of_an_old_launcher_too
     document["status"]["launcherContainerImageVersion"] = "i:1"
     old = decode(VirtualMachineInstance, document)
     assert not updates.needs_migration(old)
-    assert updates.is_outdated(old, "i:2") and not updates.is_outdated(old, "i:1")
+    assert pods.is_outdated(old, "i:2") and not pods.is_outdated(old, "i:1")
     assert updates.update_migration(old)["spec"]["priority"] == "system-critical"
 
 

@@ -35,7 +35,7 @@ def api() -> MemoryApi:
     kubevirt = {
         "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
         "spec": {"workloadUpdateStrategy": methods},
-        "status": {"phase": "Deployed"},
+        "status": {"phase": "Deployed", "observedGeneration": 1},
     }
     server.put(kinds.KUBEVIRTS, kubevirt)
     return server

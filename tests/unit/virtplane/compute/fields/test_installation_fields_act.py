@@ -119,6 +119,7 @@ _ALTERNATIVES: list[list[every_field.Change]] = [
     [("configuration.network", {"permitBridgeInterfaceOnPodNetwork": False})],
 ]
 
+_UPDATES = "compute/controller/workloadupdates.py"
 READ_BY = {
     "configuration.developerConfiguration.minimumClusterTSCFrequency": (
         "compute/controller/frequencies.py",
@@ -167,6 +168,9 @@ READ_BY = {
     "configuration.smbios.sku": ("compute/handler/controller.py", ".smbios"),
     "configuration.smbios.version": ("compute/handler/controller.py", ".smbios"),
     "configuration.vmStateStorageClass": ("compute/controller/vmi/backend.py", ".vm_state_storage_class"),
+    "workloadUpdateStrategy.batchEvictionInterval": (_UPDATES, ".batch_eviction_interval"),
+    "workloadUpdateStrategy.batchEvictionSize": (_UPDATES, ".batch_eviction_size"),
+    "workloadUpdateStrategy.workloadUpdateMethods": (_UPDATES, ".workload_update_methods"),
 }
 """Settings whose effect no pure function shows, and the code that reads them."""
 
