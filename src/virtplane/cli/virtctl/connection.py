@@ -170,6 +170,7 @@ def key_values(given: tuple[str, ...], flag: str) -> dict[str, str]:
             key, equals, value = item.partition("=")
             if not equals:
                 why = f"{item} must be formatted as key=value"
-                raise click.ClickException(f'invalid argument "{text}" for "--{flag}" flag: {why}')
+                name = flag if flag.startswith("-") else f"--{flag}"
+                raise click.ClickException(f'invalid argument "{text}" for "{name}" flag: {why}')
             pairs[key] = value
     return pairs

@@ -48,6 +48,7 @@ _COMMANDS = {
     "ssh": ("ssh", "Open a SSH connection to a virtual machine instance."),
     "start": ("lifecycle", "Start a virtual machine."),
     "stop": ("lifecycle", "Stop a virtual machine."),
+    "template": ("template", "VirtualMachineTemplates: fill them in, make and convert them."),
     "unpause": ("pause", "Unpause a virtual machine"),
     "usbredir": ("usbredir", "Redirect an USB device to a virtual machine instance."),
     "userlist": ("guest", "Return full list of logged in users on the guest machine."),

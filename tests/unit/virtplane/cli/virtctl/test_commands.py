@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import click
@@ -9,6 +11,8 @@ import pytest
 
 from virtplane.cli.virtctl import main as program
 from virtplane.cli.virtctl.globalflags import global_flags
+
+_TABLE = Path(os.environ.get("VIRTPLANE_REFERENCE", "/nowhere")) / "reference/kubevirt/virtctl.md"
 
 _COMMANDS = """\
 addvolume: --bus=scsi --cache --disk-name --disk-type=disk --dry-run? --persist? --serial --volume-name
@@ -58,6 +62,10 @@ ssh: --command/-c --identity-file/-i=~/.ssh/id_rsa --known-hosts=~/.ssh/kubevirt
     --local-ssh-opts/-t* --port/-p=22 --username/-l
 start: --dry-run? --paused?
 stop: --dry-run? --force? --grace-period=-1
+template convert: --file/-f --name --output/-o=yaml
+template create: --name --vm-name --vm-namespace
+template process: --create? --file/-f --local? --name --output/-o=yaml --param/-p* --params-file
+    --print-params?
 unpause: --dry-run?
 usbredir: --no-launch?
 userlist:
@@ -77,6 +85,10 @@ _GLOBAL = (
 )
 _NOT_KUBEVIRTS = ("completion", "help", "import")
 """Commands that are ours, or come with every program of kubectl's family."""
+
+
+_HIDDEN = {"image-upload": ["--block-volume?", "--pvc-name", "--pvc-size"]}
+"""Flags of old that still work."""
 
 
 @click.command()
@@ -139,3 +151,20 @@ def test_every_command_has_the_global_flags() -> None:
     for path, command in _commands(program.virtctl).items():
         if path.partition(" ")[0] not in ("completion", "help"):
             assert wanted <= {flag for option in _options(command) for flag in option.opts}, path
+
+
+@pytest.mark.skipif(not _TABLE.exists(), reason="VIRTPLANE_REFERENCE names no directory with facts")
+def test_commands_flags_and_defaults_are_those_of_kubevirt() -> None:
+    rows = re.findall(r"^\| ([a-z][a-z -]*) \| `.*?` \| (`--.*|-) \|$", _TABLE.read_text(), re.M)
+    flag = re.compile(r'`(--[\w-]+)`(?:/`(-\w)`)? (\w+)(?:\[=\d+\])?(?:=("[^"]*"|[^,"]*))?')
+    for path, listed in rows:
+        wanted = []
+        for name, letter, kind, default in flag.findall(listed):
+            names = f"{name}/{letter}" if letter else name
+            text = default.strip('"').strip()
+            mark = (
+                "?" if kind == "bool" else "*" if kind in ("stringArray", "strings", "stringToString") else ""
+            )
+            wanted.append(f"{names}{mark}" + (f"={text}" if text not in ("", "[]") else ""))
+        command = _commands(program.virtctl)[path.strip()]
+        assert _own_flags(command) == sorted(wanted + _HIDDEN.get(path, [])), path
