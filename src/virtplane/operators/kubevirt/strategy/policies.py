@@ -112,6 +112,15 @@ def _owners(of: str) -> str:
     return f"has({owners}) ? {owners}.filter(o, {mine}).map(o, o.uid) : []"
 
 
+_ADDING = "ephemeralcontainers"
+_HARMLESS = (
+    "has(c.securityContext) && has(c.securityContext.capabilities)"
+    " && has(c.securityContext.capabilities.drop) && 'ALL' in c.securityContext.capabilities.drop"
+    " && (!has(c.securityContext.capabilities.add) || size(c.securityContext.capabilities.add) == 0)"
+    " && (!has(c.securityContext.privileged) || !c.securityContext.privileged)"
+)
+"""Of an added container `c`: it can make no device nodes, which virt-handler takes for its pod's."""
+
 _LAUNCHER_VARIABLES: tuple[tuple[str, str], ...] = (
     ("newLabel", _label("object")),
     ("oldLabel", f"oldObject == null ? '' : ({_label('oldObject')})"),
@@ -127,12 +136,18 @@ _LAUNCHER_VALIDATIONS: tuple[tuple[str, str], ...] = (
         "variables.newLabel == '' || variables.newLabel == variables.oldLabel",
         f"only virt-controller makes pods with the label {labels.APP} in {_KINDS}",
     ),
+    (
+        f"request.subResource != '{_ADDING}' || variables.newLabel == ''"
+        f" || object.spec.ephemeralContainers.all(c, {_HARMLESS})",
+        "containers that are added to the pods of a guest must drop all capabilities,"
+        " as by kubectl debug --profile=restricted",
+    ),
 )
 
 
 def launcher_restriction(namespace: str) -> list[JsonObject]:
-    """The policy and its binding: only virt-controller may create pods that count as launchers. See
-    docs/decisions/014.
+    """The policy and its binding: only virt-controller may create pods that count as launchers, and nobody
+    may add containers with capabilities to them. See docs/decisions/014.
     """
     user = f"system:serviceaccount:{namespace}:{virt_controller.COMPONENT.account}"
     policy = {
@@ -141,7 +156,9 @@ def launcher_restriction(namespace: str) -> list[JsonObject]:
         "metadata": {"name": _LAUNCHERS_POLICY},
         "spec": {
             "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [_rule("pods", "CREATE", "UPDATE")]},
+            "matchConstraints": {
+                "resourceRules": [_rule("pods", "CREATE", "UPDATE"), _rule(f"pods/{_ADDING}", "UPDATE")]
+            },
             "matchConditions": [
                 {
                     "name": "not-virt-controller",

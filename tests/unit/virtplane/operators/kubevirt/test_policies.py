@@ -37,10 +37,12 @@ class Api:
             self._cluster.definition(kind).strategy.default(made)
             self._cluster.objects.put(kind, made)
 
-    async def refusal(self, user: str, new: JsonObject, old: JsonObject | None = None) -> str:
+    async def refusal(
+        self, user: str, new: JsonObject, old: JsonObject | None = None, *, subresource: str = ""
+    ) -> str:
         """What a user is told who makes or changes a pod; the empty string where it is let pass."""
         operation = "CREATE" if old is None else "UPDATE"
-        request = self._cluster.request(PODS, new, operation=operation, old=old)
+        request = self._cluster.request(PODS, new, operation=operation, old=old, subresource=subresource)
         request.ctx.user = UserInfo(user)
         try:
             await self._policies.validate(request)
@@ -101,6 +103,37 @@ async def test_a_launcher_may_be_changed_in_what_does_not_make_it_one(api: Api) 
     changed = pod(**LAUNCHER, annotations={"a": "b"}, finalizers=["example.com/x"])
     assert await api.refusal("tenant", changed, pod(**LAUNCHER)) == ""
     assert await api.refusal("system:node:n1", pod(), pod(**LAUNCHER)) == ""
+
+
+_RESTRICTED = {"capabilities": {"drop": ["ALL"]}, "allowPrivilegeEscalation": False}
+
+
+@pytest.mark.parametrize("kind", ["virt-launcher", "hotplug-disk"])
+@pytest.mark.parametrize(
+    ("context", "is_let_pass"),
+    [
+        (_RESTRICTED, True),
+        ({**_RESTRICTED, "privileged": False, "runAsUser": 0}, True),
+        (None, False),
+        ({}, False),
+        ({"capabilities": {"drop": ["NET_RAW"]}}, False),
+        ({"capabilities": {"drop": ["ALL"], "add": ["MKNOD"]}}, False),
+        ({**_RESTRICTED, "privileged": True}, False),
+    ],
+)
+async def test_containers_that_are_added_to_a_guests_pods_can_make_no_devices(
+    api: Api, kind: str, context: JsonObject | None, is_let_pass: bool
+) -> None:
+    before = pod(labels={"kubevirt.io": kind})
+    changed = deep_copy(before)
+    added: JsonObject = {"name": "debug", "image": "x"}
+    changed["spec"]["ephemeralContainers"] = [
+        added if context is None else {**added, "securityContext": context}
+    ]
+    told = await api.refusal("tenant", changed, before, subresource="ephemeralcontainers")
+    assert told == "" if is_let_pass else "must drop all capabilities" in told
+    other = {**changed, "metadata": pod()["metadata"]}
+    assert await api.refusal("tenant", other, pod(), subresource="ephemeralcontainers") == ""
 
 
 async def test_a_launcher_of_one_instance_cannot_become_that_of_another(api: Api) -> None:
