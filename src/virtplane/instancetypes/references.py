@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kubecore.json import JsonObject, deep_copy
+from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta
 from kubecore.objects.structs import encode
 from kubecore.resources import ResourceType
@@ -160,6 +160,17 @@ def revision_of(vm: ObjectMeta, found: JsonObject, kind: ResourceType) -> JsonOb
         "data": data,
         "revision": 0,
     }
+
+
+def renewed(vm: ObjectMeta, field: str, revision: JsonObject) -> JsonObject | None:
+    """The ControllerRevision to use in the place of `revision`, which an older version has stored; None if it
+    is of this version, or keeps nothing that the reference in `field` may lead to.
+    """
+    data = get_object(revision, "data")
+    kind = next((kind for kind in _KINDS[field] if kind.kind == data.get("kind")), None)
+    if kind is None or meta.labels(revision).get(f"{_LABELS}version") == kind.version:
+        return None
+    return revision_of(vm, data, kind)
 
 
 def instance_annotations(vm: VirtualMachine) -> dict[str, str]:

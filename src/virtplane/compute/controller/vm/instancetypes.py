@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from kubecore import resources
-from kubecore.errors import StatusError, is_already_exists
+from kubecore.errors import StatusError, is_already_exists, is_not_found
 from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta
 from kubecore.objects.structs import UnfitDocument, decode, encode, part
@@ -83,6 +83,10 @@ class InstancetypeSync:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._found: dict[str, _Found] = {}
+        self._replaced: dict[str, set[str]] = {}
+        """Revisions of VMs, by UID, that newer ones take the place of once the status says so. Those that are
+        forgotten when this process ends go with their VM.
+        """
 
     async def sync(self, draft: Draft) -> SyncError | None:
         """Find the objects that the VM refers to, pin them, and record that in its status (or expand the
@@ -97,6 +101,7 @@ class InstancetypeSync:
             error = await self._pin(draft, name, revision)
             if error is not None:
                 return error
+        await self._delete_replaced(draft.vm)
         if found.is_empty:
             self._found.pop(uid, None)
             return None
@@ -116,6 +121,9 @@ class InstancetypeSync:
             if pinned:
                 revision = await self._revision(pinned, namespace)
                 source = revision.get("data") or {}
+                newer = references.renewed(draft.vm.metadata, name, revision)
+                if newer is not None and not reference.matcher.revision_name:
+                    found.to_pin[name] = newer
             else:
                 source = await self._cluster.client.get(
                     kind, reference.name, namespace if kind.namespaced else None
@@ -150,8 +158,23 @@ class InstancetypeSync:
                 return _unexpected_revision(meta.name(revision))
         reference = references.reference(draft.vm, name)
         if reference is not None:
+            if reference.pinned_revision not in ("", meta.name(revision)):
+                self._replaced.setdefault(draft.vm.metadata.uid, set()).add(reference.pinned_revision)
             draft.status[references.status_field(name)] = reference.recorded(meta.name(revision))
         return None
+
+    async def _delete_replaced(self, vm: VirtualMachine) -> None:
+        """Delete the revisions that the stored status no longer names."""
+        used = {item.pinned_revision for item in references.references(vm)}
+        known = self._replaced.pop(vm.metadata.uid, set())
+        for name in known - used:
+            try:
+                await self._cluster.client.delete(resources.CONTROLLER_REVISIONS, name, vm.metadata.namespace)
+            except StatusError as error:
+                if not is_not_found(error):
+                    raise
+        if known & used:
+            self._replaced[vm.metadata.uid] = known & used
 
     async def _expand(self, draft: Draft, found: _Found) -> SyncError | None:
         """Write the values into the VM's spec and remove its references."""

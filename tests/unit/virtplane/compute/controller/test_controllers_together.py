@@ -301,3 +301,32 @@ async def test_a_revision_of_an_instance_type_is_used_only_if_it_holds_the_same(
     refusal = f"found existing ControllerRevision with unexpected data: {name}"
     assert told[0].endswith(refusal if is_refused else name)
     assert (_instance(api) is None) == is_refused
+
+
+async def test_a_revision_that_an_older_version_stored_is_replaced(api: MemoryApi) -> None:
+    kind = kinds.VIRTUAL_MACHINE_CLUSTER_INSTANCETYPES
+    values = {"cpu": {"guest": 3}, "memory": {"guest": "128Mi"}}
+    kept = {"metadata": {"name": "small", "uid": "t", "generation": 1}, "spec": values}
+    older = references.revision_of(decode(ObjectMeta, _vm()["metadata"]), kept, kind)
+    newer_name, older["metadata"]["name"] = meta.name(older), "vm-small-t-1"
+    del (
+        older["metadata"]["ownerReferences"],
+        older["metadata"]["labels"]["instancetype.kubevirt.io/object-version"],
+    )
+    api.put(resources.CONTROLLER_REVISIONS, older)
+    vm = _vm(runStrategy="Always", instancetype={"name": "small"})
+    del vm["spec"]["template"]["spec"]["domain"]["memory"]
+    vm["status"] = {"instancetypeRef": {"name": "small", "controllerRevisionRef": {"name": "vm-small-t-1"}}}
+    api.put(kinds.VIRTUAL_MACHINES, vm)
+
+    def types() -> list[str]:
+        found = api.list(resources.CONTROLLER_REVISIONS, "ns")
+        return [meta.name(each) for each in found if each["data"].get("kind") == kind.kind]
+
+    await until(lambda: types() == [newer_name])
+    status = (api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {})["status"]
+    assert status["instancetypeRef"]["controllerRevisionRef"]["name"] == newer_name
+    newer = api.get(resources.CONTROLLER_REVISIONS, newer_name, "ns") or {}
+    assert meta.labels(newer)["instancetype.kubevirt.io/object-version"] == "v1beta1"
+    assert newer["data"]["spec"] == values
+    assert (await until(lambda: _instance(api)))["spec"]["domain"]["cpu"]["sockets"] == 3
