@@ -71,7 +71,10 @@ class LeaderElector:
         """
         await self._acquire()
         self._leading = True
-        logger.info("%s acquired lease %s/%s: leading", self._identity, self._namespace, self._name)
+        # Tools look for client-go's words.
+        logger.info(
+            "%s successfully acquired lease %s/%s: leading", self._identity, self._namespace, self._name
+        )
         work = asyncio.ensure_future(lead())
         renewal = asyncio.create_task(self._renew(), name=f"lease-{self._name}")
         try:
