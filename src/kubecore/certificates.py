@@ -118,6 +118,11 @@ def issue(leaf: Leaf, authority: KeyPair, lifetime: timedelta, now: datetime) ->
     return _key_pair(builder.sign(issuer_key, hashes.SHA256()), key)
 
 
+def issued_at(pair: KeyPair) -> datetime:
+    """When a certificate was made; it is valid from a little earlier. Raises ValueError if it is invalid."""
+    return pair.parsed.not_valid_before_utc + _BACKDATE
+
+
 def needs_renewal(pair: KeyPair | None, renew_before: timedelta, now: datetime) -> bool:
     """Whether a certificate is missing, unreadable, or close to its end."""
     if pair is None:

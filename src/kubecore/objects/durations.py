@@ -1,8 +1,9 @@
-"""Lengths of time as Go writes them (`1h30m`, `300ms`)."""
+"""Lengths of time as Go reads and writes them (`1h30m0s`, `300ms`)."""
 
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Final
 
 from kubecore.objects.fields import go_quote
@@ -36,3 +37,22 @@ def seconds_of(text: str) -> float:
     if not rest or position != len(rest) or seconds > _LONGEST_SECONDS:
         raise ValueError(f"time: invalid duration {go_quote(text)}")
     return sign * seconds
+
+
+def text_of(length: timedelta) -> str:
+    """`length` in Go's form: from a second on with all smaller units, less than that in the one that fits."""
+    microseconds = abs(length) // timedelta(microseconds=1)
+    sign = "-" if length < timedelta() else ""
+    if 0 < microseconds < 1000:
+        return f"{sign}{microseconds}\u00b5s"
+    if 0 < microseconds < 1_000_000:
+        return f"{sign}{_decimal(microseconds, 3)}ms"
+    minutes, rest = divmod(microseconds, 60_000_000)
+    hours, minutes = divmod(minutes, 60)
+    larger = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{sign}{larger}{_decimal(rest, 6)}s"
+
+
+def _decimal(value: int, places: int) -> str:
+    whole, fraction = divmod(value, 10**places)
+    return f"{whole}.{fraction:0{places}}".rstrip("0").rstrip(".") if fraction else str(whole)

@@ -144,9 +144,10 @@ LINKERD_INJECT = "linkerd.io/inject"
 OPEN_DEFAULT_PORTS = "k8s.ovn.org/open-default-ports"
 RESOLVE_NAMES = "alpha.image.policy.openshift.io/resolve-names"
 
-# Annotations of secrets with certificates: from when, and until when, these are valid.
+# Annotations of secrets with certificates: from when, and until when, these are valid, and their lifetime.
 CERTIFICATE_NOT_BEFORE = "auth.openshift.io/certificate-not-before"
 CERTIFICATE_NOT_AFTER = "auth.openshift.io/certificate-not-after"
+CERTIFICATE_LIFETIME = "operator.cdi.kubevirt.io/certConfig"
 
 # Finalizers.
 DATA_VOLUME_FINALIZER = PREFIX + "dataVolumeFinalizer"

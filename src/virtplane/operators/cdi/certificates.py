@@ -42,6 +42,10 @@ CERTIFICATES = CertificateSet(
     ),
     bundle_suffix="-bundle",
     bundle_key=BUNDLE_KEY,
-    noted=NotedValidity(cdi_labels.CERTIFICATE_NOT_BEFORE, cdi_labels.CERTIFICATE_NOT_AFTER),
+    noted=NotedValidity(
+        cdi_labels.CERTIFICATE_NOT_BEFORE,
+        cdi_labels.CERTIFICATE_NOT_AFTER,
+        cdi_labels.CERTIFICATE_LIFETIME,
+    ),
 )
 """The first authority is that of cdi-apiserver."""

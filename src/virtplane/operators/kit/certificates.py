@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from kubecore.certificates import (
     CERTIFICATE_KEY,
@@ -22,13 +22,14 @@ from kubecore.certificates import (
     bundle,
     is_issued_by,
     issue,
+    issued_at,
     needs_renewal,
     new_authority,
     outlives,
     pair_of,
 )
-from kubecore.json import JsonObject
-from kubecore.objects import meta, times
+from kubecore.json import JsonObject, encode
+from kubecore.objects import durations, meta, times
 from virtplane.operators.kit.product import Product
 
 BUNDLE_KEY = "ca-bundle"
@@ -56,26 +57,39 @@ class CertificateSpec:
 
 @dataclass(frozen=True, slots=True)
 class NotedValidity:
-    """Annotations with a certificate's validity. An administrator has it renewed by ending or removing it."""
+    """Annotations that say how long a certificate is valid, and by which lifetime it was made.
+
+    An administrator has a certificate renewed by ending or removing `not_after`.
+    """
 
     not_before: str
     not_after: str
+    lifetime: str
 
-    def annotations(self, pair: KeyPair) -> JsonObject:
+    def annotations(self, pair: KeyPair, lifetime: Lifetime) -> JsonObject:
         """The annotations of a pair's secret."""
-        certificate = pair.parsed
         return {
-            self.not_before: times.format_time(certificate.not_valid_before_utc),
-            self.not_after: times.format_time(certificate.not_valid_after_utc),
+            self.not_before: times.format_time(issued_at(pair)),
+            self.not_after: times.format_time(pair.parsed.not_valid_after_utc),
+            self.lifetime: _text(lifetime),
         }
 
-    def asks_for_renewal(self, secret: JsonObject, renew_before: timedelta, now: datetime) -> bool:
-        """Whether the secret's annotation says that its certificate ends, or nothing that can be read."""
+    def asks_for_renewal(self, secret: JsonObject, lifetime: Lifetime, now: datetime) -> bool:
+        """Whether the secret says that its certificate ends or has another lifetime, or nothing."""
+        noted = meta.annotations(secret)
+        if noted.get(self.lifetime) != _text(lifetime):
+            return True
         try:
-            noted = times.parse_time(meta.annotations(secret).get(self.not_after, ""))
+            end = times.parse_time(noted.get(self.not_after, ""))
         except ValueError:
             return True
-        return now >= noted - renew_before
+        return now >= end - lifetime.renew_before
+
+
+def _text(lifetime: Lifetime) -> str:
+    age = lifetime.duration - lifetime.renew_before
+    document = {"lifetime": durations.text_of(lifetime.duration), "refresh": durations.text_of(age)}
+    return encode(document).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +110,9 @@ class CertificateSet:
     """Where the secrets say how long their certificates are valid, if they do."""
 
 
-def secret_of(
-    name: str,
-    namespace: str,
-    pair: KeyPair,
-    labels: Mapping[str, str],
-    noted: NotedValidity | None = None,
-) -> JsonObject:
-    """The TLS secret for a pair, which says in its annotations how long that is valid if it is `noted`."""
-    secret: JsonObject = {
+def secret_of(name: str, namespace: str, pair: KeyPair, labels: Mapping[str, str]) -> JsonObject:
+    """The TLS secret for a pair."""
+    return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
@@ -114,9 +122,6 @@ def secret_of(
             PRIVATE_KEY: base64.b64encode(pair.key).decode(),
         },
     }
-    if noted is not None:
-        secret["metadata"]["annotations"] = noted.annotations(pair)
-    return secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,7 @@ def plan(
         if pair is None:
             pair = new_authority(name, lifetimes.authority.duration, now)
         pairs[name] = pair
-        secrets.append(secret_of(name, namespace, pair, labels, wanted.noted))
+        secrets.append(_secret(wanted, name, namespace, pair, lifetimes.authority))
         where = f"{name}{wanted.bundle_suffix}"
         texts[name] = bundle(pair.certificate, published.get(where, ""), now)
         bundles.append(_bundle_object(where, namespace, {wanted.bundle_key: texts[name]}, labels))
@@ -163,10 +168,19 @@ def plan(
         if pair is None or not is_issued_by(pair, authority):
             pair = issue(spec.leaf(namespace), authority, lifetime.duration, now)
         pairs[spec.secret] = pair
-        secrets.append(secret_of(spec.secret, namespace, pair, labels, wanted.noted))
+        secrets.append(_secret(wanted, spec.secret, namespace, pair, lifetime))
     return CertificatePlan(
         tuple(secrets), tuple(bundles), texts[wanted.authorities[0]], _next_renewal(wanted, pairs, lifetimes)
     )
+
+
+def _secret(
+    wanted: CertificateSet, name: str, namespace: str, pair: KeyPair, lifetime: Lifetime
+) -> JsonObject:
+    secret = secret_of(name, namespace, pair, wanted.product.labels())
+    if wanted.noted is not None:
+        secret["metadata"]["annotations"] = wanted.noted.annotations(pair, lifetime)
+    return secret
 
 
 def _still_good(
@@ -178,7 +192,7 @@ def _still_good(
         return None
     if needs_renewal(pair, lifetime.renew_before, now) or outlives(pair, lifetime, now):
         return None
-    if wanted.noted is not None and wanted.noted.asks_for_renewal(secret, lifetime.renew_before, now):
+    if wanted.noted is not None and wanted.noted.asks_for_renewal(secret, lifetime, now):
         return None
     return pair
 

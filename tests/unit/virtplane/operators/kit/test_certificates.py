@@ -11,7 +11,6 @@ from tests.support.bakery import BAKERY
 
 from kubecore.certificates import Lifetime, Lifetimes, is_issued_by, pair_of
 from kubecore.json import JsonObject, deep_copy
-from kubecore.objects import times
 from virtplane.operators.kit import certificates
 from virtplane.operators.kit.certificates import (
     CertificatePlan,
@@ -128,17 +127,30 @@ def test_bundles_have_the_names_and_the_key_that_the_product_wants() -> None:
         assert found["data"]["ca.crt"].endswith(published[name])
 
 
-NOTED = replace(CERTIFICATES, noted=NotedValidity("test/from", "test/to"))
+NOTED = replace(CERTIFICATES, noted=NotedValidity("test/from", "test/to", "test/life"))
 
 
 def test_secrets_say_how_long_their_certificates_are_valid() -> None:
-    for secret in plan(NOTED, {}, {}, "bread", USUAL, NOW).secrets:
-        pair = pair_of(secret)
-        assert pair is not None
-        assert secret["metadata"]["annotations"] == {
-            "test/from": times.format_time(pair.parsed.not_valid_before_utc),
-            "test/to": times.format_time(pair.parsed.not_valid_after_utc),
-        }
+    secrets = by_name(plan(NOTED, {}, {}, "bread", USUAL, NOW).secrets)
+    assert secrets["bakery-ca"]["metadata"]["annotations"] == {
+        "test/from": "2026-01-01T00:00:00Z",
+        "test/to": "2026-01-08T00:00:00Z",
+        "test/life": '{"lifetime":"168h0m0s","refresh":"134h24m0s"}',
+    }
+    assert secrets["oven-certs"]["metadata"]["annotations"] == {
+        "test/from": "2026-01-01T00:00:00Z",
+        "test/to": "2026-01-02T00:00:00Z",
+        "test/life": '{"lifetime":"24h0m0s","refresh":"19h12m0s"}',
+    }
+
+
+def test_a_certificate_is_renewed_when_its_lifetime_changes() -> None:
+    first = plan(NOTED, {}, {}, "bread", USUAL, NOW)
+    longer = Lifetimes(USUAL.authority, Lifetime(DAY * 2, DAY * 0.2))
+    then = plan(NOTED, by_name(first.secrets), {}, "bread", longer, NOW + timedelta(minutes=1))
+    before, after = by_name(first.secrets), by_name(then.secrets)
+    renewed = {name for name in before if before[name]["data"] != after[name]["data"]}
+    assert renewed == {spec.secret for spec in NOTED.certificates}
 
 
 def test_what_is_noted_as_valid_is_kept() -> None:
