@@ -6,6 +6,7 @@ Headers are read one by one and bounded; the files of an archive are never held 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tarfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -213,6 +214,8 @@ async def _feed(source: Reader, stdin: asyncio.StreamWriter) -> None:
         pass
     finally:
         stdin.close()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            await stdin.wait_closed()
 
 
 async def _feed_all(source: Reader, stdin: asyncio.StreamWriter) -> None:

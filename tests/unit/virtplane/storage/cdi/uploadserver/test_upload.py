@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import io
 import json
+import random
 import ssl
 import stat
 import subprocess
@@ -234,6 +235,84 @@ async def test_too_large_and_unsafe_uploads_can_be_tried_again(
         assert (status, "invalid backing file" in text) == (500, True), text
         assert (await post(pod, "/v1beta1/upload", b"disk"))[0] == 200
         await pod.ended
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_client_that_hangs_up_leaves_nothing_and_may_come_again(
+    settings: UploadSettings, authority: trustme.CA, packed: bool
+) -> None:
+    """It hangs up after 10, 50 and 90 % of what it has announced; what it sends at last is shorter."""
+    chance = random.Random(1)
+    raw = chance.randbytes(4 * MIB)
+    content = gzip.compress(raw) if packed else raw
+
+    async def part(percent: int) -> AsyncIterator[bytes]:
+        yield content[: len(content) * percent // 100]
+        raise ConnectionAbortedError
+
+    async with serving(settings, authority) as pod:
+        for percent in (10, 50, 90):
+            async with web_session() as session:
+                sending = session.post(
+                    f"{pod.url}/v1beta1/upload",
+                    data=part(percent),
+                    ssl=pod.tls(),
+                    headers={"Content-Length": str(len(content))},
+                )
+                with pytest.raises((aiohttp.ClientError, ConnectionAbortedError)):
+                    await sending
+            assert not pod.ended.done()
+        shorter = chance.randbytes(MIB)
+        await _when_it_may(pod, shorter)
+        assert json.loads(await pod.ended)["message"] == "Upload Complete"
+    found = pod.disk.read_bytes()
+    assert found[:MIB] == shorter
+    assert not found[MIB:].strip(b"\0")
+
+
+async def _when_it_may(pod: Pod, content: bytes) -> None:
+    """Send `content` once the server has noticed that the client before has gone."""
+    async with asyncio.timeout(20):
+        while (await post(pod, "/v1beta1/upload", content))[0] == 503:  # noqa: ASYNC110 - has no event here
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def small_volume(settings: UploadSettings) -> Iterator[Path]:
+    """The volume is a file system of 8 MiB that claims to be larger."""
+    data = settings.volume.paths.data
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(data)], check=True)
+    yield data
+    subprocess.run(["umount", str(data)], check=True)
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("disk_format", ["raw", "gz", "qcow2", "archive"])
+async def test_full_volume_is_told_to_the_client_who_may_come_again(
+    settings: UploadSettings, authority: trustme.CA, tmp_path: Path, small_volume: Path, disk_format: str
+) -> None:
+    raw = random.Random(2).randbytes(12 * MIB)
+    content, path = raw, "/v1beta1/upload"
+    if disk_format == "gz":
+        content = gzip.compress(raw)
+    if disk_format == "qcow2":
+        content = as_qcow2(tmp_path, raw)
+    if disk_format == "archive":
+        made, path = io.BytesIO(), "/v1beta1/upload-archive"
+        with tarfile.open(fileobj=made, mode="w") as archive:
+            entry = tarfile.TarInfo("file")
+            entry.size = len(raw)
+            archive.addfile(entry, io.BytesIO(raw))
+        content = made.getvalue()
+    async with serving(settings, authority) as pod:
+        status, text = await post(pod, path, io.BytesIO(content))
+        is_disk = disk_format != "archive"
+        said = "is larger than the reported available storage" if is_disk else "no space left on device"
+        assert (status, said in text) == (400 if is_disk else 500, True), text
+        assert is_disk or not list(small_volume.iterdir())
+        assert (await post(pod, "/v1beta1/upload", raw[:MIB]))[0] == 200
+        await pod.ended
+        assert pod.disk.read_bytes()[:MIB] == raw[:MIB]
 
 
 async def test_server_whose_certificates_grew_old_ends_and_says_so(
