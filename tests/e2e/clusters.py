@@ -19,6 +19,7 @@ from tests.e2e.processes import Process, all_processes
 from tests.e2e.support import PASSWORD, Console, open_console, wait_for
 
 GUEST_IMAGE = "virtplane.local/demo-guest:latest"
+FULL_GUEST_IMAGE = "virtplane.local/demo-guest-full:latest"
 CORE = "/api/v1"
 KUBEVIRT = "/apis/kubevirt.io/v1"
 NAMESPACE = "default"

@@ -28,6 +28,7 @@ from virtplane.api.resources import SUBRESOURCES_PATH, VIRTUAL_MACHINE_INSTANCES
 from virtplane.cli.install import DEFAULT_NAMESPACE
 from virtplane.cli.virtctl.streams import open_stream
 from virtplane.guest import build as guest
+from virtplane.guest.variants import CLOUD
 from virtplane.programs import own_program
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(900)]
@@ -213,7 +214,7 @@ async def test_a_guest_reaches_its_login_prompt_with_every_component_out_of_the_
             await client.create(VIRTUAL_MACHINES, machine, "default")
             await _running(client, "demo")
         assert await _images(client, DEFAULT_NAMESPACE) == {_NAME}
-        assert await _images(client, "default") == {_NAME, guest.REFERENCE}
+        assert await _images(client, "default") == {_NAME, CLOUD.reference}
         async with asyncio.timeout(_PROMPT_SECONDS):
             assert "demo login:" in await _console_until(client, "demo", "login:")
 

@@ -36,16 +36,27 @@ def whole_machine() -> None:
 
 @pytest.fixture(scope="session")
 def guest_archive(whole_machine: None) -> Path:
-    """The demo guest's container disk. Building takes a while, so it is kept until its sources change."""
+    """The demo guest's container disk."""
+    return _built_guest("virtplane-e2e-guest")
+
+
+@pytest.fixture(scope="session")
+def full_guest_archive(whole_machine: None) -> Path:
+    """The container disk of the demo guest that knows all emulated hardware."""
+    return _built_guest("virtplane-e2e-full-guest", "--full")
+
+
+def _built_guest(name: str, *options: str) -> Path:
+    """A demo guest's archive. Building takes a while, so it is kept until its sources change."""
     digest = hashlib.sha256()
     for path in sorted((ROOT / "src/virtplane/guest").rglob("*")):
         if path.is_file() and path.suffix != ".pyc":
             digest.update(path.read_bytes())
-    archive = Path(tempfile.gettempdir()) / f"virtplane-e2e-guest-{digest.hexdigest()[:12]}.tar"
+    archive = Path(tempfile.gettempdir()) / f"{name}-{digest.hexdigest()[:12]}.tar"
     with one_at_a_time(archive):
         if not archive.exists():
             building = archive.with_suffix(f".{os.getpid()}")
-            run(sys.executable, "-m", "virtplane.guest.build", building, seconds=240, cwd=ROOT)
+            run(sys.executable, "-m", "virtplane.guest.build", *options, building, seconds=240, cwd=ROOT)
             building.replace(archive)
     return archive
 

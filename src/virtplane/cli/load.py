@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from virtplane.cli.terminal import EXIT_UNUSABLE, CommandError, require_root, sa
 from virtplane.guest import build as guest
 from virtplane.guest import oci
 from virtplane.guest.files import FileKind, NotLoadable, disk_reference, kind_of
+from virtplane.guest.variants import CLOUD, FULL, Variant
 
 
 def parser() -> argparse.ArgumentParser:
@@ -30,7 +32,14 @@ def parser() -> argparse.ArgumentParser:
     )
     add_state_option(made)
     made.add_argument("--name", help="image name for a disk, for example virtplane.local/debian:12")
-    made.add_argument("--demo-guest", action="store_true", help=f"also {guest.REFERENCE}, built here")
+    made.add_argument(
+        "--demo-guest", action="store_true", help=f"also {CLOUD.reference}, built here; it knows virtio"
+    )
+    made.add_argument(
+        "--demo-guest-full",
+        action="store_true",
+        help=f"also {FULL.reference}, built here; it knows all emulated hardware, and starts later",
+    )
     made.add_argument(
         "--debian",
         action="store_true",
@@ -43,7 +52,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Command line. Raises CommandError."""
     options = parser().parse_args(arguments)
-    if not options.files and not options.demo_guest and not options.debian:
+    variants = [CLOUD] * options.demo_guest + [FULL] * options.demo_guest_full
+    if not options.files and not variants and not options.debian:
         do = "Name a file, or --demo-guest, or --debian."
         raise CommandError("There is nothing to load.", do=do, code=EXIT_UNUSABLE)
     require_root("load")
@@ -57,8 +67,8 @@ def main(arguments: list[str]) -> int:
         load_archives(options.state, archives)
     for disk in disks:
         load_disk(options.state, disk, options.name or disk_reference(disk))
-    if options.demo_guest:
-        load_demo_guest(options.state)
+    for variant in variants:
+        load_demo_guest(options.state, variant)
     if options.debian:
         from virtplane.cli import goldenimage
 
@@ -88,31 +98,35 @@ def load_disk(state: Path, disk: Path, reference: str) -> None:
     say(f"Use it as: containerDisk: {{image: {reference}}}")
 
 
-def load_demo_guest(state: Path) -> None:
-    """Import the demo guest into every node; it is built unless it exists. Raises CommandError."""
-    archive = demo_guest_archive(state)
+def load_demo_guest(state: Path, variant: Variant) -> None:
+    """Import a demo guest into every node; it is built unless it exists. Raises CommandError."""
+    archive = demo_guest_archive(state, variant)
     if not archive.exists():
         with tempfile.TemporaryDirectory(prefix="virtplane-guest-") as folder:
             with step("Building the guest's image"):
-                built = build_demo_guest(Path(folder))
+                built = build_demo_guest(Path(folder), variant)
             keep_demo_guest(built, archive)
     load_archives(state, [archive])
 
 
-def demo_guest_archive(state: Path) -> Path:
-    """The path of the demo guest's archive; its name changes with the inputs of the build."""
+def demo_guest_archive(state: Path, variant: Variant = CLOUD) -> Path:
+    """The path of a demo guest's archive; its name changes with the inputs of the build."""
     digest = hashlib.sha256()
     for path in sorted(Path(guest.__file__).parent.rglob("*")):
         if path.is_file() and path.suffix != ".pyc":
             digest.update(path.read_bytes())
-    return state / IMAGES / f"demo-guest-{digest.hexdigest()[:12]}.tar"
+    return state / IMAGES / f"{_stem(variant)}-{digest.hexdigest()[:12]}.tar"
 
 
-def build_demo_guest(folder: Path) -> Path:
-    """Build the demo guest in `folder`; returns the archive's path. Raises CommandError."""
+def _stem(variant: Variant) -> str:
+    return "demo-guest-full" if variant is FULL else "demo-guest"
+
+
+def build_demo_guest(folder: Path, variant: Variant = CLOUD) -> Path:
+    """Build a demo guest in `folder`; returns the archive's path. Raises CommandError."""
     archive = folder / "demo-guest.tar"
     try:
-        guest.build(archive)
+        guest.build(archive, variant)
     except guest.BUILD_ERRORS as error:
         raise CommandError(
             "The demo guest could not be built.", str(error), "Run apt-get update, then try again."
@@ -126,8 +140,10 @@ def keep_demo_guest(built: Path, archive: Path) -> None:
     partial = archive.with_suffix(".partial")
     shutil.copyfile(built, partial)
     partial.replace(archive)
+    stem = archive.stem.rpartition("-")[0]
     for other in archive.parent.glob("demo-guest*"):
-        if other != archive:
+        # One of another version, or what an interrupted build has left of one.
+        if other != archive and re.fullmatch(rf"{stem}-[0-9a-f]+", other.stem):
             other.unlink()
 
 

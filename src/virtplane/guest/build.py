@@ -9,26 +9,24 @@ import tempfile
 from pathlib import Path
 
 from virtplane.guest import disk, initramfs, oci, packages
-
-REFERENCE = "virtplane.local/demo-guest:latest"
-"""The image name that the demo's virtual machine uses."""
+from virtplane.guest.variants import CLOUD, FULL, Variant
 
 USER, PASSWORD = "root", "virtplane"
 BUILD_ERRORS = (packages.PackageError, initramfs.MissingPart, disk.BootLoaderError)
 """What a build may raise."""
 
 
-def build(archive: Path, *, keep_disk: Path | None = None) -> str:
-    """Write the guest's container disk to `archive` (and the raw disk to `keep_disk`).
+def build(archive: Path, variant: Variant = CLOUD, *, keep_disk: Path | None = None) -> str:
+    """Write a demo guest's container disk to `archive` (and the raw disk to `keep_disk`).
 
     Returns the manifest's digest. Raises BUILD_ERRORS.
     """
     with tempfile.TemporaryDirectory(prefix="virtplane-guest-") as work:
         folder = Path(work)
-        tree = packages.fetch(folder)
+        tree = packages.fetch(folder, variant.kernels)
         root = folder / "root"
         root.mkdir()
-        contents = initramfs.build(tree, root)
+        contents = initramfs.build(tree, root, variant.modules)
         image = folder / "disk.img"
         disk.build(tree, initramfs.kernel_of(tree), contents, image)
         packed = folder / "guest.qcow2"
@@ -36,7 +34,7 @@ def build(archive: Path, *, keep_disk: Path | None = None) -> str:
         if keep_disk is not None:
             keep_disk.write_bytes(image.read_bytes())
         archive.parent.mkdir(parents=True, exist_ok=True)
-        return oci.write_archive(packed, archive, REFERENCE)
+        return oci.write_archive(packed, archive, variant.reference)
 
 
 def _pack(image: Path, packed: Path) -> None:
@@ -53,9 +51,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archive", type=Path)
     parser.add_argument("--keep-disk", type=Path, metavar="FILE", help="also write the raw disk")
+    parser.add_argument("--full", action="store_true", help="with drivers for all emulated hardware")
     arguments = parser.parse_args()
     try:
-        digest = build(arguments.archive, keep_disk=arguments.keep_disk)
+        variant = FULL if arguments.full else CLOUD
+        digest = build(arguments.archive, variant, keep_disk=arguments.keep_disk)
     except BUILD_ERRORS as error:
         sys.stderr.write(f"The guest could not be built: {error}\n")
         return 1

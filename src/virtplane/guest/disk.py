@@ -1,4 +1,8 @@
-"""A BIOS-bootable disk: a partition table, one FAT partition with SYSLINUX, the kernel and the initramfs."""
+"""A bootable disk: one FAT partition with the kernel and the initramfs, SYSLINUX for BIOS, GRUB for UEFI.
+
+UEFI starts the shim that Microsoft has signed; it starts GRUB, and GRUB the kernel, which Debian has signed:
+the disk also starts by Secure Boot.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +17,28 @@ _DISK_SIGNATURE = 0x76706C6E
 _TIMESTAMP = "1700000000"
 """Seconds since 1970 that every file of the disk carries, so that equal inputs give equal bytes."""
 
-_CONFIGURATION = """\
+_ARGUMENTS = "console=tty0 console=ttyS0,115200 quiet loglevel=3 mitigations=off no_timer_check tsc=unstable"
+_SYSLINUX = f"""\
 SERIAL 0 115200
 DEFAULT guest
 PROMPT 0
 LABEL guest
     KERNEL vmlinuz
     INITRD initrd.gz
-    APPEND console=tty0 console=ttyS0,115200 quiet loglevel=3 mitigations=off no_timer_check tsc=unstable
+    APPEND {_ARGUMENTS}
 """
+_GRUB = f"""\
+linux /vmlinuz {_ARGUMENTS}
+initrd /initrd.gz
+boot
+"""
+_UEFI_PROGRAMS = {
+    "EFI/BOOT/BOOTX64.EFI": "usr/lib/shim/shimx64.efi.signed",
+    "EFI/BOOT/grubx64.efi": "usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed",
+}
+"""Where firmware looks for the shim of a disk that it was not told of, and the shim for GRUB."""
+_GRUB_FOLDERS = ("EFI/debian", "EFI/ubuntu")
+"""Where the signed GRUB of either distribution looks for its configuration."""
 
 
 class BootLoaderError(Exception):
@@ -29,11 +46,13 @@ class BootLoaderError(Exception):
 
 
 def build(tree: Path, kernel: Path, initramfs: bytes, image: Path) -> None:
-    """Write the disk `image` (raw). `tree` holds the unpacked SYSLINUX and mtools. Raises BootLoaderError."""
-    work = image.parent
-    (work / "initrd.gz").write_bytes(initramfs)
-    (work / "syslinux.cfg").write_text(_CONFIGURATION)
-    payload = kernel.stat().st_size + len(initramfs)
+    """Write the disk `image` (raw). `tree` has the unpacked boot loaders and mtools.
+
+    Raises BootLoaderError.
+    """
+    files = {name: tree / path for name, path in _UEFI_PROGRAMS.items()}
+    files |= {"vmlinuz": kernel, **_written(image.parent, initramfs)}
+    payload = sum(path.stat().st_size for path in files.values() if path.exists())
     partition_sectors = (payload + (3 << 20)) // _SECTOR
     size_sectors = -(-(_PARTITION_START + partition_sectors) // 2048) * 2048
     with image.open("wb") as disk:
@@ -43,11 +62,22 @@ def build(tree: Path, kernel: Path, initramfs: bytes, image: Path) -> None:
     tools = _Tools(tree, f"{image}@@{_PARTITION_START * _SECTOR}")
     geometry = ["-N", "76706c6e", "-h", "255", "-s", "63", "-T", str(size_sectors - _PARTITION_START)]
     tools.run("mformat", *geometry, "-H", str(_PARTITION_START), "-v", "VIRTPLANE", "::")
-    tools.run("mcopy", "-m", str(kernel), "::vmlinuz")
-    for name in ("initrd.gz", "syslinux.cfg"):
-        os.utime(work / name, (int(_TIMESTAMP), int(_TIMESTAMP)))
-        tools.run("mcopy", "-m", str(work / name), f"::{name}")
+    for folder in ("EFI", "EFI/BOOT", *_GRUB_FOLDERS):
+        tools.run("mmd", f"::{folder}")
+    for name, path in files.items():
+        tools.run("mcopy", "-m", str(path), f"::{name}")
     tools.syslinux("--install", "--offset", str(_PARTITION_START * _SECTOR), str(image))
+
+
+def _written(folder: Path, initramfs: bytes) -> dict[str, Path]:
+    """The files of the disk that are no package's, by their names there, with fixed times."""
+    contents = {"initrd.gz": initramfs, "syslinux.cfg": _SYSLINUX.encode()}
+    contents |= {f"{each}/grub.cfg": _GRUB.encode() for each in _GRUB_FOLDERS}
+    paths = {name: folder / name.replace("/", "-") for name in contents}
+    for name, path in paths.items():
+        path.write_bytes(contents[name])
+        os.utime(path, (int(_TIMESTAMP), int(_TIMESTAMP)))
+    return paths
 
 
 def _master_boot_record(boot_code: bytes, sectors: int) -> bytes:

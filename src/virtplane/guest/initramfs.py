@@ -7,7 +7,7 @@ import re
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 _PROGRAMS = (
@@ -20,25 +20,6 @@ _PROGRAMS = (
 _SFTP_SERVER = "usr/lib/sftp-server"
 """Where dropbear looks for it; scp copies files by it."""
 
-_MODULES = (
-    "virtio_pci",
-    "virtio_blk",
-    "virtio_net",
-    "virtio_console",
-    "virtio_scsi",
-    "virtio_balloon",
-    "virtio_rng",
-    "virtio_mem",
-    "sd_mod",
-    "sr_mod",
-    "ahci",
-    "isofs",
-    "virtiofs",
-    "evdev",
-    "button",
-)
-"""Drivers for every bus and device that a virtual machine may give the guest; absent ones are built in."""
-
 _LIBRARY_FOLDERS = ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu")
 _MODE_DIRECTORY = 0o040755
 _OWN_FILES = Path(__file__).parent / "rootfs"
@@ -48,15 +29,18 @@ class MissingPart(Exception):
     """A program, library or kernel that the guest needs is not in the packages."""
 
 
-def build(tree: Path, root: Path) -> bytes:
-    """Assemble the root file system in `root` from the unpacked packages in `tree`; return it as cpio.gz."""
+def build(tree: Path, root: Path, modules: Sequence[str]) -> bytes:
+    """Assemble the root file system in `root` from the unpacked packages in `tree`; return it as cpio.gz.
+
+    `modules` are the drivers that it loads; absent ones are built in.
+    """
     for folder in ("bin", "dev", "etc/dropbear", "proc", "sys", "run", "tmp", "var/www", "root/.ssh", "mnt"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     for program in _PROGRAMS:
         _copy_program(tree, root, program)
     (root / _SFTP_SERVER).parent.mkdir(parents=True, exist_ok=True)
     (root / _SFTP_SERVER).symlink_to("/bin/sftp-server")
-    _copy_modules(tree, root)
+    _copy_modules(tree, root, modules)
     for source in sorted(_OWN_FILES.rglob("*")):
         if source.is_file():
             target = root / source.relative_to(_OWN_FILES)
@@ -123,14 +107,16 @@ def _needed(tree: Path, program: Path) -> dict[str, Path]:
     return libraries
 
 
-def _copy_modules(tree: Path, root: Path) -> None:
-    """Copy `_MODULES` and their dependencies; ``/etc/modules`` lists them in loading order."""
+def _copy_modules(tree: Path, root: Path, modules: Sequence[str]) -> None:
+    """Copy `modules` and their dependencies; ``/etc/modules`` lists them in loading order."""
     releases = sorted((tree / "lib/modules").glob("*")) or sorted((tree / "usr/lib/modules").glob("*"))
     if not releases:
         raise MissingPart("the kernel package has no modules")
-    available = {path.name.split(".ko")[0]: path for path in releases[-1].rglob("*.ko*")}
+    # Files are named by hyphens or underscores; the kernel and its tools take both for the same.
+    found = releases[-1].rglob("*.ko*")
+    available = {path.name.split(".ko")[0].replace("-", "_"): path for path in found}
     order: list[str] = []
-    for name in _MODULES:
+    for name in modules:
         _order_module(available, name, order)
     folder = root / "lib/modules"
     folder.mkdir(parents=True, exist_ok=True)
@@ -147,8 +133,7 @@ def _order_module(available: dict[str, Path], name: str, order: list[str]) -> No
         ["modinfo", "-F", "depends", str(available[name])], capture_output=True, text=True, check=True
     ).stdout.strip()
     for dependency in filter(None, fields.split(",")):
-        candidate = dependency if dependency in available else dependency.replace("_", "-")
-        _order_module(available, candidate, order)
+        _order_module(available, dependency.replace("-", "_"), order)
     order.append(name)
 
 

@@ -4,51 +4,52 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
-KERNEL = "linux-image-cloud-amd64"
 GUEST_PROGRAMS = ("busybox-static", "dropbear-bin", "openssh-sftp-server", "qemu-guest-agent")
-BOOT_LOADER = ("syslinux", "syslinux-common", "mtools")
-_UBUNTU_KERNEL = "linux-image-virtual"
+BOOT_LOADERS = ("syslinux", "syslinux-common", "mtools", "shim-signed", "grub-efi-amd64-signed")
+"""For BIOS, and for UEFI with Secure Boot."""
 
 
 class PackageError(Exception):
     """A package could not be fetched or unpacked; the text names it and has apt's output."""
 
 
-def fetch(folder: Path) -> Path:
+def fetch(folder: Path, kernels: Sequence[str]) -> Path:
     """Download everything the guest is made of into `folder`/debs and unpack it into `folder`/tree.
 
-    Returns the tree. Raises PackageError.
+    Its kernel is that of the first of the meta packages `kernels` that apt knows. Returns the tree.
+    Raises PackageError.
     """
     debs = folder / "debs"
     debs.mkdir(parents=True, exist_ok=True)
     # apt drops to an unprivileged user for downloads, who must be able to write here.
     debs.chmod(0o777)
     try:
-        _download(debs)
+        _download(debs, kernels)
     except PackageError:
         # The package lists may be missing, or older than the packages on the mirror.
         _run(["apt-get", "update", "-q"], what="the package lists")
-        _download(debs)
+        _download(debs, kernels)
     tree = folder / "tree"
     for deb in sorted(debs.glob("*.deb")):
         _run(["dpkg-deb", "-x", str(deb), str(tree)], what=deb.name)
     return tree
 
 
-def _download(debs: Path) -> None:
-    names = [_kernel_package(), *_with_libraries(GUEST_PROGRAMS), *BOOT_LOADER]
+def _download(debs: Path, kernels: Sequence[str]) -> None:
+    names = [_kernel_package(kernels), *_with_libraries(GUEST_PROGRAMS), *BOOT_LOADERS]
     _run(["apt-get", "download", "-q", *names], cwd=debs, what=" ".join(names))
 
 
-def _kernel_package() -> str:
-    """The versioned package that the meta package of cloud kernels depends on."""
-    for meta in (KERNEL, _UBUNTU_KERNEL):
+def _kernel_package(kernels: Sequence[str]) -> str:
+    """The versioned package that the meta package of kernels depends on."""
+    for meta in kernels:
         for dependency in _depends(meta):
             if re.fullmatch(r"linux-image-\d.*", dependency):
                 return dependency
-    raise PackageError(f"no kernel: neither {KERNEL} nor {_UBUNTU_KERNEL} is known; run apt-get update")
+    raise PackageError(f"no kernel: neither {' nor '.join(kernels)} is known; run apt-get update")
 
 
 def _with_libraries(names: tuple[str, ...]) -> list[str]:

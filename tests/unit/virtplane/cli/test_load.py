@@ -11,6 +11,7 @@ import pytest
 from virtplane.cli import cluster, load, main
 from virtplane.guest import build as guest
 from virtplane.guest import oci
+from virtplane.guest.variants import CLOUD, FULL, Variant
 
 _RAW = b"\0" * 510 + b"\x55\xaa" + b"\0" * 512
 
@@ -106,21 +107,37 @@ def test_without_a_cluster_the_way_to_one_is_told(
     assert f"./virtplane up --state {state}" in capsys.readouterr().err
 
 
-def test_the_demo_guest_is_built_once_and_replaces_those_of_older_versions(
-    state: Path, loaded: list[tuple[str, list[str]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("option", "variant", "older", "other"),
+    [
+        ("--demo-guest", CLOUD, "demo-guest-0123.tar", "demo-guest-full-0123.tar"),
+        ("--demo-guest-full", FULL, "demo-guest-full-0123.tar", "demo-guest-0123.tar"),
+    ],
+)
+def test_a_demo_guest_is_built_once_and_replaces_those_of_older_versions(
+    state: Path,
+    loaded: list[tuple[str, list[str]]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    option: str,
+    variant: Variant,
+    older: str,
+    other: str,
 ) -> None:
     built: list[Path] = []
     disk = tmp_path / "guest.qcow2"
     disk.write_bytes(_RAW)
 
-    def build(archive: Path) -> str:
+    def build(archive: Path, built_variant: Variant) -> str:
         built.append(archive)
-        return oci.write_archive(disk, archive, guest.REFERENCE)
+        return oci.write_archive(disk, archive, built_variant.reference)
 
     monkeypatch.setattr(guest, "build", build)
-    (state / "images/demo-guest-0123.tar").touch()
+    for name in (older, other):
+        (state / "images" / name).touch()
     for _ in range(2):
-        assert main.main(["load", "--demo-guest"]) == 0
+        assert main.main(["load", option]) == 0
     assert len(built) == 1
-    assert [name for name, _ in loaded] == [guest.REFERENCE] * 2
-    assert list((state / "images").iterdir()) == [load.demo_guest_archive(state)]
+    assert [name for name, _ in loaded] == [variant.reference] * 2
+    kept = {load.demo_guest_archive(state, variant), state / "images" / other}
+    assert set((state / "images").iterdir()) == kept

@@ -82,7 +82,7 @@ def test_a_kernel_is_the_newest_of_the_packages(tmp_path: Path) -> None:
 
 def test_a_missing_program_is_named(tmp_path: Path) -> None:
     with pytest.raises(initramfs.MissingPart, match="bin/busybox is in none of the packages"):
-        initramfs.build(tmp_path / "tree", tmp_path / "root")
+        initramfs.build(tmp_path / "tree", tmp_path / "root", ())
 
 
 def test_the_first_sector_holds_boot_code_and_one_active_partition() -> None:
