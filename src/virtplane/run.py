@@ -36,6 +36,7 @@ from virtplane.api.verbosity import DEBUG_VERBOSITY, TRACE_VERBOSITY, log_level
 from virtplane.components import COMPONENTS, UnknownComponent, load_component
 from virtplane.reloading import CONFIGURED, Reloader, component_of, request_limits
 from virtplane.serving.tls import SERVERS_TLS, ServersTLS
+from virtplane.states import add_readiness
 
 logger = logging.getLogger(__name__)
 
@@ -197,6 +198,7 @@ async def run(options: Options, levels: LogLevels) -> None:
             LOG_LEVELS: levels,
         },
     )
+    add_readiness(context.registry, options.components, context.health)
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()

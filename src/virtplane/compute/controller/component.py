@@ -15,6 +15,7 @@ from virtplane.api import resources as kinds
 from virtplane.api.config import VERSION_DETAIL, observed_version
 from virtplane.cluster.caches import OPTIONAL_KINDS, Cluster, served_optional_kinds
 from virtplane.cluster.imagevolumes import ImageVolumeSupport
+from virtplane.compute.controller.metrics import MachineMetrics
 from virtplane.compute.controller.migration.evacuation import EvacuationController
 from virtplane.compute.controller.migration.reconciler import MigrationController
 from virtplane.compute.controller.migration.updates import UpdateController
@@ -25,6 +26,7 @@ from virtplane.compute.controller.vm.reconciler import VmController
 from virtplane.compute.controller.vmi.reconciler import VmiController
 from virtplane.compute.controller.workloadupdates import WorkloadUpdateController
 from virtplane.compute.launcherpod.inputs import Images
+from virtplane.states import leading
 from virtplane.storage.clone.reconciler import CloneController
 from virtplane.storage.restore.reconciler import RestoreController
 from virtplane.storage.snapshot.reconciler import SnapshotController
@@ -72,12 +74,14 @@ class VirtController:
                     manager.add_runnable("image-volumes", image_volumes.run)
                     manager.add_runnable("optional-kinds", _watch_kinds(cluster))
                     try:
-                        await manager.run()
+                        with MachineMetrics(cluster).served(context.registry):
+                            await manager.run()
                     except* _KindsChanged:
                         logger.info("The set of served kinds changed: restarting the controllers")
                 await asyncio.sleep(_RETRY_SECONDS)
 
-        await elector.run(lead)
+        with leading(context.registry, self.name, elector):
+            await elector.run(lead)
 
 
 def _version(cluster: Cluster) -> str:

@@ -38,8 +38,9 @@ from virtplane.operators.kit.status import (
 )
 from virtplane.operators.kubevirt import status
 from virtplane.operators.kubevirt.certificates import CA, CERTIFICATES, lifetimes
-from virtplane.operators.kubevirt.monitor import keep_monitor, remove_monitor
+from virtplane.operators.kubevirt.monitor import keep_monitor, keep_rules, remove_monitor, remove_rules
 from virtplane.operators.kubevirt.product import KUBEVIRT
+from virtplane.operators.kubevirt.strategy.alerts import DEFAULT_RUNBOOK_URL
 from virtplane.operators.kubevirt.strategy.installation import installation, user_patches
 from virtplane.operators.kubevirt.strategy.parameters import Layout, Parameters
 
@@ -76,6 +77,8 @@ class Settings:
     version: str
     kubelet_root: str = KUBELET_ROOT
     require_webhook_certificate: bool = False
+    runbook_url: str = DEFAULT_RUNBOOK_URL
+    """Where the alerts are explained; ``%s`` is an alert's name."""
 
 
 @dataclass(slots=True)
@@ -162,6 +165,7 @@ class KubeVirtController:
         await self._applier.apply_all(wanted.entry)
         await self._applier.apply_all(wanted.content, at_once=_CONTENT_AT_ONCE)
         await keep_monitor(self._client, parameters)
+        await keep_rules(self._client, parameters, self._settings.runbook_url)
         await self._report(kubevirt, "ready")
         until_renewal = (plan.next_renewal - self._now()).total_seconds()
         return RequeueAfter(max(1.0, min(RESYNC_SECONDS, until_renewal)))
@@ -219,6 +223,7 @@ class KubeVirtController:
         if not await self._remover.remove(wanted, self._settings.namespace):
             return RequeueAfter(RETRY_SECONDS)
         await remove_monitor(self._client)
+        await remove_rules(self._client)
         gone = deep_copy(kubevirt)
         meta.remove_finalizer(gone, labels.FINALIZER_KUBEVIRT)
         patch = {"metadata": {"finalizers": meta.finalizers(gone) or None}}

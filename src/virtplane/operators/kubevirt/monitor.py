@@ -1,6 +1,7 @@
-"""Keeps the ServiceMonitor of the components, where the cluster has the operator of Prometheus.
+"""Keeps ServiceMonitor and PrometheusRule of the components, where the cluster has Prometheus' operator.
 
-The namespace is not the installation's and may change: whatever is managed elsewhere is found by its labels.
+The monitor's namespace is not the installation's and may change: whatever is managed elsewhere is found by
+its labels.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from kubecore import errors, resources
 from kubecore.client import Client
 from kubecore.json import JsonObject
 from kubecore.objects import meta
-from virtplane.api.resources import SERVICE_MONITORS
+from kubecore.resources import ResourceType
+from virtplane.api.resources import PROMETHEUS_RULES, SERVICE_MONITORS
 from virtplane.operators.kit.apply import Applier
 from virtplane.operators.kubevirt.product import KUBEVIRT
+from virtplane.operators.kubevirt.strategy.alerts import prometheus_rules
 from virtplane.operators.kubevirt.strategy.monitoring import monitor_namespaces, service_monitor
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
 
@@ -41,10 +44,28 @@ async def remove_monitor(client: Client) -> None:
         await _delete(client, document)
 
 
-async def _present(client: Client) -> list[JsonObject] | None:
+async def keep_rules(client: Client, parameters: Parameters, runbook_url: str) -> None:
+    """Have the alerts in the namespace of the installation; ``%s`` in `runbook_url` is an alert's name.
+
+    As in KubeVirt, the gate VMStatsCollector goes without them. Raises StatusError, ConnectionFailed.
+    """
+    if parameters.config.gate("VMStatsCollector"):
+        await remove_rules(client)
+    elif await _present(client, PROMETHEUS_RULES) is not None:
+        applier = Applier(client, KUBEVIRT, kinds=(PROMETHEUS_RULES,))
+        await applier.apply(prometheus_rules(parameters, runbook_url))
+
+
+async def remove_rules(client: Client) -> None:
+    """Delete the alerts. Raises StatusError, ConnectionFailed."""
+    for document in await _present(client, PROMETHEUS_RULES) or ():
+        await _delete(client, document, PROMETHEUS_RULES)
+
+
+async def _present(client: Client, kind: ResourceType = SERVICE_MONITORS) -> list[JsonObject] | None:
     """Those that are there; None where the cluster has no such kind."""
     try:
-        found = await client.list(SERVICE_MONITORS, label_selector=KUBEVIRT.selector)
+        found = await client.list(kind, label_selector=KUBEVIRT.selector)
     except errors.StatusError as error:
         if not errors.is_not_found(error):
             raise
@@ -60,6 +81,6 @@ async def _first_existing(client: Client, namespaces: Sequence[str]) -> str:
     return ""
 
 
-async def _delete(client: Client, document: JsonObject) -> None:
+async def _delete(client: Client, document: JsonObject, kind: ResourceType = SERVICE_MONITORS) -> None:
     with errors.ignoring(404):
-        await client.delete(SERVICE_MONITORS, meta.name(document), meta.namespace(document))
+        await client.delete(kind, meta.name(document), meta.namespace(document))

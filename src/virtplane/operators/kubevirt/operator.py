@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+from collections.abc import Sequence
 from typing import cast
 
 from kubecore import resources
 from kubecore.certificates import pair_of, utc_now
-from kubecore.json import JsonObject
+from kubecore.json import JsonObject, get_bool
 from kubecore.objects import meta
 from kubecore.runtime import Controller, LeaderElector, Manager
-from kubecore.runtime.component import Context
+from kubecore.runtime.component import CannotRun, Context
 from virtplane import __version__
 from virtplane.api import ports
 from virtplane.api import resources as api
@@ -21,16 +23,20 @@ from virtplane.operators.kit.mirror import CertificateMirror
 from virtplane.operators.kubevirt.certificates import OPERATOR_SECRET
 from virtplane.operators.kubevirt.controller import Caches, KubeVirtController, Settings, kubevirt_keys
 from virtplane.operators.kubevirt.product import KUBEVIRT
+from virtplane.operators.kubevirt.strategy.alerts import DEFAULT_RUNBOOK_URL
 from virtplane.operators.kubevirt.strategy.parameters import Layout
 from virtplane.operators.kubevirt.strategy.workloads import MIRRORED_CERTIFICATES
 from virtplane.operators.kubevirt.webhooks import KubeVirtReviews
 from virtplane.operators.webhookserver import WebhookServer
 from virtplane.serving.frontproxy import REQUIRE_WEBHOOK_CERTIFICATE
 from virtplane.serving.tls import ServersTLS
+from virtplane.states import leading, state
 
 logger = logging.getLogger(__name__)
 
 LEASE = "virt-operator"
+_RUNBOOKS = "RUNBOOK_URL_TEMPLATE"
+EMULATION = "kubevirt_configuration_emulation_enabled"
 _NAMESPACED_KINDS = ("Secret", "ConfigMap", "Service", "ServiceAccount", "Deployment", "DaemonSet")
 
 
@@ -82,7 +88,8 @@ class VirtOperator:
         watcher.add_runnable("operator-leader", lambda: elector.run(lambda: self._lead(context)))
         if isinstance(gate, asyncio.Event):
             watcher.add_runnable("operator-gate", lambda: _open(mirror, gate))
-        await watcher.run()
+        with leading(context.registry, self.name, elector):
+            await watcher.run()
 
     async def _lead(self, context: Context) -> None:
         client = context.client(self.name)
@@ -104,6 +111,7 @@ class VirtOperator:
             version=installed_version(),
             kubelet_root=str(context.settings.get("kubelet_root") or KUBELET_ROOT),
             require_webhook_certificate=bool(context.settings.get(REQUIRE_WEBHOOK_CERTIFICATE)),
+            runbook_url=runbook_url(os.environ.get(_RUNBOOKS, "")),
         )
         # In the compact layout the control plane is this process: it is ready when its components are.
         compact = settings.layout == "compact"
@@ -121,7 +129,22 @@ class VirtOperator:
             controller.watch(informer, every_object)
         controller.depend(nodes)
         manager.add(controller)
-        await manager.run()
+        text = "Whether guests may run without KVM"
+        with state(context.registry, EMULATION, text, lambda: is_emulating(kubevirts.list())):
+            await manager.run()
+
+
+def runbook_url(template: str) -> str:
+    """Where alerts are explained, by the environment's `template`. Raises CannotRun if it makes no sense."""
+    if template and template.count("%s") != 1:
+        raise CannotRun(f"the environment variable {_RUNBOOKS} must contain one %s, and is {template!r}")
+    return template or DEFAULT_RUNBOOK_URL
+
+
+def is_emulating(kubevirts: Sequence[JsonObject]) -> bool:
+    """Whether the installation lets guests run without KVM."""
+    settings = ("spec", "configuration", "developerConfiguration", "useEmulation")
+    return any(get_bool(kubevirt, *settings) for kubevirt in kubevirts)
 
 
 async def _open(mirror: CertificateMirror, gate: asyncio.Event) -> None:

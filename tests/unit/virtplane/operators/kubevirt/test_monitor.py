@@ -1,6 +1,8 @@
-"""The ServiceMonitor of the components."""
+"""The ServiceMonitor and the PrometheusRule of the components."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
@@ -8,8 +10,8 @@ from kubecore import resources
 from kubecore.json import JsonObject
 from kubecore.testing import MemoryApi
 from virtplane.api.config import ClusterConfig
-from virtplane.api.resources import SERVICE_MONITORS
-from virtplane.operators.kubevirt.monitor import keep_monitor, remove_monitor
+from virtplane.api.resources import PROMETHEUS_RULES, SERVICE_MONITORS
+from virtplane.operators.kubevirt.monitor import keep_monitor, keep_rules, remove_monitor, remove_rules
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
 from virtplane.operators.kubevirt.strategy.services import services
 
@@ -69,3 +71,35 @@ async def test_clusters_without_its_kind_go_without_it() -> None:
     async with MemoryApi().client() as client:
         await keep_monitor(client, _parameters({}))
         await remove_monitor(client)
+
+
+_URL = "https://runbooks.test/%s"
+
+
+async def test_rules_are_in_the_installations_namespace_until_it_goes() -> None:
+    api = MemoryApi([PROMETHEUS_RULES])
+    api.put(PROMETHEUS_RULES, {"metadata": {"name": "of-others", "namespace": "kubevirt"}})
+    async with api.client() as client:
+        for _ in range(2):
+            await keep_rules(client, _parameters({}), _URL)
+        names = [each["metadata"]["name"] for each in api.list(PROMETHEUS_RULES, "kubevirt")]
+        assert names == ["of-others", "prometheus-kubevirt-rules"]
+        await remove_rules(client)
+        assert [each["metadata"]["name"] for each in api.list(PROMETHEUS_RULES)] == ["of-others"]
+
+
+async def test_the_gate_for_statistics_goes_without_rules() -> None:
+    gates = {"developerConfiguration": {"featureGates": ["VMStatsCollector"]}}
+    kubevirt: JsonObject = {"spec": {"configuration": gates}, "status": {"phase": "Deployed"}}
+    parameters = replace(_parameters({}), config=ClusterConfig(kubevirt))
+    api = MemoryApi([PROMETHEUS_RULES])
+    async with api.client() as client:
+        await keep_rules(client, _parameters({}), _URL)
+        await keep_rules(client, parameters, _URL)
+        assert api.list(PROMETHEUS_RULES) == []
+
+
+async def test_clusters_without_the_kind_of_rules_go_without_them() -> None:
+    async with MemoryApi().client() as client:
+        await keep_rules(client, _parameters({}), _URL)
+        await remove_rules(client)

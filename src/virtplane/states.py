@@ -1,0 +1,63 @@
+"""The metrics by which components tell whether they are ready and whether they lead.
+
+Their names are KubeVirt's: ``kubevirt_virt_api_ready_status``, ``kubevirt_virt_controller_leading_status``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+
+from kubecore.runtime import LeaderElector
+from kubecore.runtime.health import Health
+
+WITH_STATES = ("virt-api", "virt-controller", "virt-handler", "virt-operator")
+"""The components that KubeVirt has such metrics of."""
+
+
+class _State:
+    """One gauge, 1 or 0 by what holds when Prometheus asks."""
+
+    def __init__(self, name: str, text: str, holds: Callable[[], bool]) -> None:
+        self._name = name
+        self._text = text
+        self._holds = holds
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The gauge as it is now."""
+        yield GaugeMetricFamily(self._name, self._text, value=float(self._holds()))
+
+
+@contextmanager
+def state(registry: CollectorRegistry, name: str, text: str, holds: Callable[[], bool]) -> Iterator[None]:
+    """The gauge `name` is in `registry` as long as this lasts."""
+    collector = _State(name, text, holds)
+    registry.register(collector)
+    try:
+        yield
+    finally:
+        registry.unregister(collector)
+
+
+@contextmanager
+def leading(registry: CollectorRegistry, component: str, elector: LeaderElector) -> Iterator[None]:
+    """Whether this replica of `component` leads."""
+    name = f"kubevirt_{_written(component)}_leading_status"
+    with state(registry, name, f"Whether this {component} leads", lambda: elector.is_leader):
+        yield
+
+
+def add_readiness(registry: CollectorRegistry, components: Sequence[str], health: Health) -> None:
+    """Add whether the process is ready, for each of its `components` that has such a metric."""
+    for component in components:
+        if component in WITH_STATES:
+            name = f"kubevirt_{_written(component)}_ready_status"
+            text = f"Whether this {component} is ready"
+            registry.register(_State(name, text, lambda: health.ready()[0]))
+
+
+def _written(component: str) -> str:
+    return component.replace("-", "_")

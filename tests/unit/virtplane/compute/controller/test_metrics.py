@@ -1,0 +1,158 @@
+"""The metrics of virt-controller, from the objects on an API server in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from prometheus_client import CollectorRegistry
+
+from kubecore import resources
+from kubecore.json import JsonObject
+from kubecore.runtime import EventRecorder, Manager
+from kubecore.testing import MemoryApi
+from virtplane.api import resources as kinds
+from virtplane.cluster.caches import Cluster
+from virtplane.compute.controller.metrics import NAMES, MachineMetrics
+from virtplane.compute.launcherpod.inputs import Images
+
+_KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
+_VM, _VMI = kinds.VIRTUAL_MACHINES, kinds.VIRTUAL_MACHINE_INSTANCES
+_DESCRIBED = {"vm.kubevirt.io/os": "fedora", "vm.kubevirt.io/workload": "server"}
+
+
+@asynccontextmanager
+async def _served(api: MemoryApi) -> AsyncIterator[CollectorRegistry]:
+    registry, client = CollectorRegistry(), api.client()
+    async with EventRecorder(client, "test") as recorder:
+        manager = Manager(client)
+        cluster = Cluster(client, manager, recorder, Images("launcher:2", "sidecar:2"))
+        cluster.prepare()
+        task = asyncio.create_task(manager.run())
+        try:
+            async with asyncio.timeout(5):
+                await manager.wait_started()
+            with MachineMetrics(cluster).served(registry):
+                yield registry
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    await client.close()
+    assert list(registry.collect()) == []
+
+
+async def _samples(api: MemoryApi, name: str) -> list[tuple[dict[str, str], float]]:
+    async with _served(api) as registry:
+        found = [sample for metric in registry.collect() for sample in metric.samples]
+    return [(dict(sample.labels), sample.value) for sample in found if sample.name == name]
+
+
+def _api() -> MemoryApi:
+    return MemoryApi(_KINDS, whole=[_VM, _VMI])
+
+
+def _machine(name: str, status: str, **spec: object) -> JsonObject:
+    domain: JsonObject = {"devices": {}, "machine": {"type": "q35"}}
+    template = {"metadata": {"annotations": _DESCRIBED}, "spec": {"domain": domain}}
+    return {
+        "metadata": {"name": name, "namespace": "ns", "uid": name},
+        "spec": {"template": template, **spec},
+        "status": {"printableStatus": status},
+    }
+
+
+def _instance(name: str, **more: object) -> JsonObject:
+    return {
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "annotations": _DESCRIBED},
+        "spec": {"domain": {"devices": {}}, "evictionStrategy": "LiveMigrate"},
+        "status": {
+            "phase": "Running",
+            "nodeName": "node",
+            "launcherContainerImageVersion": "launcher:1",
+            "guestOSInfo": {"kernelRelease": "6.1", "machine": "x86_64", "name": "Fedora", "versionId": "42"},
+            **more,
+        },
+    }
+
+
+def _pin(api: MemoryApi, name: str, vendor: str) -> JsonObject:
+    data = {"metadata": {"name": name, "labels": {"instancetype.kubevirt.io/vendor": vendor}}}
+    api.put(
+        resources.CONTROLLER_REVISIONS, {"metadata": {"name": f"r-{name}", "namespace": "ns"}, "data": data}
+    )
+    return {"controllerRevisionRef": {"name": f"r-{name}"}}
+
+
+async def test_a_machine_tells_what_it_is_and_only_public_names() -> None:
+    api = _api()
+    vm = _machine("vm", "CrashLoopBackOff", instancetype={"name": "u1.small"}, preference={"name": "mine"})
+    vm["status"]["instancetypeRef"] = _pin(api, "u1.small", "kubevirt.io")
+    vm["status"]["preferenceRef"] = _pin(api, "mine", "us")
+    api.put(_VM, vm)
+    expected = {
+        "name": "vm",
+        "namespace": "ns",
+        "os": "fedora",
+        "workload": "server",
+        "flavor": "<none>",
+        "machine_type": "q35",
+        "instance_type": "u1.small",
+        "preference": "<other>",
+        "status": "crashloopbackoff",
+        "status_group": "error",
+    }
+    assert await _samples(api, "kubevirt_vm_info") == [(expected, 1)]
+    [(labels, created)] = await _samples(api, "kubevirt_vm_create_date_timestamp_seconds")
+    assert labels == {"name": "vm", "namespace": "ns"}
+    assert created > 1_700_000_000
+
+
+async def test_an_instance_tells_its_system_and_whether_it_is_in_the_way() -> None:
+    api = _api()
+    api.put(_VMI, _instance("fixed"))
+    movable = {"conditions": [{"type": "LiveMigratable", "status": "True"}]}
+    api.put(_VMI, _instance("movable", launcherContainerImageVersion="launcher:2", **movable))
+    api.put(_VMI, _instance("ended", phase="Failed"))
+    found = {labels["name"]: labels for labels, _ in await _samples(api, "kubevirt_vmi_info")}
+    assert found["fixed"] == {
+        "node": "node",
+        "namespace": "ns",
+        "name": "fixed",
+        "phase": "running",
+        "os": "fedora",
+        "workload": "server",
+        "flavor": "<none>",
+        "instance_type": "<none>",
+        "preference": "<none>",
+        "guest_os_kernel_release": "6.1",
+        "guest_os_machine": "x86_64",
+        "guest_os_name": "Fedora",
+        "guest_os_version_id": "42",
+        "evictable": "false",
+        "outdated": "true",
+        "vmi_pod": "",
+    }
+    assert (found["movable"]["evictable"], found["movable"]["outdated"]) == ("true", "false")
+    stuck = {labels["name"]: value for labels, value in await _samples(api, "kubevirt_vmi_non_evictable")}
+    assert stuck == {"fixed": 1, "movable": 0, "ended": 1}
+    assert await _samples(api, "kubevirt_vmi_number_of_outdated") == [({}, 1)]
+
+
+async def test_migrations_are_counted_by_phase_until_they_have_ended() -> None:
+    api = _api()
+    for number, phase in enumerate(("", "Pending", "TargetReady", "Running", "Succeeded", "Failed")):
+        metadata = {"name": f"m{number}", "namespace": "ns"}
+        migration: JsonObject = {"metadata": metadata, "spec": {"vmiName": "v"}, "status": {"phase": phase}}
+        api.put(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS, migration)
+    counts = {"unset": 1, "pending": 1, "scheduling": 0, "running": 2}
+    for word, count in counts.items():
+        assert await _samples(api, f"kubevirt_vmi_migrations_in_{word}_phase") == [({}, count)]
+    ended = {"vmi": "v", "vmim": "m4", "namespace": "ns"}
+    assert await _samples(api, "kubevirt_vmi_migration_succeeded") == [(ended, 1)]
+    assert await _samples(api, "kubevirt_vmi_migration_failed") == [({**ended, "vmim": "m5"}, 1)]
+
+
+async def test_the_names_are_those_that_the_alerts_are_checked_against() -> None:
+    async with _served(_api()) as registry:
+        assert {metric.name for metric in registry.collect()} == set(NAMES)

@@ -1,0 +1,25 @@
+"""The metrics of readiness and leadership."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+
+from kubecore.runtime.health import Health
+from virtplane.states import add_readiness, state
+
+
+def test_each_component_of_a_process_tells_whether_it_is_ready() -> None:
+    registry, health, wrong = CollectorRegistry(), Health(), ["starting"]
+    health.add_ready("part", lambda: wrong[0])
+    add_readiness(registry, ("virt-api", "snapshot-controller"), health)
+    assert registry.get_sample_value("kubevirt_virt_api_ready_status") == 0
+    wrong[0] = ""
+    assert registry.get_sample_value("kubevirt_virt_api_ready_status") == 1
+    assert registry.get_sample_value("kubevirt_snapshot_controller_ready_status") is None
+
+
+def test_a_state_is_told_only_while_it_lasts() -> None:
+    registry = CollectorRegistry()
+    with state(registry, "a_state", "A state", lambda: True):
+        assert registry.get_sample_value("a_state") == 1
+    assert registry.get_sample_value("a_state") is None
