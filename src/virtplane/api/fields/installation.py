@@ -71,7 +71,7 @@ _CONFIGURATION: Table = {
     "liveUpdateConfiguration.maxGuest": acts("room for memory that is plugged in while a guest runs"),
     "liveUpdateConfiguration.maxHotplugRatio": acts("room for sockets and memory of running guests"),
     "machineType": acts("machine type of machines that name none"),
-    "mediatedDevicesConfiguration": warns(),
+    "mediatedDevicesConfiguration": copied("mediated devices that nodes make and remove"),
     "memBalloonStatsPeriod": acts("seconds between statistics of guests' memory; 0 for none"),
     **prefixed(
         "migrations",

@@ -27,6 +27,7 @@ from virtplane.compute.handler.node.deviceplugin import UNITS, DevicePlugin, dev
 from virtplane.compute.handler.node.heartbeat import Heartbeat
 from virtplane.compute.handler.node.ksm import KsmKeeper
 from virtplane.compute.handler.node.labeller import NodeLabeller, Offers
+from virtplane.compute.handler.node.mediated import MediatedDevices
 from virtplane.compute.handler.node.optional import OptionalPlugins, allowed
 from virtplane.compute.handler.node.passthrough import PassthroughPlugins
 from virtplane.compute.handler.server import ConsoleServer, server_tls
@@ -100,10 +101,12 @@ class VirtHandler:
                 settings.kubelet_root / "device-plugins", lambda: allowed(installation.config(), guests)
             )
             ksm = KsmKeeper(client, context.node_name, installation.config)
+            mediated = MediatedDevices(client, context.node_name, installation.config, passthrough.look_again)
 
             def look_again(*_: object) -> None:
                 ksm.look_again()
                 labeller.look_again()
+                mediated.look_again()
                 passthrough.look_again()
                 optional.look_again()
 
@@ -124,6 +127,7 @@ class VirtHandler:
             manager.add_runnable("host-devices", passthrough.run)
             manager.add_runnable("optional-devices", optional.run)
             manager.add_runnable("ksm", ksm.run)
+            manager.add_runnable("mediated-devices", mediated.run)
             thaws = Thaws(settings.thaw_directory, controller)
             console_server = ConsoleServer(controller, thaws)
             consoles = partial(_serve, client, context, settings, console_server, serving)

@@ -138,6 +138,10 @@ READ_BY = {
         '"defaultArchitecture"',
     ),
     "configuration.ksmConfiguration": ("compute/handler/node/ksm.py", ".ksm_configuration"),
+    "configuration.mediatedDevicesConfiguration": (
+        "compute/handler/node/mediated.py",
+        ".mediated_devices_configuration",
+    ),
     "configuration.memBalloonStatsPeriod": ("compute/handler/controller.py", ".mem_balloon_stats_period"),
     "configuration.virtualMachineOptions.disableFreePageReporting": (
         "compute/handler/controller.py",
