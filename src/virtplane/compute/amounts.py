@@ -5,11 +5,16 @@ Sums keep the notation of what the user wrote (``1Gi`` stays binary, ``1G`` deci
 
 from __future__ import annotations
 
+import re
+
 from kubecore.objects.quantity import Quantity
 
 KI = 1024
 MI = 1024 * KI
 GI = 1024 * MI
+
+_WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
+"""Fits the API's integers."""
 
 _BINARY = (
     ("Ei", 1 << 60),
@@ -30,6 +35,11 @@ def to_bytes(text: str | int | float | None) -> int:
 def to_milli(text: str | int | float | None) -> int:
     """Thousandths of a quantity, rounded up; 0 for none."""
     return Quantity.parse(text).milli_value if text is not None else 0
+
+
+def whole(text: str) -> int | None:
+    """The number in an annotation, which its owner may write; None for what is none, or too large."""
+    return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def binary(count: int) -> str:

@@ -7,6 +7,8 @@ see the sum.
 
 from __future__ import annotations
 
+import math
+
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.selectors import from_label_selector_object
 from kubecore.objects.structs import encode
@@ -20,6 +22,7 @@ from virtplane.compute.launcherpod.inputs import RenderInputs
 
 PARITY_ANNOTATION = wellknown.EVEN_PARITY
 LIMITS_RATIO_LABEL = wellknown.AUTO_MEMORY_LIMITS_RATIO
+_LIMITS_RATIO = 2.0
 
 _LAUNCHER_PARTS_MI = 25 + 100 + 25 + 40 + 50  # monitor, launcher, virtlogd, libvirt daemon, QEMU
 _DEVICE_PREFIX = "devices.kubevirt.io/"
@@ -199,11 +202,20 @@ def _set_cpu(inputs: RenderInputs, requests: JsonObject, limits: JsonObject) -> 
 def _set_automatic_limits(inputs: RenderInputs, requests: JsonObject, limits: JsonObject) -> None:
     hard = [key for quota in inputs.quotas for key in get_object(quota, "spec", "hard")]
     if "limits.memory" in hard and "memory" not in limits and "memory" in requests:
-        ratio = float(get_object(inputs.namespace, "metadata", "labels").get(LIMITS_RATIO_LABEL, "2.0"))
-        value = int(amounts.to_bytes(requests["memory"]) * ratio)
+        value = int(amounts.to_bytes(requests["memory"]) * _limits_ratio(inputs))
         limits["memory"] = amounts.like(value, requests["memory"])
     if "cpu" not in limits and ("limits.cpu" in hard or _namespace_wants_cpu_limit(inputs)):
         limits["cpu"] = str(vcpu_count(inputs.domain) + io_thread_pool(inputs.domain))
+
+
+def _limits_ratio(inputs: RenderInputs) -> float:
+    """What the namespace says; the default where that is no number (``inf`` and ``nan`` are labels, too)."""
+    written = get_object(inputs.namespace, "metadata", "labels").get(LIMITS_RATIO_LABEL, "")
+    try:
+        ratio = float(written)
+    except ValueError:
+        return _LIMITS_RATIO
+    return ratio if math.isfinite(ratio) else _LIMITS_RATIO
 
 
 def _namespace_wants_cpu_limit(inputs: RenderInputs) -> bool:

@@ -21,6 +21,7 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.cluster.caches import Cluster
 from virtplane.cluster.objects import described, finalizer_patch, leave_unfit, patch, status_patch
+from virtplane.compute import amounts
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.migration import instances, phases, policies, target
 from virtplane.compute.controller.migration.phases import Around
@@ -384,5 +385,5 @@ def _limit(migration: VirtualMachineInstanceMigration, is_unschedulable: bool) -
     key, default = "kubevirt.io/migrationPendingPodTimeoutSeconds", _PENDING_SECONDS
     if is_unschedulable:
         key, default = "kubevirt.io/migrationUnschedulablePodTimeoutSeconds", _UNSCHEDULABLE_SECONDS
-    text = migration.metadata.annotations.get(key, "")
-    return float(text) if text.isdigit() else float(default)
+    written = amounts.whole(migration.metadata.annotations.get(key, ""))
+    return float(default if written is None else written)

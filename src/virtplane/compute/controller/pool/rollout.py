@@ -13,6 +13,7 @@ from virtplane.api import labels
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.pool_v1beta1.pool import VirtualMachinePool, VirtualMachineTemplateSpec
+from virtplane.compute import amounts
 from virtplane.compute.controller.pool import selection
 from virtplane.compute.controller.pool.selection import Around
 from virtplane.compute.controller.vm.strategy import is_final, written_strategy
@@ -75,9 +76,8 @@ def max_unavailable(pool: VirtualMachinePool, wanted: int) -> int:
         return max(1, wanted)
     if isinstance(written, int):
         return max(1, written)
-    text = written.removesuffix("%")
-    percent = int(text) if text.isdigit() else 100
-    return max(1, wanted * percent // 100)
+    percent = amounts.whole(written.removesuffix("%"))
+    return max(1, wanted * (100 if percent is None else percent) // 100)
 
 
 def unavailable(vms: Sequence[VirtualMachine], wanted: int, around: Around) -> int:

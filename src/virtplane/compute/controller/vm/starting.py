@@ -13,6 +13,7 @@ from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.cluster.objects import described
+from virtplane.compute import amounts
 from virtplane.compute.controller.vm import interfaces
 from virtplane.compute.controller.vm.strategy import RECEIVER_ANNOTATION, first_request
 from virtplane.instancetypes.defaults import default_disks
@@ -39,8 +40,7 @@ def revision_prefix(vm: VirtualMachine) -> str:
 
 def generation_of_revision(name: str) -> int | None:
     """The VM's generation in the name of a revision."""
-    tail = name.rpartition("-")[2]
-    return int(tail) if tail.isdigit() else None
+    return amounts.whole(name.rpartition("-")[2])
 
 
 # Revisions and instances hold what the user wrote, fields unknown here too: they are copied from `written`,

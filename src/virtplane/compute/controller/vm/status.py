@@ -15,6 +15,7 @@ from virtplane.api.kubevirt_v1.volumes import claim_name
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.cluster import conditions
 from virtplane.cluster.objects import condition_documents
+from virtplane.compute import amounts
 from virtplane.compute.controller.vm import strategy
 from virtplane.compute.controller.vm.starting import GENERATION_ANNOTATION, generation_of_revision
 from virtplane.compute.controller.vm.strategy import is_final
@@ -212,10 +213,8 @@ def generations(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> dict[
             # The guest runs the current generation: clients that wait for a condition expect this as well.
             return {"observedGeneration": present, "desiredGeneration": present}
         return {"observedGeneration": None, "desiredGeneration": known.desired_generation}
-    noted = vmi.metadata.annotations.get(GENERATION_ANNOTATION, "")
-    if noted.isdigit():
-        observed: int | None = int(noted)
-    else:
+    observed = amounts.whole(vmi.metadata.annotations.get(GENERATION_ANNOTATION, ""))
+    if observed is None:
         observed = generation_of_revision(vmi.status.virtual_machine_revision_name or "")
     if observed is None:
         observed = known.observed_generation

@@ -9,7 +9,7 @@ from __future__ import annotations
 import orjson
 from msgspec.structs import replace
 
-from kubecore.json import JsonObject, get_str
+from kubecore.json import JsonObject, TooDeep, decode, get_str
 from kubecore.objects import meta
 from virtplane.api import labels
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
@@ -84,7 +84,7 @@ def interface_status(
 def _objects(text: str) -> list[JsonObject]:
     """The objects of a list that an annotation has; none where it is no such list."""
     try:
-        found = orjson.loads(text) if 0 < len(text) <= _LONGEST else []
-    except orjson.JSONDecodeError:
+        found = decode(text.encode()) if 0 < len(text) <= _LONGEST else []
+    except (orjson.JSONDecodeError, TooDeep):
         return []
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []

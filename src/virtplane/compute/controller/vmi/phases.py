@@ -118,9 +118,9 @@ def _set_pods(vmi: VirtualMachineInstance, status: JsonObject, around: Surroundi
     quality = get_str(pod, "status", "qosClass")
     if quality:
         status["qosClass"] = quality
-    overhead = meta.annotations(pod).get(labels.MEMORY_OVERHEAD_BYTES)
+    overhead = amounts.whole(meta.annotations(pod).get(labels.MEMORY_OVERHEAD_BYTES, ""))
     if overhead and vmi.status.memory is not None:
-        status["memory"]["memoryOverhead"] = amounts.binary(int(overhead))
+        status["memory"]["memoryOverhead"] = amounts.binary(overhead)
 
 
 def _advance_unprocessed(vmi: VirtualMachineInstance, known: list[JsonObject], around: Surroundings) -> str:

@@ -36,6 +36,17 @@ def test_limits_are_set_where_a_quota_asks_for_them() -> None:
     assert bytes_of(limited["limits"]["memory"]) == 2 * bytes_of(plain["requests"]["memory"])
 
 
+@pytest.mark.parametrize("written", ["inf", "nan", "1e400", "much", ""])
+def test_a_ratio_of_limits_that_is_no_number_is_the_usual_one(written: str) -> None:
+    labels = {"alpha.kubevirt.io/auto-memory-limits-ratio": written}
+    quotas = [_quota("limits.memory")]
+    usual, found = (
+        compute(rendered(instance(), quotas=quotas, namespace=namespace))["resources"]["limits"]["memory"]
+        for namespace in ({}, {"metadata": {"labels": labels}})
+    )
+    assert found == usual
+
+
 @pytest.mark.parametrize(
     ("domain", "added_mi"),
     [

@@ -100,3 +100,14 @@ def test_an_error_shows_as_failure_until_it_is_over() -> None:
     failed = status.mirrored_conditions([], None, SyncError("FailedCreate", "no"))
     assert failed[1]["type"] == "Failure"
     assert [item["type"] for item in status.mirrored_conditions(failed, None, None)] == ["Ready"]
+
+
+@pytest.mark.parametrize("noted", ["much", "\N{SUPERSCRIPT TWO}", "9" * 5000])
+def test_a_generation_that_is_no_number_is_read_from_the_revision(noted: str) -> None:
+    """Users write their instances' annotations: what is there must not stop the machine's controller."""
+    annotations = {"kubevirt.io/vm-generation": noted}
+    vmi = _vmi(
+        "Running", virtualMachineRevisionName="revision-start-vm-u-3", metadata={"annotations": annotations}
+    )
+    found = status.generations(_vm(metadata={"generation": 5}), vmi)
+    assert found == {"observedGeneration": 3, "desiredGeneration": 5}

@@ -48,6 +48,12 @@ def test_the_launcher_of_a_running_guest_joins_a_new_network() -> None:
     assert asked(instance(), json.dumps([blue])) == [blue]
 
 
+def test_an_annotation_that_is_too_deep_is_not_read() -> None:
+    deep = "[" * 300 + "]" * 300
+    assert asked(instance(), f'[{{"name": "mine", "cni-args": {deep}}}]') == asked(instance())
+    assert told(instance(), f'[{{"interface": "{_BLUE}", "dns": {deep}}}]') == told(instance(), "")
+
+
 def test_networks_that_are_not_the_guests_stay() -> None:
     others = [{"name": "mine"}, {"name": "plugin", "cni-args": {"logicNetworkName": "x"}}]
     assert asked(instance("absent"), json.dumps(others)) == others

@@ -83,6 +83,15 @@ def test_each_phase_is_dated_once() -> None:
     assert [item["phase"] for item in status["phaseTransitionTimestamps"]] == ["Pending"]
 
 
+@pytest.mark.parametrize("written", ["much", "\N{SUPERSCRIPT TWO}", "-1", "9" * 5000, ""])
+def test_an_overhead_that_is_no_number_is_left_out(written: str) -> None:
+    """Whoever may change pods writes their annotations."""
+    vmi = _vmi("Running")
+    vmi["status"]["memory"] = {"guestAtBoot": "128Mi"}
+    pod = _pod("Running", running=True, annotations={"kubevirt.io/memory-overhead-bytes": written})
+    assert _next(vmi, Surroundings(pod, pods=(pod,)))["status"]["memory"] == {"guestAtBoot": "128Mi"}
+
+
 def test_an_ended_instance_is_released_when_its_pods_are_gone() -> None:
     vmi = _vmi("Failed", finalizers=[phases.FOREGROUND_FINALIZER, phases.VM_FINALIZER])
     kept = _next(vmi, Surroundings(None, pods=(_pod(),)))
