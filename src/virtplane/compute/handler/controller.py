@@ -325,6 +325,9 @@ class InstanceController:
         )
         fresh = status.render(vmi, report)
         if fresh != vmi.status:
+            # What a phase depends on changes it a few times only.
+            if fresh.phase == vmi.status.phase and self._writes.is_too_often(vmi):
+                return RequeueAfter(_RETRY_SECONDS)
             await self._writes.write(vmi, fresh)
             self._events.announce(vmi, fresh)
         return self._again(vmi, phase, error, seen)

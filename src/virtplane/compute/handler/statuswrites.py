@@ -1,4 +1,7 @@
-"""Writes of instances' status, and whether the cache shows them already."""
+"""Writes of instances' status: how often, and whether the cache shows them already.
+
+What a guest's libvirt says may change with every event, and virt-handler's requests are there for all guests.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,14 @@ from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceStatus
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import status
 from virtplane.compute.handler.api import in_time
+from virtplane.compute.handler.rate import RateLimit
 
 _UNSEEN_SECONDS = 30.0
 """A cache that has not caught up by then never will: the API's storage was put back to an earlier time."""
+
+
+_WRITES = (20, 10.0)
+"""As many writes of one instance's status in so many seconds; a guest that starts has half of them."""
 
 
 class StatusWrites:
@@ -25,12 +33,24 @@ class StatusWrites:
         self._client = client
         self._last: dict[str, tuple[int, float]] = {}
         """The resourceVersion of our own recent last write, and when that was, by the instance's UID."""
+        self._limits: dict[str, tuple[RateLimit, float]] = {}
+        """With the time of the last write, by the instance's UID."""
 
     def is_unseen(self, vmi: VirtualMachineInstance) -> bool:
         """Whether this instance, from the cache, does not show our own last write yet."""
         written, moment = self._last.get(vmi.metadata.uid, (0, 0.0))
         is_recent = asyncio.get_running_loop().time() - moment < _UNSEEN_SECONDS
         return is_recent and _version(vmi.metadata.resource_version) < written
+
+    def is_too_often(self, vmi: VirtualMachineInstance) -> bool:
+        """Count a write of that instance's status; returns whether it has to wait."""
+        now = asyncio.get_running_loop().time()
+        _, seconds = _WRITES
+        self._limits = {uid: each for uid, each in self._limits.items() if now - each[1] < seconds}
+        uid = vmi.metadata.uid
+        limit, _ = self._limits.get(uid) or (RateLimit(*_WRITES, asyncio.get_running_loop().time), now)
+        self._limits[uid] = limit, now
+        return limit.exceeded()
 
     async def write(self, vmi: VirtualMachineInstance, fresh: VirtualMachineInstanceStatus) -> None:
         """Replace the status of `vmi`; nothing happens where the instance is gone. Raises StatusError."""

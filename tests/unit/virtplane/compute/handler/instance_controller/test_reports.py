@@ -55,6 +55,24 @@ async def test_guest_that_cannot_be_asked_is_not_released_while_it_is_deleted(no
         assert set(machine.asked) == {"press"}
 
 
+async def test_a_guest_whose_state_flickers_does_not_use_up_the_requests_of_all(node: Node) -> None:
+    """A hostile libvirt can say another state with every event, as often as events are taken."""
+    node.put(phase="Running")
+    node.prepared.see(domain=RUNNING)
+    async with node.working() as machine:
+        before = len(node.api.requests)
+        for number in range(3000):
+            machine.see(domain=DomainState("Paused", "Paused") if number % 2 else RUNNING)
+            machine.changed()
+            await asyncio.sleep(0.01)
+        writes = [each for each in node.api.requests[before:] if each.method == "PATCH"]
+        assert len(writes) <= 90
+        machine.see(domain=DomainState("Shutoff", "Crashed"))
+        machine.changed()
+        await asyncio.sleep(0.5)
+        assert node.status["phase"] == "Failed"
+
+
 async def test_end_of_the_launcher_fails_the_instance(node: Node) -> None:
     node.put(phase="Running")
     node.prepared.see(domain=RUNNING)
