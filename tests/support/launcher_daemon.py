@@ -50,7 +50,9 @@ async def launched(*before: str) -> AsyncIterator[Daemon]:
         command = [*user, str(Path(sys.executable).with_name("virt-launcher")), "--name", "vm", "--uid", "u"]
         command += ["--namespace", "ns", "--kubevirt-share-dir", f"{made}/share"]
         command += ["--private-dir", f"{made}/private", "--runtime-dir", f"{made}/run"]
-        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+        process = await asyncio.create_subprocess_exec(
+            *command, stderr=None if before else asyncio.subprocess.DEVNULL
+        )
         link = await listening(folder / "share/sockets/launcher-sock")
         started = Daemon(folder, link, int((await link.request("start"))["libvirt"]))
         yield started

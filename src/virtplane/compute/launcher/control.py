@@ -83,6 +83,12 @@ class ControlServer:
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         os.rename(first, final)
 
+    def close(self) -> None:
+        """Close all connections, and listen no more; the socket's name stays."""
+        self._listener.close()
+        for connection in self._connections:
+            connection.socket.close()
+
     def send(self, event: dict[str, Any]) -> None:
         """Send an event to all clients."""
         for connection in list(self._connections):
@@ -155,3 +161,13 @@ class ControlServer:
             connection.socket.close()
             if not self._connections:
                 self._on_disconnect()
+
+
+def leave_refusing(settings: Settings) -> None:
+    """Leave a control socket that refuses connections, as a launcher leaves it that has ended."""
+    path = settings.control_socket
+    if os.path.lexists(path):
+        return
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as ended:
+        ended.bind(path)

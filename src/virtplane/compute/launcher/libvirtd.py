@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 
 from virtplane.compute.launcher.settings import libvirt_daemon, program
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from virtplane.compute.launcher.settings import Settings
 
+_STDERR = 2
 _FIRST_PASSED_FD = 3
 
 _QEMU_CONFIGURATION = """\
@@ -32,7 +34,8 @@ swtpm_group = "root"
 # The launcher's image has no account for it.
 
 _DAEMON_CONFIGURATION = """\
-log_outputs = "{level}:stderr"
+log_filters = "{filters}"
+log_outputs = "1:stderr"
 host_uuid = "{host}"
 max_client_requests = 20
 min_workers = 1
@@ -47,27 +50,51 @@ _PID_FILES = ("libvirt/qemu/run", "libvirt/qemu")
 """Where libvirt keeps a guest's pid, below the runtime directory: for an ordinary user, and for root."""
 
 _PID_BYTES = 32
+_QUOTED = 200
 _RANDOM_UUID = "/proc/sys/kernel/random/uuid"
 
 
 _DEBUG, _INFO, _WARNING = 1, 2, 3
 """Levels of libvirt's log."""
 
+_TALKATIVE = ("access", "event", "node_device", "remote", "rpc", "util.dbus", "util.json", "util.object")
+"""Parts of libvirt that say nothing of guests when they are debugged, and that thousands of times."""
 
-def log_level(environment: Mapping[str, str]) -> int:
-    """From which of its levels on the daemon logs, by the variables of the launcher's container."""
+_FILTER_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789._*+-"
+
+
+def log_filters(environment: Mapping[str, str], asked: str = "") -> str:
+    """What the daemon logs, by the variables of the launcher's container, or as the instance has `asked`.
+
+    `asked` is a list of filters, ``level:part``; a list that the daemon would refuse, and end, is left out.
+    """
+    words = asked.split()
+    if words and all(map(_is_filter, words)):
+        return " ".join(words)
+    if words:
+        sys.stderr.write(
+            "virt-launcher: the filters for libvirt's log are left out; they must be like 1:qemu 3:util.json"
+            f": {asked[:_QUOTED]!r}\n"
+        )
     given = environment.get("VIRT_LAUNCHER_LOG_VERBOSITY", "")
     verbosity = int(given) if len(given) < 3 and given.isdecimal() else 0
     if environment.get("LIBVIRT_DEBUG_LOGS") or verbosity >= 5:
-        return _DEBUG
-    return _INFO if verbosity >= 3 else _WARNING
+        return " ".join([*(f"{_WARNING}:{part}" for part in _TALKATIVE), f"{_DEBUG}:*"])
+    return f"{_INFO if verbosity >= 3 else _WARNING}:*"
+
+
+def _is_filter(word: str) -> bool:
+    level, _, part = word.partition(":")
+    return level in ("1", "2", "3", "4") and part != "" and not part.lower().strip(_FILTER_CHARACTERS)
 
 
 class LibvirtDaemon:
     """Starts the daemon with a socket that the launcher has opened, so that clients can connect at once."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, log: int = _STDERR) -> None:
+        """`log` is the descriptor that the daemon logs to."""
         self._settings = settings
+        self._log = log
         self._pid: int | None = None
         self._socket: socket.socket | None = None
 
@@ -85,9 +112,9 @@ class LibvirtDaemon:
         """Write the configuration. virt-handler hands over folders of it before it has the daemon started."""
         folder = f"{self._settings.home_directory}/libvirt"
         os.makedirs(folder, exist_ok=True)
-        level = log_level(os.environ)
+        filters = log_filters(os.environ, self._settings.libvirt_log_filters)
         with open(_RANDOM_UUID, encoding="ascii") as source:
-            text = _DAEMON_CONFIGURATION.format(level=level, host=source.read().strip())
+            text = _DAEMON_CONFIGURATION.format(filters=filters, host=source.read().strip())
         emulator = _QEMU_CONFIGURATION + (_ROOT_CONFIGURATION if os.geteuid() == 0 else "")
         texts = {"qemu.conf": emulator, "libvirtd.conf": text, "virtqemud.conf": text}
         for name, content in texts.items():
@@ -115,7 +142,10 @@ class LibvirtDaemon:
             command[0],
             command,
             self._environment() | activation,
-            file_actions=[(os.POSIX_SPAWN_DUP2, listener.fileno(), _FIRST_PASSED_FD)],
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, self._log, _STDERR),
+                (os.POSIX_SPAWN_DUP2, listener.fileno(), _FIRST_PASSED_FD),
+            ],
         )
 
     def reaped(self) -> None:

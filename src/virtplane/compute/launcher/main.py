@@ -10,7 +10,8 @@ import sys
 import time
 
 from virtplane.compute.launcher import dhcp, dhcp6
-from virtplane.compute.launcher.control import ControlServer
+from virtplane.compute.launcher.control import ControlServer, leave_refusing
+from virtplane.compute.launcher.daemonlog import DaemonLog
 from virtplane.compute.launcher.libvirtd import LibvirtDaemon
 from virtplane.compute.launcher.seriallog import SerialLog
 from virtplane.compute.launcher.settings import parse
@@ -39,7 +40,8 @@ class Launcher:
         self._settings = settings
         self._selector = selectors.DefaultSelector()
         self._control = ControlServer(settings, self._selector, self._handle, self._on_disconnect)
-        self._libvirt = LibvirtDaemon(settings)
+        self._log = DaemonLog()
+        self._libvirt = LibvirtDaemon(settings, self._log.writer)
         self._leases: dict[str, tuple[socket.socket, dict[str, Any]]] = {}
         self._servers: dict[str, list[socket.socket]] = {}
         self._exit_code: int | None = None
@@ -62,6 +64,8 @@ class Launcher:
                 callback()
             self._on_time()
         self._libvirt.terminate()
+        self._log.collect()
+        self._control.close()
         return self._exit_code
 
     def _prepare(self) -> None:
@@ -74,6 +78,7 @@ class Launcher:
         os.makedirs(folder, exist_ok=True)
         log = SerialLog(folder)
         self._selector.register(log.open(), selectors.EVENT_READ, log.collect)
+        self._selector.register(self._log.reader, selectors.EVENT_READ, self._log.collect)
 
     def _handle(self, request: dict[str, Any]) -> dict[str, Any]:
         command = request["command"]
@@ -222,10 +227,30 @@ def _not_answered(interface: str, error: OSError) -> None:
 def main() -> int:
     """Console script ``virt-launcher``."""
     settings = parse(sys.argv[1:])
+    code = _supervise(settings)
+    if code and settings.stays_after_failure:
+        _stay(settings)
+    return code
+
+
+def _supervise(settings: Settings) -> int:
     if settings.simulates_crash:
         sys.stderr.write("virt-launcher: ends at once, as its pod's instance asks (--simulate-crash)\n")
         return _EXIT_CRASH
     return Launcher(settings).run()
+
+
+def _stay(settings: Settings) -> None:
+    """Keep the container until its pod is deleted; for virt-handler the launcher has ended."""
+    ends = (signal.SIGTERM, signal.SIGINT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    leave_refusing(settings)
+    sys.stderr.write(
+        "virt-launcher: the guest has failed; the container stays until its pod is deleted,"
+        " as the instance asks (--keep-after-failure)\n"
+    )
+    sys.stderr.flush()
+    signal.sigwait(ends)
 
 
 if __name__ == "__main__":

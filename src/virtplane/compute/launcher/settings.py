@@ -27,6 +27,9 @@ class Settings:
         self.grace_period_seconds = int(options.get("grace-period-seconds", "30"))
         """Until SIGTERM becomes a power cut."""
         self.simulates_crash = "simulate-crash" in options
+        self.stays_after_failure = "keep-after-failure" in options
+        """Whether the container runs on when its guest has failed, for somebody to look at it."""
+        self.libvirt_log_filters = options.get("libvirt-log-filters", "")
 
     @property
     def domain(self) -> str:

@@ -29,11 +29,17 @@ SOURCES = Path(__file__).parents[5] / "src"
 
 
 @pytest.fixture
-async def process(tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+def flags() -> tuple[str, ...]:
+    """Further flags of the launcher."""
+    return ()
+
+
+@pytest.fixture
+async def process(tmp_path: Path, flags: tuple[str, ...]) -> AsyncIterator[asyncio.subprocess.Process]:
     command = [sys.executable, "-S", "-m", "virtplane.compute.launcher.main", "--name", "vm", "--uid", "u"]
     command += ["--namespace", "ns", "--kubevirt-share-dir", str(tmp_path / "share")]
     command += ["--private-dir", str(tmp_path / "private"), "--runtime-dir", str(tmp_path / "run")]
-    command += ["--grace-period-seconds", str(NEVER)]
+    command += ["--grace-period-seconds", str(NEVER), *flags]
     started = await asyncio.create_subprocess_exec(
         *command, env={"PYTHONPATH": str(SOURCES), "PATH": "/usr/bin"}
     )
@@ -149,3 +155,38 @@ async def test_a_launcher_that_is_to_crash_ends_at_once_and_says_so(tmp_path: Pa
     assert started.returncode == 1
     assert b"--simulate-crash" in told
     assert not (tmp_path / "share").exists()
+
+
+async def refuses(path: Path) -> None:
+    """Wait until the launcher has ended for virt-handler."""
+    while True:
+        try:
+            link = await connect(path, ignore, ignore)
+        except LauncherGone:
+            return
+        await link.close()
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("flags", [("--keep-after-failure",), ("--keep-after-failure", "--simulate-crash")])
+async def test_a_failed_guests_container_stays_until_its_pod_is_deleted(
+    process: asyncio.subprocess.Process, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    socket = tmp_path / "share/sockets/launcher-sock"
+    if "--simulate-crash" not in flags:
+        link = await connect(socket, ignore, ignore)
+        await link.request("exit", code=1)
+        await link.close()
+    await refuses(socket)
+    assert process.returncode is None
+    process.terminate()
+    assert await process.wait() == 1
+
+
+@pytest.mark.parametrize("flags", [("--keep-after-failure",)])
+async def test_the_container_of_a_guest_that_has_shut_down_does_not_stay(
+    process: asyncio.subprocess.Process, tmp_path: Path
+) -> None:
+    link = await connect(tmp_path / "share/sockets/launcher-sock", ignore, ignore)
+    await link.request("exit", code=0)
+    assert await process.wait() == 0
