@@ -61,7 +61,9 @@ POOL: Table = {
     "scaleInStrategy.unmanaged": acts("the pool deletes no machine"),
     "selector": copied("which machines belong to the pool"),
     "updateStrategy.opportunistic": acts("machines take the template over at their next restart"),
-    "updateStrategy.proactive.selectionPolicy": copied("which guests are restarted, and in which order"),
+    "updateStrategy.proactive.selectionPolicy": copied(
+        "which machines change, and in which order guests restart"
+    ),
     "updateStrategy.unmanaged": acts("machines keep the template that they were made of"),
     "virtualMachineTemplate.metadata": acts("labels and annotations of the machines"),
     **prefixed("virtualMachineTemplate.spec", MACHINE),

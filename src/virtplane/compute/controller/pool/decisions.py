@@ -81,7 +81,9 @@ def next_step(
         return Step(create=create, replace=failing)
     due = rollout.next_rollout(pool, vms, templates, wanted(pool), around)
     replace = tuple({vm.metadata.uid or vm.metadata.name: vm for vm in (*failing, *due.replace)}.values())
-    update = tuple(vm for vm in living if vm not in replace and rollout.is_outdated(pool, vm, templates))
+    policy = rollout.update_policy(pool)
+    meant = [vm for vm in living if vm not in replace and selection.is_meant(policy, vm, around)]
+    update = tuple(vm for vm in meant if rollout.is_outdated(pool, vm, templates))
     return Step(create=create, replace=replace, update=update, rollout=due)
 
 

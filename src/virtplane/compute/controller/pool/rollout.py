@@ -1,7 +1,7 @@
 """How the machines of a pool take over a changed template: pure decisions.
 
-The template is written to every machine at once. A guest that was started before the change says so by the
-revision in its labels, so that the restart of guests goes on where it was interrupted.
+The template is written at once to every machine that the strategy means. A guest that was started before the
+change says so by the revision in its labels, so that the restart of guests goes on where it was interrupted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from virtplane.api import labels
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.pool_v1beta1.pool import VirtualMachinePool, VirtualMachineTemplateSpec
+from virtplane.api.pool_v1beta1.pool import (
+    VirtualMachinePool,
+    VirtualMachinePoolSelectionPolicy,
+    VirtualMachineTemplateSpec,
+)
 from virtplane.compute import amounts
 from virtplane.compute.controller.pool import selection
 from virtplane.compute.controller.pool.selection import Around
@@ -43,6 +47,13 @@ def is_outdated(pool: VirtualMachinePool, vm: VirtualMachine, templates: Templat
     """Whether the machine is of an older template; machines differ from it by admission's defaults."""
     name = vm.metadata.labels.get(REVISION_LABEL, "")
     return name != revision_name(pool) and templates.get(name) != pool.spec.virtual_machine_template
+
+
+def update_policy(pool: VirtualMachinePool) -> VirtualMachinePoolSelectionPolicy | None:
+    """Which machines take over a changed template, and in which order their guests are restarted."""
+    strategy = pool.spec.update_strategy
+    proactive = strategy.proactive if strategy is not None else None
+    return proactive.selection_policy if proactive is not None else None
 
 
 def is_automatic(pool: VirtualMachinePool) -> bool:
@@ -113,10 +124,8 @@ def next_rollout(
     relabel = tuple(_relabelled(pool, living, templates, around))
     if not is_automatic(pool):
         return Rollout(relabel=relabel)
-    strategy = pool.spec.update_strategy
-    proactive = strategy.proactive if strategy is not None else None
     due = [vm for vm in living if _needs_restart(pool, vm, templates, around)]
-    order = selection.chosen(pool, proactive.selection_policy if proactive else None, due, around)
+    order = selection.chosen(pool, update_policy(pool), due, around)
     # A machine that does not run costs nothing that is not lost already.
     idle = [vm for vm in order if _is_unavailable(vm, around) or is_stopped(vm, around)]
     budget = max(0, max_unavailable(pool, wanted) - unavailable(vms, wanted, around))

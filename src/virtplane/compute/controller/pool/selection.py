@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from kubecore.json import get_object
 from kubecore.objects.selectors import Requirement, from_label_selector_object
 from kubecore.objects.structs import encode
 from virtplane.api.core_v1 import NodeSelectorRequirement
@@ -41,7 +42,7 @@ def chosen(
     around: Around,
 ) -> list[VirtualMachine]:
     """The machines that the policy means, in its order."""
-    meant = [vm for vm in vms if _is_meant(policy, vm, around)]
+    meant = [vm for vm in vms if is_meant(policy, vm, around)]
     order = policy.sort_policy if policy is not None else None
     if order == "AscendingOrder":
         return sorted(meant, key=lambda vm: index_of(pool, vm) or 0)
@@ -52,14 +53,16 @@ def chosen(
     return random.sample(meant, len(meant))
 
 
-def _is_meant(policy: VirtualMachinePoolSelectionPolicy | None, vm: VirtualMachine, around: Around) -> bool:
-    """Whether the machine meets all selectors; those of nodes speak of the node where its guest runs."""
+def is_meant(policy: VirtualMachinePoolSelectionPolicy | None, vm: VirtualMachine, around: Around) -> bool:
+    """Whether the machine meets all selectors: those of labels speak of the labels that its guests get, those
+    of nodes of the node where its guest runs.
+    """
     selectors = policy.selectors if policy is not None else None
     if selectors is None:
         return True
     if selectors.label_selector is not None:
         selector = from_label_selector_object(encode(selectors.label_selector))
-        if not selector.matches(vm.metadata.labels):
+        if not selector.matches(get_object(vm.spec.template.metadata, "labels")):
             return False
     if not selectors.node_selector_requirement_matcher:
         return True

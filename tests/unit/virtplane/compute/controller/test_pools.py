@@ -105,8 +105,10 @@ def _updated(vms: Sequence[VirtualMachine], revision: str = "pool-2") -> list[Vi
 _CHANGED: JsonObject = {"spec": {"runStrategy": "Always", "template": {"metadata": {"labels": {"n": "x"}}}}}
 
 
-def _labelled(vm: VirtualMachine, **labels: str) -> VirtualMachine:
-    return replace(vm, metadata=replace(vm.metadata, labels={**vm.metadata.labels, **labels}))
+def _marked(vm: VirtualMachine, **labels: str) -> VirtualMachine:
+    """A machine that gives its guests labels."""
+    template = replace(vm.spec.template, metadata={"labels": labels})
+    return replace(vm, spec=replace(vm.spec, template=template))
 
 
 def _rollout(
@@ -175,10 +177,7 @@ def test_selectors_and_order_say_which_guests_are_restarted() -> None:
         updateStrategy={"proactive": {"selectionPolicy": policy}},
     )
     plain, *marked = _updated(_machines(0, 1, 2))
-    marked = [
-        replace(vm, metadata=replace(vm.metadata, labels={**vm.metadata.labels, "a": "b"})) for vm in marked
-    ]
-    vms = [plain, *marked]
+    vms = [plain, *(_marked(vm, a="b") for vm in marked)]
     assert _names(_rollout(pool, vms, _around(vms)).restart) == ["pool-2", "pool-1"]
     zone = [{"key": "zone", "operator": "In", "values": ["b"]}]
     policy["selectors"]["nodeSelectorRequirementMatcher"] = zone
@@ -188,6 +187,16 @@ def test_selectors_and_order_say_which_guests_are_restarted() -> None:
     assert _rollout(pool, vms, _around(vms)).restart == ()
     in_zone = _around(vms, nodes={"n1": {"zone": "b"}})
     assert _names(_rollout(pool, vms, in_zone).restart) == ["pool-2", "pool-1"]
+
+
+def test_machines_that_the_update_does_not_mean_keep_their_template() -> None:
+    selectors = {"labelSelector": {"matchLabels": {"a": "b"}}}
+    strategy = {"proactive": {"selectionPolicy": {"selectors": selectors}}}
+    pool = _pool(2, 2, virtualMachineTemplate=_CHANGED, updateStrategy=strategy)
+    plain, marked = _machines(0, 1)
+    vms = [plain, _marked(marked, a="b")]
+    templates = {"pool-1": _pool(1).spec.virtual_machine_template}
+    assert _names(pooling.next_step(pool, vms, templates, _around(vms)).update) == ["pool-1"]
 
 
 def test_machines_whose_disks_change_are_replaced() -> None:
@@ -211,7 +220,7 @@ def test_scaling_in_takes_only_machines_that_are_meant() -> None:
         "proactive": {"selectionPolicy": {"selectors": {"labelSelector": {"matchLabels": {"go": "on"}}}}}
     }
     first, second = _machines(0, 1)
-    second = _labelled(second, go="on")
+    second = _marked(second, go="on")
     pool = _pool(0, scaleInStrategy=label)
     assert pooling.next_step(pool, [first, second], {}, _NOTHING).delete == (second,)
 
