@@ -82,7 +82,7 @@ def next_step(
     due = rollout.next_rollout(pool, vms, templates, wanted(pool), around)
     replace = tuple({vm.metadata.uid or vm.metadata.name: vm for vm in (*failing, *due.replace)}.values())
     policy = rollout.update_policy(pool)
-    meant = [vm for vm in living if vm not in replace and selection.is_meant(policy, vm, around)]
+    meant = [vm for vm in living if vm not in replace and selection.is_meant(policy, vm)]
     update = tuple(vm for vm in meant if rollout.is_outdated(pool, vm, templates))
     return Step(create=create, replace=replace, update=update, rollout=due)
 
@@ -96,9 +96,9 @@ def _superfluous(
         return []
     if strategy is not None and strategy.opportunistic is not None:
         stopped = [vm for vm in living if rollout.is_stopped(vm, around)]
-        return selection.chosen(pool, None, stopped, around)[:count]
+        return selection.chosen(pool, None, stopped)[:count]
     proactive = strategy.proactive if strategy is not None else None
-    return selection.chosen(pool, proactive.selection_policy if proactive else None, living, around)[:count]
+    return selection.chosen(pool, proactive.selection_policy if proactive else None, living)[:count]
 
 
 # What a VM gets of the pool's template is copied from the pool's document: a struct would lose what it does

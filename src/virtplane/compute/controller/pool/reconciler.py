@@ -119,8 +119,7 @@ class PoolController:
                 continue
             if vmi is not None and vmi.metadata.is_controlled_by(vm.metadata):
                 instances[vm.metadata.name] = vmi
-        nodes = {meta.name(node): meta.labels(node) for node in self._cluster.nodes.list()}
-        return Around(times.now(), instances, nodes)
+        return Around(times.now(), instances)
 
     async def _finish(self, pool: VirtualMachinePool) -> None:
         """Remove the finalizers of the pool and its VMs (decodable or not), which are garbage collected."""

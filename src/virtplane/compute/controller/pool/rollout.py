@@ -125,7 +125,7 @@ def next_rollout(
     if not is_automatic(pool):
         return Rollout(relabel=relabel)
     due = [vm for vm in living if _needs_restart(pool, vm, templates, around)]
-    order = selection.chosen(pool, update_policy(pool), due, around)
+    order = selection.chosen(pool, update_policy(pool), due)
     # A machine that does not run costs nothing that is not lost already.
     idle = [vm for vm in order if _is_unavailable(vm, around) or is_stopped(vm, around)]
     budget = max(0, max_unavailable(pool, wanted) - unavailable(vms, wanted, around))

@@ -25,8 +25,6 @@ class Around:
     now: datetime
     instances: Mapping[str, VirtualMachineInstance] = field(default_factory=dict)
     """The instances of the pool's machines by name."""
-    nodes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """The labels of nodes by name."""
 
 
 def index_of(pool: VirtualMachinePool, vm: VirtualMachine) -> int | None:
@@ -39,10 +37,9 @@ def chosen(
     pool: VirtualMachinePool,
     policy: VirtualMachinePoolSelectionPolicy | None,
     vms: Sequence[VirtualMachine],
-    around: Around,
 ) -> list[VirtualMachine]:
     """The machines that the policy means, in its order."""
-    meant = [vm for vm in vms if is_meant(policy, vm, around)]
+    meant = [vm for vm in vms if is_meant(policy, vm)]
     order = policy.sort_policy if policy is not None else None
     if order == "AscendingOrder":
         return sorted(meant, key=lambda vm: index_of(pool, vm) or 0)
@@ -53,9 +50,9 @@ def chosen(
     return random.sample(meant, len(meant))
 
 
-def is_meant(policy: VirtualMachinePoolSelectionPolicy | None, vm: VirtualMachine, around: Around) -> bool:
+def is_meant(policy: VirtualMachinePoolSelectionPolicy | None, vm: VirtualMachine) -> bool:
     """Whether the machine meets all selectors: those of labels speak of the labels that its guests get, those
-    of nodes of the node where its guest runs.
+    of nodes of its ``nodeSelector``.
     """
     selectors = policy.selectors if policy is not None else None
     if selectors is None:
@@ -64,13 +61,8 @@ def is_meant(policy: VirtualMachinePoolSelectionPolicy | None, vm: VirtualMachin
         selector = from_label_selector_object(encode(selectors.label_selector))
         if not selector.matches(get_object(vm.spec.template.metadata, "labels")):
             return False
-    if not selectors.node_selector_requirement_matcher:
-        return True
-    vmi = around.instances.get(vm.metadata.name)
-    labels = around.nodes.get((vmi.status.node_name or "") if vmi is not None else "")
-    return labels is not None and all(
-        _requirement(each).matches(labels) for each in selectors.node_selector_requirement_matcher
-    )
+    placed = vm.spec.instance.node_selector
+    return all(_requirement(each).matches(placed) for each in selectors.node_selector_requirement_matcher)
 
 
 def _requirement(written: NodeSelectorRequirement) -> Requirement:

@@ -91,9 +91,9 @@ def _guest(
     return decode(VirtualMachineInstance, {"metadata": metadata, "spec": {"domain": {}}, "status": status})
 
 
-def _around(vms: Sequence[VirtualMachine], *unready: str, nodes: JsonObject | None = None) -> Around:
+def _around(vms: Sequence[VirtualMachine], *unready: str) -> Around:
     guests = {vm.metadata.name: _guest(vm, ready=vm.metadata.name not in unready) for vm in vms}
-    return Around(_NOW, guests, nodes or {"n1": {"zone": "a"}})
+    return Around(_NOW, guests)
 
 
 def _updated(vms: Sequence[VirtualMachine], revision: str = "pool-2") -> list[VirtualMachine]:
@@ -108,6 +108,12 @@ _CHANGED: JsonObject = {"spec": {"runStrategy": "Always", "template": {"metadata
 def _marked(vm: VirtualMachine, **labels: str) -> VirtualMachine:
     """A machine that gives its guests labels."""
     template = replace(vm.spec.template, metadata={"labels": labels})
+    return replace(vm, spec=replace(vm.spec, template=template))
+
+
+def _placed(vm: VirtualMachine, **selector: str) -> VirtualMachine:
+    """A machine whose guests run on some nodes only."""
+    template = replace(vm.spec.template, spec=replace(vm.spec.instance, node_selector=selector))
     return replace(vm, spec=replace(vm.spec, template=template))
 
 
@@ -185,8 +191,8 @@ def test_selectors_and_order_say_which_guests_are_restarted() -> None:
         3, 2, virtualMachineTemplate=_CHANGED, updateStrategy={"proactive": {"selectionPolicy": policy}}
     )
     assert _rollout(pool, vms, _around(vms)).restart == ()
-    in_zone = _around(vms, nodes={"n1": {"zone": "b"}})
-    assert _names(_rollout(pool, vms, in_zone).restart) == ["pool-2", "pool-1"]
+    vms[2] = _placed(vms[2], zone="b")
+    assert _names(_rollout(pool, vms, _around(vms)).restart) == ["pool-2"]
 
 
 def test_machines_that_the_update_does_not_mean_keep_their_template() -> None:
