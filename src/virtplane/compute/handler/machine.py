@@ -20,6 +20,7 @@ from virtplane.compute.domain.context import (
 from virtplane.compute.domain.document import domain_name, machine_type, render
 from virtplane.compute.handler import handover, hostcpus, privileges
 from virtplane.compute.handler.agentkeeper import AgentKeeper
+from virtplane.compute.handler.agentprobes import AgentProbes
 from virtplane.compute.handler.connections import Connections
 from virtplane.compute.handler.cpumemory import CpuMemory
 from virtplane.compute.handler.decisions import Observation
@@ -89,6 +90,7 @@ class Machine:
         self.networks = GuestNetworks(self.name, self.vmi, self._steps)
         self._hooks = HookSidecars(self.paths, self._steps)
         self._growth = DiskGrowth(self.name, self.vmi)
+        self._probes = AgentProbes(self.vmi)
         self._metrics = MetricsProvider(Source(settings.node_name, self.vmi, self._figures), self.paths)
         self.plugs = Plugs(self.name, self.vmi, self.paths, self._steps, self.remarks.append, on_change)
         self._volume = ""
@@ -199,10 +201,13 @@ class Machine:
             raise ServersSpent(str(error)) from error
 
     async def recall(self, vmi: VirtualMachineInstance) -> None:
-        """Read from the pod what was prepared before virt-handler restarted; plug CPUs and memory."""
+        """Read from the pod what was prepared before virt-handler restarted; plug CPUs and memory, and pause
+        probes.
+        """
         if not self.lines.is_ready:
             return
         self._metrics.keep(vmi, self.lines.require_link().process)
+        await self._probes.follow(vmi, self.lines.require_link())
         hypervisor = self.hypervisor
         if hypervisor is not None:
             await self.networks.recall(vmi, self.lines.require_link(), hypervisor)

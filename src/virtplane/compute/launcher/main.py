@@ -88,6 +88,8 @@ class Launcher:
             self._serve_lease(request["interface"], request["lease"])
         elif command == "end-dhcp":
             self._end_lease(request["interface"])
+        elif command == "pause-probes":
+            self._pause_probes(paused=request["paused"] is True)
         elif command == "exit":
             self._exit_code = int(request["code"])
         elif command != "ping":
@@ -98,6 +100,15 @@ class Launcher:
             "libvirt": self._libvirt.pid,
             "terminating": self._kill_at is not None,
         }
+
+    def _pause_probes(self, *, paused: bool) -> None:
+        """Let probes by the guest's agent succeed whatever it answers, or count again."""
+        path = self._settings.paused_probes
+        if paused:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        elif os.path.lexists(path):
+            os.unlink(path)
 
     def _serve_lease(self, interface: str, lease: dict[str, Any]) -> None:
         previous = self._leases.get(interface)

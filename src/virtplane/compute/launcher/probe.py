@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 import sys
 import time
 
-from virtplane.compute.launcher.settings import options
+from virtplane.compute.launcher.settings import options, paused_probes
 from virtplane.compute.launcher.virsh import DEFAULT_SOCKET, Guest, GuestError
 
 _EXIT_FAILED = 1
@@ -86,9 +87,10 @@ def run(arguments: list[str], virsh: str | None = None) -> int:
         domain, seconds = found["domainName"], float(found.get("timeoutSeconds") or 1)
     except (KeyError, ValueError) as error:
         raise Usage(f"--domainName is missing or --timeoutSeconds is no number: {error}") from error
-    guest = Guest(domain, seconds, found.get("socket") or DEFAULT_SOCKET, virsh)
+    socket = found.get("socket") or DEFAULT_SOCKET
+    guest = Guest(domain, seconds, socket, virsh)
     if "guestAgentPing" in found:
-        return ping(guest)
+        return 0 if os.path.lexists(paused_probes(socket)) else ping(guest)
     if not found.get("command"):
         raise Usage("neither --command nor --guestAgentPing is given")
     return execute(guest, seconds, found["command"], rest)

@@ -8,6 +8,8 @@ import sys
 LIBVIRT_SOCKET = "libvirt/libvirt-sock"
 """Below the runtime directory; the monolithic daemon's name, also used with virtqemud."""
 
+_PAUSED = "agent-probes-paused"
+
 _PROGRAM_FOLDERS = "/usr/sbin:/usr/bin:/sbin:/bin"
 _EXIT_USAGE = 2
 
@@ -52,6 +54,11 @@ class Settings:
         return f"{self.runtime_directory}/{LIBVIRT_SOCKET}"
 
     @property
+    def paused_probes(self) -> str:
+        """The path of the file that is there while probes by the guest's agent are paused."""
+        return paused_probes(self.libvirt_socket)
+
+    @property
     def home_directory(self) -> str:
         """Home, configuration and data of the libvirt daemon; short, for libvirt puts sockets below it."""
         return self.private_directory
@@ -60,6 +67,11 @@ class Settings:
     def cache_directory(self) -> str:
         """``XDG_CACHE_HOME``: virt-handler puts the node's QEMU capabilities here before libvirt starts."""
         return f"{self.runtime_directory}/libvirt/cache"
+
+
+def paused_probes(libvirt_socket: str) -> str:
+    """The file beside libvirt's socket that is there while probes by the guest's agent are paused."""
+    return f"{os.path.dirname(libvirt_socket)}/{_PAUSED}"
 
 
 def options(arguments: list[str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ import pytest
 
 from virtplane.compute.handler import launcher
 from virtplane.compute.handler.launcher import LauncherGone, LauncherNotReady, connect
+from virtplane.compute.launcher.settings import paused_probes
 
 
 def ignore(_: object) -> None:
@@ -155,6 +156,15 @@ async def test_a_launcher_that_is_to_crash_ends_at_once_and_says_so(tmp_path: Pa
     assert started.returncode == 1
     assert b"--simulate-crash" in told
     assert not (tmp_path / "share").exists()
+
+
+async def test_probes_are_paused_and_count_again(process: asyncio.subprocess.Process, tmp_path: Path) -> None:
+    link = await connect(tmp_path / "share/sockets/launcher-sock", ignore, ignore)
+    file = Path(paused_probes(str(tmp_path / "run/libvirt/libvirt-sock")))
+    for paused in (False, True, True, False):
+        await link.request("pause-probes", paused=paused)
+        assert file.exists() == paused
+    await link.close()
 
 
 async def refuses(path: Path) -> None:

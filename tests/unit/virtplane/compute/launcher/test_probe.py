@@ -12,6 +12,7 @@ import pytest
 from tests.support.guest_agent import ENDLESS, HANG, Virsh
 
 from virtplane.compute.launcher import probe
+from virtplane.compute.launcher.settings import paused_probes
 from virtplane.compute.launcher.virsh import GuestError
 
 
@@ -35,6 +36,13 @@ def test_a_ping_succeeds_when_the_agent_answers(virsh: Virsh) -> None:
 def test_a_ping_fails_without_an_agent(virsh: Virsh) -> None:
     with pytest.raises(GuestError, match="qemu-agent-command ended with 1"):
         _run(virsh, "--guestAgentPing")
+
+
+def test_a_ping_succeeds_without_an_agent_while_probes_are_paused(virsh: Virsh, tmp_path: Path) -> None:
+    socket = str(tmp_path / "libvirt-sock")
+    Path(paused_probes(socket)).touch()
+    assert _run(virsh, "--socket", socket, "--guestAgentPing") == 0
+    assert virsh.names == []
 
 
 def test_a_paused_guest_is_not_pinged_and_counts_as_healthy(virsh: Virsh) -> None:
