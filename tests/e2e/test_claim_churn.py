@@ -1,7 +1,9 @@
-"""Pods with claims come and go on two nodes while everything is killed: no data is lost, nothing is left.
+"""Pods with claims come and go on two nodes, and data volumes are filled, while everything is killed.
 
-``VIRTPLANE_CLAIM_KILLS`` says how many kills (default: a few); ``VIRTPLANE_SEED`` repeats the choices of a
-run.
+No data is lost, nobody gets a volume that is half written, nothing is left.
+
+``VIRTPLANE_CLAIM_KILLS`` and ``VIRTPLANE_IMPORT_KILLS`` say how many kills (default: a few);
+``VIRTPLANE_SEED`` repeats the choices of a run.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from tests.e2e.claim_users import LABEL, NAMESPACE, Claim, Ledger
 from tests.e2e.clusters import CORE, Cluster, is_ready, restarts
 from tests.e2e.commands import ROOT, run
 from tests.e2e.failures import ApiError, Document, NotInTime, NotThere
+from tests.e2e.import_churn import Importers, copying_class, left_of_imports, served_images
 from tests.e2e.processes import kill
 from tests.e2e.support import wait_for
 from tests.e2e.test_resilience import forget_crashes, wrong_statuses
@@ -31,6 +34,7 @@ from tests.e2e.test_resilience import forget_crashes, wrong_statuses
 pytestmark = [pytest.mark.host]
 
 _KILLS = int(os.environ.get("VIRTPLANE_CLAIM_KILLS", "12"))
+_IMPORT_KILLS = int(os.environ.get("VIRTPLANE_IMPORT_KILLS", "10"))
 _SECONDS_PER_KILL = 20
 _COMPONENTS = (
     "apiserver",
@@ -46,10 +50,17 @@ _PROGRAMS = {
     "operators": "virtplane run virt-operator",
     "shim": "containerd-shim",
 }
+_CDI = {
+    "importer": "virt-cdi-importer",
+    "upload server": "virt-cdi-uploadserver",
+    "cloner": "virt-cdi-cloner",
+    "components": "virtplane run cdi-",  # where they have processes of their own
+}
 _ALL = "all"
 _CRASHES = 2
 """Of a pod of the product, before it is replaced: its next start would wait for long."""
 _SETTLED_SECONDS = 120.0
+_FILLED_SECONDS = 240.0
 _GONE_SECONDS = 150.0
 _UP = (sys.executable, "-m", "virtplane.cli.main", "up", "--nodes", "2")
 _PODS = f"{CORE}/namespaces/{NAMESPACE}/pods"
@@ -61,18 +72,20 @@ class Killer:
 
     cluster: Cluster
     random: random.Random
+    programs: dict[str, str]
+    """The kinds of processes by a part of their commands."""
     killed: Counter[str] = field(default_factory=Counter)
 
     def kill(self) -> None:
         """Kill -9 one process, or one of every kind."""
-        kind = self.random.choice((*_COMPONENTS, *_PROGRAMS, *_PROGRAMS, _ALL))
+        kind = self.random.choice((*_COMPONENTS, *self.programs, *self.programs, _ALL))
         victims = [pid for each in self._kinds(kind) for pid in self._victims(each)]
         for pid in victims:
             kill(pid)
         self.killed[kind] += bool(victims)
 
     def _kinds(self, kind: str) -> list[str]:
-        return [*_COMPONENTS, *_PROGRAMS] if kind == _ALL else [kind]
+        return [*_COMPONENTS, *self.programs] if kind == _ALL else [kind]
 
     def _victims(self, kind: str) -> list[int]:
         if kind in _COMPONENTS:
@@ -80,13 +93,13 @@ class Killer:
                 return [self.cluster.component(kind)]
             except NotThere:
                 return []  # killed before, and not back yet
-        mark = _PROGRAMS[kind]
+        mark = self.programs[kind]
         found = sorted(each.pid for each in self.cluster.processes() if mark in each.command)
         return [self.random.choice(found)] if found else []
 
-    def replace_crashed(self) -> None:
+    def replace_crashed(self, namespace: str = "kubevirt") -> None:
         """Delete pods of the product that were killed often, as an administrator would."""
-        path = f"{CORE}/namespaces/kubevirt/pods"
+        path = f"{CORE}/namespaces/{namespace}/pods"
         try:
             for pod in self.cluster.items(path):
                 if restarts(pod) >= _CRASHES and "deletionTimestamp" not in pod["metadata"]:
@@ -184,7 +197,7 @@ def unready(cluster: Cluster) -> list[str]:
     return [pod["metadata"]["name"] for pod in going]
 
 
-def wait_for_none(what: str, look: Callable[[], list[str]], seconds: float) -> None:
+def wait_for_none(what: str, look: Callable[[], Sequence[object]], seconds: float) -> None:
     """Wait until `look` finds nothing; else say what it found."""
     try:
         wait_for(what, lambda: not look(), seconds)
@@ -196,7 +209,7 @@ def wait_for_none(what: str, look: Callable[[], list[str]], seconds: float) -> N
 def test_no_data_is_lost_doubled_or_left_when_everything_is_killed_at_random(
     two_nodes: Cluster, users: Users, ledger: Ledger, record_property: Callable[[str, object], None]
 ) -> None:
-    killer = Killer(two_nodes, users.random)
+    killer = Killer(two_nodes, users.random, _PROGRAMS)
     users.begin()
     while killer.killed.total() < _KILLS:
         for _ in range(3):
@@ -220,6 +233,48 @@ def test_no_data_is_lost_doubled_or_left_when_everything_is_killed_at_random(
     wait_for("every claim has all its tokens", lambda: have_written(ledger, made), _SETTLED_SECONDS)
     wait_for_none("all pods run", lambda: unready(two_nodes), _SETTLED_SECONDS)
     wait_for_none("claims, volumes and files agree", lambda: mismatches(two_nodes), _SETTLED_SECONDS)
+    wait_for_none("nothing of gone pods is left", lambda: left_of_pods(two_nodes), 30)
+    delete_namespace(two_nodes)
+    wait_for_none("nothing of claims is left", lambda: left_of_claims(two_nodes), _GONE_SECONDS)
+    assert ledger.problems() == {}
+
+
+@pytest.fixture
+def importers(two_nodes: Cluster, ledger: Ledger, users: Users, tmp_path: Path) -> Iterator[Importers]:
+    """Users of data volumes in that namespace, and a server of disks."""
+    with served_images(two_nodes, tmp_path) as images, copying_class(two_nodes):
+        made = Importers(two_nodes, ledger, images, users.random)
+        try:
+            yield made
+        finally:
+            made.leave()
+
+
+@pytest.mark.timeout(600 + _IMPORT_KILLS * _SECONDS_PER_KILL)
+def test_data_volumes_get_whole_disks_or_none_when_everything_is_killed_at_random(
+    two_nodes: Cluster, importers: Importers, ledger: Ledger, record_property: Callable[[str, object], None]
+) -> None:
+    killer = Killer(two_nodes, importers.random, _PROGRAMS | _CDI)
+    while killer.killed.total() < _IMPORT_KILLS:
+        for _ in range(3):
+            importers.act()
+        killer.kill()
+        killer.replace_crashed()
+        killer.replace_crashed(NAMESPACE)
+        assert ledger.problems() == {}, dict(killer.killed)
+        time.sleep(importers.random.uniform(0.0, 3.0))  # what is killed next may be anywhere in its recovery
+    record_property("killed", dict(killer.killed))
+    record_property("done", dict(Counter(importers.done)))
+    # From here on nothing is killed: all must become true by itself.
+    wait_for("the API answers", lambda: two_nodes.items(f"{CORE}/nodes"), 60)
+    forget_crashes(two_nodes)
+    killer.replace_crashed(NAMESPACE)
+    wait_for("users have done what they wanted", importers.catch_up, 60)
+    wait_for_none("every volume is filled", lambda: list(importers.phases().items()), _FILLED_SECONDS)
+    wait_for_none("pods have found the disks", importers.unread, _SETTLED_SECONDS)
+    assert ledger.problems() == {}
+    volumes = importers.volumes
+    wait_for_none("what filled them is gone", lambda: left_of_imports(two_nodes, volumes), _SETTLED_SECONDS)
     wait_for_none("nothing of gone pods is left", lambda: left_of_pods(two_nodes), 30)
     delete_namespace(two_nodes)
     wait_for_none("nothing of claims is left", lambda: left_of_claims(two_nodes), _GONE_SECONDS)
