@@ -28,13 +28,17 @@ def build(archive: Path, variant: Variant = CLOUD, *, keep_disk: Path | None = N
         root.mkdir()
         contents = initramfs.build(tree, root, variant.modules)
         image = folder / "disk.img"
-        disk.build(tree, initramfs.kernel_of(tree), contents, image)
+        kernel = initramfs.kernel_of(tree)
+        disk.build(tree, kernel, contents, image)
         packed = folder / "guest.qcow2"
         _pack(image, packed)
         if keep_disk is not None:
             keep_disk.write_bytes(image.read_bytes())
         archive.parent.mkdir(parents=True, exist_ok=True)
-        return oci.write_archive(packed, archive, variant.reference)
+        boot_files = {"vmlinuz": kernel, "initrd.gz": image.parent / "initrd.gz"}
+        return oci.write_archive(
+            packed, archive, variant.reference, boot_files if variant.has_boot_files else None
+        )
 
 
 def _pack(image: Path, packed: Path) -> None:

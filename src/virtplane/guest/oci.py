@@ -5,6 +5,7 @@ KubeVirt users build the same with ``FROM scratch`` and ``ADD --chown=107:107 di
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from virtplane.oci import ImageConfig, LayerWriter
@@ -15,12 +16,21 @@ _FAST = 1
 """gzip's level: disks are packed by qemu-img, and are imported once."""
 
 
-def write_archive(disk: Path, archive: Path, reference: str) -> str:
-    """Write `disk` (raw or qcow2) as the image `reference` to `archive`. Returns the manifest's digest."""
+def write_archive(
+    disk: Path, archive: Path, reference: str, boot_files: Mapping[str, Path] | None = None
+) -> str:
+    """Write `disk` (raw or qcow2) as the image `reference` to `archive`. Returns the manifest's digest.
+
+    `boot_files` come into the folder ``/boot``, by name: what `kernelBoot` starts.
+    """
     blob = archive.with_name(f".{archive.name}.layer")
     try:
         writer = LayerWriter(blob, level=_FAST)
         with writer:
+            if boot_files:
+                writer.add_directory("boot")
+            for name, path in sorted((boot_files or {}).items()):
+                writer.add_file(f"boot/{name}", path)
             writer.add_directory("disk", owner=_DISK_USER)
             writer.add_file(f"disk/{disk.name}", disk, owner=_DISK_USER)
         return write_image(archive, reference, [writer.finished()], ImageConfig("virtplane guest"))

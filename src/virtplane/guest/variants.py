@@ -39,7 +39,7 @@ _EMULATED = (
     "8139cp",
     "8139too",
     "pcnet32",
-    # Input, sound, watchdog, crash notices, firmware's variables.
+    # Input, sound, watchdog, notices of crashes, variables of the firmware.
     "usbhid",
     "hid_generic",
     "virtio_input",
@@ -51,6 +51,10 @@ _EMULATED = (
     "pvpanic_mmio",
     "pvpanic_pci",
     "efivarfs",
+    # The disk's own partition.
+    "vfat",
+    "nls_cp437",
+    "nls_ascii",
 )
 
 
@@ -67,6 +71,9 @@ class Variant:
     modules: tuple[str, ...]
     """Drivers that it loads; those that the kernel has built in or lacks are passed over."""
 
+    has_boot_files: bool = False
+    """Whether the image also has kernel and initramfs as files, for `kernelBoot`."""
+
 
 CLOUD = Variant(
     "virtplane.local/demo-guest:latest", ("linux-image-cloud-amd64", "linux-image-virtual"), _VIRTIO
@@ -77,5 +84,6 @@ FULL = Variant(
     "virtplane.local/demo-guest-full:latest",
     ("linux-image-amd64", "linux-image-generic"),
     (*_VIRTIO, *_EMULATED),
+    has_boot_files=True,
 )
 """Knows every bus and card that a virtual machine may have, and starts some seconds later under emulation."""
