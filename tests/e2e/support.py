@@ -24,6 +24,9 @@ _Found = TypeVar("_Found")
 
 PASSWORD = "virtplane"
 _POLL_SECONDS = 0.1
+_SLOWEST_POLL_SECONDS = 0.5
+_PATIENT_AFTER_SECONDS = 10.0
+"""When polls are as slow as they become: each costs what is waited for processor time."""
 
 
 def wait_for(what: str, look: Callable[[], _Found | None], seconds: float) -> _Found:
@@ -41,10 +44,11 @@ def wait_for(what: str, look: Callable[[], _Found | None], seconds: float) -> _F
                 found, last = None, error
             if found:
                 return found
-            limit = seconds * starvation.factor
-            if time.monotonic() - begun > limit:
+            waited, limit = time.monotonic() - begun, seconds * starvation.factor
+            if waited > limit:
                 raise NotInTime(f"{what}: not within {limit:.1f} s" + (f" (last: {last!r})" if last else ""))
-            time.sleep(_POLL_SECONDS)
+            patience = min(1.0, waited / _PATIENT_AFTER_SECONDS) * _SLOWEST_POLL_SECONDS
+            time.sleep(max(_POLL_SECONDS, min(patience, limit - waited)))
 
 
 class Console:

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 
 _ONCE_SECONDS = 0.05
 _SAMPLE_SECONDS = 0.02
-_PAUSE_SECONDS = 0.25
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 2.0
+_PART = 20
+"""A pause is this part of the time that has passed: samples cost the machine that is measured."""
 _WORK = bytes(8 << 20)
 """Big: a thread that asks for the interpreter's lock often is held up by other threads of its process."""
 
@@ -49,11 +51,15 @@ class Starvation:
 
 @contextmanager
 def starvation_measured() -> Iterator[Starvation]:
-    """Measure beside what is done inside, four times a second."""
+    """Measure beside what is done inside, four times a second at first."""
     measured, ended = Starvation(), threading.Event()
 
     def sample() -> None:
-        while not ended.wait(_PAUSE_SECONDS):
+        begun = time.perf_counter()
+        pause = _PAUSE_SECONDS
+        while not ended.wait(pause):
+            passed = time.perf_counter() - begun
+            pause = min(max(_PAUSE_SECONDS, passed / _PART), _LONGEST_PAUSE_SECONDS)
             took, computed = _compute(_SAMPLE_SECONDS)
             measured.took += took
             measured.computed += computed
