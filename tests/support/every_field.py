@@ -246,6 +246,10 @@ ALTERNATIVES: Sequence[Sequence[Change]] = (
     [("domain.features.hypervPassthrough", {"enabled": False})],
     [("domain.launchSecurity", {"sev": {"dhCert": "a", "session": "b", "policy": {"encryptedState": True}}})],
     [("domain.devices.gpus.0.virtualGPUOptions", {"display": {"enabled": False}})],
+    [
+        ("domain.devices.gpus", [{"name": "gpu", "claimName": "c", "requestName": "gpu"}]),
+        ("domain.devices.hostDevices", [{"name": "card", "claimName": "c", "requestName": "card"}]),
+    ],
     [("domain.devices.disks.0.blockSize", {"matchVolume": {"enabled": False}})],
     [("domain.devices.tpm", {"enabled": False})],
     [("domain.devices.autoattachMemBalloon", True), ("domain.devices.autoattachGraphicsDevice", False)],

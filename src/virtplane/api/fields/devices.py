@@ -64,10 +64,10 @@ _INTERFACE: Table = {
 }
 
 _GIVEN: Table = {
-    "claimName": warns("the pod has the claim, but the domain no device"),
+    "claimName": acts("claim of the pod through which the guest has a device"),
     "deviceName": acts("resource of the node of which the guest has a device"),
     "name": acts("name of the device"),
-    "requestName": warns("the pod has the claim, but the domain no device"),
+    "requestName": acts("request of the claim that the device is of"),
     "tag": acts(_TAG),
 }
 

@@ -83,6 +83,16 @@ class BootFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimedDevice:
+    """A device that the pod has through a claim."""
+
+    prefix: str
+    """Of which kind it is, as in `hostdevices`."""
+    name: str
+    """A PCI address, or the UUID of a mediated device."""
+
+
+@dataclass(frozen=True, slots=True)
 class DomainContext:
     """Facts about the node, and results of the preparation before the domain is defined."""
 
@@ -104,6 +114,8 @@ class DomainContext:
     """How often the balloon reports statistics; 0 never."""
     given: Mapping[str, str] = field(default_factory=dict)
     """The devices of the node that the pod was given: those of each resource, by environment variable."""
+    claimed: Mapping[tuple[str, str], ClaimedDevice] = field(default_factory=dict)
+    """The devices that the pod has through claims, by claim and request."""
     functions: Mapping[str, str] = field(default_factory=dict)
     """The PCI addresses of the pod's functions of network cards, by interface name."""
     cpus: tuple[HostCpu, ...] = ()

@@ -2,7 +2,7 @@
 
 The launcher's environment has the devices of each resource, as device plugins for KubeVirt name them:
 ``PCI_RESOURCE_<NAME>`` holds PCI addresses, ``MDEV_PCI_RESOURCE_<NAME>`` UUIDs of mediated devices,
-``USB_RESOURCE_<NAME>`` bus and device numbers.
+``USB_RESOURCE_<NAME>`` bus and device numbers. Devices of claims are described by the drivers that gave them.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ def variable(prefix: str, resource: str) -> str:
 def render_host_devices(devices: Devices, context: DomainContext) -> list[Element]:
     """The devices in the order of the specification, GPUs last. Raises MissingDevice, ValueError."""
     left = {name: [item for item in value.split(",") if item] for name, value in context.given.items()}
-    rendered = [
-        _device(device, _take(left, device), "hostdevice-")
-        for device in devices.host_devices
-        if device.device_name
-    ]
+    rendered = [_device(each, _take(left, context, each), "hostdevice-") for each in devices.host_devices]
     has_display = False
     for gpu in devices.gpus:
-        if gpu.device_name:
-            node = _device(gpu, _take(left, gpu), "gpu-")
-            if node.get("type") == "mdev" and not has_display:
-                has_display = _add_display(node, gpu)
-            rendered.append(node)
+        node = _device(gpu, _take(left, context, gpu), "gpu-")
+        if node.get("type") == "mdev" and not has_display:
+            has_display = _add_display(node, gpu)
+        rendered.append(node)
     return rendered
 
 
-def _take(left: Mapping[str, list[str]], device: GPU | HostDevice) -> tuple[str, str]:
-    """The kind and the name of the next device of a resource."""
+def _take(left: Mapping[str, list[str]], context: DomainContext, device: GPU | HostDevice) -> tuple[str, str]:
+    """The kind and the name of the device of a claim, or of the next one of a resource."""
+    if device.claim_name:
+        claimed = context.claimed.get((device.claim_name, device.request_name or ""))
+        if claimed is None:
+            raise MissingDevice(device.name, f"of claim {device.claim_name}")
+        return claimed.prefix, claimed.name
     resource = device.device_name or ""
     for prefix in (MDEV_PREFIX, PCI_PREFIX, USB_PREFIX):
         found = left.get(variable(prefix, resource))

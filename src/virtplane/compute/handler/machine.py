@@ -21,6 +21,7 @@ from virtplane.compute.domain.document import domain_name, machine_type, render
 from virtplane.compute.handler import handover, hostcpus, privileges
 from virtplane.compute.handler.agentkeeper import AgentKeeper
 from virtplane.compute.handler.agentprobes import AgentProbes
+from virtplane.compute.handler.claimeddevices import claimed_devices
 from virtplane.compute.handler.connections import Connections
 from virtplane.compute.handler.cpumemory import CpuMemory
 from virtplane.compute.handler.decisions import Observation
@@ -155,6 +156,7 @@ class Machine:
         await self._steps.run("capabilities", handover.share_capabilities, self._settings, self.paths)
         own = await self._steps.run("processors", handover.own_processors, vmi, process)
         given = await self._steps.run("host devices", handover.given_devices, vmi, process)
+        claimed = await self._steps.run("devices of claims", claimed_devices, vmi, process)
         functions = await self._steps.run("PCI functions", functions_of, vmi, process)
         await self._steps.run("memory", privileges.let_lock, vmi, process)
         await link.request("start")
@@ -173,6 +175,7 @@ class Machine:
             interfaces=links,
             cpus=own,
             given=given,
+            claimed=claimed,
             functions=functions,
             boot=boot,
             **options,

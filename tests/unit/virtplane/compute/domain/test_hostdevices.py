@@ -71,7 +71,8 @@ def test_a_virtual_gpu_need_not_be_a_display() -> None:
 
 def test_devices_of_claims_are_not_those_of_resources() -> None:
     claimed = {"name": "x", "claimName": "c", "requestName": "r"}
-    assert rendered({}, hostDevices=[claimed], gpus=[claimed]) == []
+    with pytest.raises(MissingDevice, match="claim c"):
+        rendered({"PCI_RESOURCE_C": "0000:81:00.0"}, hostDevices=[claimed])
 
 
 def test_a_guest_whose_pod_lacks_a_device_does_not_start() -> None:

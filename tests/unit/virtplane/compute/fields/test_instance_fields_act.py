@@ -23,12 +23,14 @@ from virtplane.compute.domain import devicetags, document, placement
 from virtplane.compute.domain.context import (
     BlockSizes,
     BootFiles,
+    ClaimedDevice,
     DiskSource,
     DomainContext,
     FirmwareImage,
     HostCpu,
     InterfaceLink,
 )
+from virtplane.compute.domain.hostdevices import MDEV_PREFIX, PCI_PREFIX
 from virtplane.compute.handler import credentials, decisions, privileges
 from virtplane.compute.handler.network import lease, plan
 from virtplane.compute.handler.settings import PodPaths
@@ -79,6 +81,10 @@ def _domain(spec: JsonObject) -> str:
     cpus = tuple(HostCpu(number, node=number % 2) for number in range(32))
     address, identity = "0000:01:00.0", "5d307ca9-b3ef-428c-8861-06e72d69f223"
     given = {"PCI_RESOURCE_VENDOR_COM_CARD": address, "MDEV_PCI_RESOURCE_VENDOR_COM_GPU": identity}
+    claimed = {
+        ("c", "gpu"): ClaimedDevice(MDEV_PREFIX, identity),
+        ("c", "card"): ClaimedDevice(PCI_PREFIX, address),
+    }
     boot = BootFiles(FirmwareImage("/code", "/variables"))
     context = DomainContext(
         emulation=False,
@@ -87,6 +93,7 @@ def _domain(spec: JsonObject) -> str:
         functions=dict.fromkeys(links, "0000:02:00.1"),
         cpus=cpus,
         given=given,
+        claimed=claimed,
         boot=boot,
     )
     return document.render(_typed(spec), context)
