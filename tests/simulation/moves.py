@@ -27,7 +27,7 @@ _NODE_LABEL = "kubevirt.io/nodeName"
 def migratability(vmi: VirtualMachineInstance, *, emulation: bool) -> Migratability:
     """Every simulated guest can be moved."""
     del vmi, emulation
-    return Migratability(True, "LiveMigration")
+    return Migratability("LiveMigration")
 
 
 class Mover:

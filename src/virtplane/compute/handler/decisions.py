@@ -6,11 +6,13 @@ The phases that virt-handler owns begin with Scheduled; earlier ones belong to v
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
 from virtplane.api import labels
+from virtplane.api.kubevirt_v1.features import is_on
 from virtplane.api.kubevirt_v1.networks import Interface
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import kind_of
@@ -158,45 +160,90 @@ def belongs_to_node(vmi: VirtualMachineInstance, node_name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why a guest cannot move to another node."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Migratability:
     """Whether the instance can move to another node, and if not, why."""
 
-    possible: bool
     method: str
-    reason: str = ""
-    message: str = ""
+    obstacles: tuple[Obstacle, ...] = ()
+    """Those of the instance itself: neither it nor its volumes can move."""
+    others: tuple[Obstacle, ...] = ()
+    """Those of its disks and of the nodes."""
+
+    @property
+    def possible(self) -> bool:
+        """Whether nothing is in the way."""
+        return not self.obstacles and not self.others
+
+    @property
+    def reason(self) -> str:
+        """That of the first obstacle; empty without one."""
+        return self._first.reason
+
+    @property
+    def message(self) -> str:
+        """The first obstacle in words; empty without one."""
+        return self._first.message
+
+    @property
+    def _first(self) -> Obstacle:
+        return next(iter((*self.obstacles, *self.others)), Obstacle("", ""))
 
 
 def migratability(vmi: VirtualMachineInstance, *, emulation: bool) -> Migratability:
-    """Report the first obstacle: network binding, host devices, reservations, disks; else that no node
-    supports migration yet.
+    """What keeps a guest on its node, in KubeVirt's order: network bindings, devices, CPU and memory, disks;
+    last that no node supports migration yet.
 
     Obstacles in the instance come first, because its owner can remove them.
     """
     method = "BlockMigration" if _has_local_disk(vmi) else "LiveMigration"
-    devices = vmi.spec.domain.devices
+    others = (*_of_disks(vmi), Obstacle(NOT_MIGRATABLE, NO_LIVE_MIGRATION))
+    return Migratability(method, tuple(_of_instance(vmi)), others)
+
+
+def _of_instance(vmi: VirtualMachineInstance) -> Iterator[Obstacle]:
+    domain, devices = vmi.spec.domain, vmi.spec.domain.devices
     networks = {network.name for network in vmi.spec.networks if network.pod is not None}
-    for interface in devices.interfaces:
-        if interface.name in networks and not _can_move(vmi, interface):
-            text = "cannot migrate VMI which does not use masquerade, bridge with kubevirt.io/allow-pod-bridge-network-live-migration VM annotation or a migratable plugin to connect to the pod network"  # noqa: E501 - one string
-            return Migratability(False, method, "InterfaceNotLiveMigratable", text)
+    if any(each.name in networks and not _can_move(vmi, each) for each in devices.interfaces):
+        text = "cannot migrate VMI which does not use masquerade, bridge with kubevirt.io/allow-pod-bridge-network-live-migration VM annotation or a migratable plugin to connect to the pod network"  # noqa: E501 - one string
+        yield Obstacle("InterfaceNotLiveMigratable", text)
     if devices.host_devices or devices.gpus:
-        return Migratability(False, method, "HostDeviceNotLiveMigratable", "VMI uses a PCI host devices")
+        yield Obstacle("HostDeviceNotLiveMigratable", "VMI uses a PCI host devices")
+    security = domain.launch_security
+    if security is not None and (security.sev is not None or security.snp is not None):
+        yield Obstacle("SEVNotLiveMigratable", "VMI uses SEV")
+    elif security is not None and security.tdx is not None:
+        yield Obstacle("TDXNotLiveMigratable", "VMI uses TDX")
+    elif security is not None and vmi.spec.architecture == "s390x":
+        yield Obstacle("SecureExecutionNotLiveMigratable", "VMI uses Secure Execution")
     if any(disk.lun is not None and disk.lun.reservation for disk in devices.disks):
-        text = "VMI uses SCSI persitent reservation"  # as KubeVirt spells it
-        return Migratability(False, method, "PersistentReservationNotLiveMigratable", text)
-    for volume in vmi.spec.volumes:
-        if volume.host_disk is not None and not volume.host_disk.shared:
-            return Migratability(
-                False, method, "DisksNotLiveMigratable", "cannot migrate VMI with non-shared HostDisk"
-            )
+        text = "VMI uses SCSI persistent reservation"
+        yield Obstacle("PersistentReservationNotLiveMigratable", text)
+    hyperv, hints = domain.features.hyperv, vmi.status.topology_hints
+    if hyperv is not None and is_on(hyperv.reenlightenment) and not (hints and hints.tsc_frequency):
+        text = "HyperV Reenlightenment VMIs cannot migrate when TSC Frequency is not exposed on the cluster: guest timers might be inconsistent"  # noqa: E501 - one string
+        yield Obstacle("NoTSCFrequencyNotLiveMigratable", text)
+    if is_on(domain.features.hyperv_passthrough):
+        yield Obstacle("HypervPassthroughNotLiveMigratable", "VMI uses hyperv passthrough")
+
+
+def _of_disks(vmi: VirtualMachineInstance) -> Iterator[Obstacle]:
+    reason = "DisksNotLiveMigratable"
+    if any(each.host_disk is not None and not each.host_disk.shared for each in vmi.spec.volumes):
+        yield Obstacle(reason, "cannot migrate VMI with non-shared HostDisk")
     for status in vmi.status.volume_status:
         claim = status.persistent_volume_claim_info
         if claim is not None and "ReadWriteMany" not in claim.access_modes:
             name = claim.claim_name or status.name
             text = f"cannot migrate VMI: PVC {name} is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"  # noqa: E501 - one string
-            return Migratability(False, method, "DisksNotLiveMigratable", text)
-    return Migratability(False, method, NOT_MIGRATABLE, NO_LIVE_MIGRATION)
+            yield Obstacle(reason, text)
 
 
 def _can_move(vmi: VirtualMachineInstance, interface: Interface) -> bool:

@@ -27,7 +27,7 @@ from virtplane.compute import amounts, plugging
 from virtplane.compute.domain.disks import target_names
 from virtplane.compute.handler import agentsupport
 from virtplane.compute.handler.credentials import Outcome
-from virtplane.compute.handler.decisions import FINAL_PHASES, Migratability, migratability
+from virtplane.compute.handler.decisions import FINAL_PHASES, NOT_MIGRATABLE, Migratability, migratability
 from virtplane.compute.handler.guestagent import THAWED, AgentInterface
 from virtplane.compute.handler.hotplug.plugs import Plugged
 from virtplane.compute.handler.hotplug.reports import reported
@@ -183,9 +183,10 @@ def _plugged(conditions: list[Condition], vmi: VirtualMachineInstance, report: R
 def _migratable(conditions: list[Condition], found: Migratability, now: str) -> None:
     verdict = "True" if found.possible else "False"
     _set(conditions, "LiveMigratable", verdict, found.reason, found.message, now)
-    storage = "False" if found.reason == "DisksNotLiveMigratable" else "True"
-    reason, message = (found.reason, found.message) if storage == "False" else ("", "")
-    _set(conditions, "StorageLiveMigratable", storage, reason, message, now)
+    # Volumes move with the guest: what its disks lack is no obstacle to moving them.
+    storage = "False" if found.obstacles else "True"
+    texts = ", ".join(f"{each.reason}: {each.message}" for each in found.obstacles)
+    _set(conditions, "StorageLiveMigratable", storage, NOT_MIGRATABLE if texts else "", texts, now)
 
 
 def _set(conditions: list[Condition], kind: str, verdict: str, reason: str, message: str, now: str) -> None:

@@ -187,6 +187,56 @@ def test_reservations_forbid_live_migration() -> None:
     assert decisions.migratability(vmi, emulation=False).reason == "PersistentReservationNotLiveMigratable"
 
 
+@pytest.mark.parametrize(
+    ("spec", "reason", "message"),
+    [
+        ({"domain": {"devices": {}, "launchSecurity": {"sev": {}}}}, "SEVNotLiveMigratable", "VMI uses SEV"),
+        ({"domain": {"devices": {}, "launchSecurity": {"snp": {}}}}, "SEVNotLiveMigratable", "VMI uses SEV"),
+        ({"domain": {"devices": {}, "launchSecurity": {"tdx": {}}}}, "TDXNotLiveMigratable", "VMI uses TDX"),
+        (
+            {"architecture": "s390x", "domain": {"devices": {}, "launchSecurity": {}}},
+            "SecureExecutionNotLiveMigratable",
+            "VMI uses Secure Execution",
+        ),
+        (
+            {"domain": {"devices": {}, "features": {"hyperv": {"reenlightenment": {}}}}},
+            "NoTSCFrequencyNotLiveMigratable",
+            "HyperV Reenlightenment VMIs cannot migrate when TSC Frequency is not exposed on the cluster:"
+            " guest timers might be inconsistent",
+        ),
+        (
+            {"domain": {"devices": {}, "features": {"hypervPassthrough": {"enabled": True}}}},
+            "HypervPassthroughNotLiveMigratable",
+            "VMI uses hyperv passthrough",
+        ),
+        (
+            {"domain": {"devices": {"gpus": [{"name": "g", "deviceName": "v/g"}]}}},
+            "HostDeviceNotLiveMigratable",
+            "VMI uses a PCI host devices",
+        ),
+    ],
+)
+def test_what_a_guest_has_of_its_node_keeps_it_there(spec: dict[str, Any], reason: str, message: str) -> None:
+    found = decisions.migratability(instance("Running", **spec), emulation=False)
+    assert (found.possible, found.reason, found.message) == (False, reason, message)
+    assert [each.reason for each in found.obstacles] == [reason]
+
+
+def test_a_clock_that_nodes_agree_on_does_not_keep_a_guest() -> None:
+    features: dict[str, Any] = {"hyperv": {"reenlightenment": {}}}
+    hints = {"topologyHints": {"tscFrequency": 2_000_000_000}}
+    vmi = instance("Running", domain={"devices": {}, "features": features}, status=hints)
+    assert decisions.migratability(vmi, emulation=False).obstacles == ()
+
+
+def test_shared_folders_do_not_keep_a_guest() -> None:
+    """KubeVirt still has the reason VirtIOFSNotLiveMigratable, and gives it no more."""
+    devices = {"filesystems": [{"name": "shared", "virtiofs": {}}]}
+    volumes = [{"name": "shared", "configMap": {"name": "c"}}]
+    vmi = instance("Running", domain={"devices": devices}, volumes=volumes)
+    assert decisions.migratability(vmi, emulation=False).obstacles == ()
+
+
 def _on_pod_network(binding: str, **annotations: str) -> VirtualMachineInstance:
     devices = {"interfaces": [{"name": "default", binding: {}}]}
     networks = [{"name": "default", "pod": {}}]

@@ -91,6 +91,29 @@ def test_running_guest_reports_interfaces_topology_and_volumes() -> None:
     assert rendered["activePods"] == {"p": "n"}
 
 
+@pytest.mark.parametrize("by_disk", [True, False])
+def test_volumes_move_unless_the_guest_itself_cannot(by_disk: bool) -> None:
+    vmi = deep_copy(VMI)
+    if by_disk:
+        vmi["spec"]["volumes"].append({"name": "h", "hostDisk": {"path": "/d", "type": "Disk"}})
+    else:
+        vmi["spec"]["domain"]["features"] = {"hypervPassthrough": {"enabled": True}}
+        vmi["spec"]["domain"]["launchSecurity"] = {"sev": {}}
+    rendered = written(vmi, report())
+    live, storage = condition(rendered, "LiveMigratable"), condition(rendered, "StorageLiveMigratable")
+    assert live is not None and storage is not None
+    assert live["status"] == "False"
+    if by_disk:
+        assert (live["reason"], storage["status"]) == ("DisksNotLiveMigratable", "True")
+    else:
+        assert (live["reason"], storage["reason"]) == ("SEVNotLiveMigratable", "NotMigratable")
+        text = (
+            "SEVNotLiveMigratable: VMI uses SEV,"
+            " HypervPassthroughNotLiveMigratable: VMI uses hyperv passthrough"
+        )
+        assert (storage["status"], storage["message"]) == ("False", text)
+
+
 def test_a_disk_that_the_guest_lacks_has_no_device() -> None:
     claim = {"claimName": "c", "hotpluggable": True}
     vmi = deep_copy(VMI)
