@@ -41,6 +41,8 @@ from virtplane.states import add_readiness
 logger = logging.getLogger(__name__)
 
 OPERATOR = "virt-operator"
+GUESTS_NODE = "virt-handler"
+"""Its metrics are asked of guests' libvirt daemons, which takes its time."""
 EXIT_USAGE = 2
 EXIT_FAILED = 1
 
@@ -208,7 +210,11 @@ async def run(options: Options, levels: LogLevels) -> None:
     tls = self_signed_tls("virtplane")
     servers_tls.restrict(tls)
     async with serve_health(
-        context.health, options.health_port, tls=tls, metrics_access=access.status
+        context.health,
+        options.health_port,
+        tls=tls,
+        metrics_access=access.status,
+        metrics_wait=GUESTS_NODE in options.components,
     ) as port:
         logger.info("running %s; health and metrics on port %d", ", ".join(options.components), port)
         with contextlib.suppress(asyncio.CancelledError):

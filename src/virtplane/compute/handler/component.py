@@ -21,6 +21,7 @@ from virtplane.api.resources import KUBEVIRTS, VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import kubeletroot, kvm, libvirtcalls
 from virtplane.compute.handler.api import until_answered
 from virtplane.compute.handler.controller import InstanceController
+from virtplane.compute.handler.guestmetrics import GuestMetrics
 from virtplane.compute.handler.node import capabilities, hyperv, seccomp
 from virtplane.compute.handler.node import heartbeat as heartbeats
 from virtplane.compute.handler.node.deviceplugin import UNITS, DevicePlugin, devices
@@ -135,8 +136,10 @@ class VirtHandler:
             for plugin in plugins:
                 manager.add_runnable(f"device-plugin-{plugin.device.name}", plugin.run)
             thaws.resume()
+            metrics = GuestMetrics(context.node_name, controller.guests)
             try:
-                await manager.run()
+                with metrics.served(context.registry):
+                    await manager.run()
             finally:
                 await thaws.close()
                 await controller.close()

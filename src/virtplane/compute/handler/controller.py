@@ -18,6 +18,7 @@ from virtplane.compute.domain.disks import MissingSource
 from virtplane.compute.domain.document import domain_name
 from virtplane.compute.handler import agentsupport, decisions, ioerrors, status
 from virtplane.compute.handler.decisions import Action, Observation
+from virtplane.compute.handler.guestmetrics import Guest
 from virtplane.compute.handler.instanceevents import InstanceEvents
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone
 from virtplane.compute.handler.libvirtcalls import HypervisorError
@@ -100,6 +101,16 @@ class InstanceController:
     def instance(self, namespace: str, name: str) -> VirtualMachineInstance | None:
         """The instance from the cache. Raises UnfitDocument."""
         return self._informer.get(namespace, name)
+
+    def guests(self) -> list[Guest]:
+        """The running guests whose libvirt is connected."""
+        found = []
+        for vmi in self._informer.list():
+            machine = self.machines.get(vmi.metadata.uid)
+            connection = machine.hypervisor if machine is not None else None
+            if vmi.status.phase == "Running" and machine is not None and connection and connection.is_open:
+                found.append(Guest(vmi, machine.name, connection))
+        return found
 
     def has_ended(self, uid: str) -> bool:
         """Whether no guest of that instance runs on this node; False while that is unknown."""

@@ -274,6 +274,22 @@ class Hypervisor:
 
         return await self._daemon.on(name, "figures", read)
 
+    async def statistics(self, name: str) -> dict[str, Any]:
+        """What libvirt counts of the domain, by libvirt's names. Raises HypervisorError."""
+        wanted = (
+            libvirt.VIR_DOMAIN_STATS_CPU_TOTAL
+            | libvirt.VIR_DOMAIN_STATS_BALLOON
+            | libvirt.VIR_DOMAIN_STATS_VCPU
+            | libvirt.VIR_DOMAIN_STATS_INTERFACE
+            | libvirt.VIR_DOMAIN_STATS_BLOCK
+        )
+
+        def read(domain: libvirt.virDomain) -> dict[str, Any]:
+            found = self._daemon.libvirt.domainListGetStats([domain], wanted)
+            return dict(found[0][1]) if found else {}
+
+        return await self._daemon.on(name, "statistics", read)
+
     async def disk_capacity(self, name: str, path: str) -> int:
         """The bytes that the guest sees of the disk whose source is `path`. Raises HypervisorError."""
         capacity, _, _ = await self._daemon.on(name, "disk size", lambda domain: domain.blockInfo(path))

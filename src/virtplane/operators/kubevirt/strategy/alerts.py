@@ -49,7 +49,7 @@ def alerts(parameters: Parameters, runbook_url: str) -> list[JsonObject]:
     components = [*_system_alerts(), *_component_alerts(parameters)]
     return [
         *(_rule(alert, runbook_url, {"namespace": namespace}) for alert in components),
-        *(_rule(alert, runbook_url, {}) for alert in _machine_alerts()),
+        *(_rule(alert, runbook_url, {}) for alert in (*_machine_alerts(), *_memory_alerts())),
     ]
 
 
@@ -259,6 +259,36 @@ def _machine_alerts() -> list[_Alert]:
             "warning",
             "none",
             "The machine {{ $labels.name }} is {{ $labels.status }} on {{ $labels.node }} for five minutes.",
+        ),
+    ]
+
+
+def _memory_alerts() -> list[_Alert]:
+    start = "vmi:kubevirt_vmi"
+    headroom, faults = f"{start}_memory_headroom_ratio:sum", f"{start}_pgmajfaults"
+    swaps = f"{start}_swap_traffic_bytes"
+    is_told = f"({start}_memory_available_bytes:sum > 0)"
+    info = "label_replace(kubevirt_vmi_info{phase='running'}, 'vm', '$1', 'name', '(.+)')"
+    by_pod = f"label_replace({info}, 'name', '$1', 'vmi_pod', '(.+)')"
+    machine = f"on(name, namespace) group_left(vm) topk by(name, namespace) (1, {by_pod})"
+    pressure = f"({faults}:rate5m > 5 or ({swaps}:rate5m > 1048576))"
+    quiet = f"({swaps}:rate30m < 2048) and ({faults}:rate30m < 1)"
+    return [
+        (
+            "KubeVirtVMGuestMemoryPressure",
+            f"((({headroom} < 0.05) and {pressure} and {is_told}) * {machine})",
+            "5m",
+            "warning",
+            "none",
+            "The guest of {{ $labels.vm }} has little memory left, and swaps or reads its pages again.",
+        ),
+        (
+            "KubeVirtVMGuestMemoryAvailableLow",
+            f"((({headroom} < 0.03) and {quiet} and {is_told}) * {machine})",
+            "30m",
+            "info",
+            "none",
+            "The guest of {{ $labels.vm }} has hardly any memory left.",
         ),
     ]
 

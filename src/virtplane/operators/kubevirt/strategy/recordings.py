@@ -18,6 +18,7 @@ def recordings(parameters: Parameters) -> list[JsonObject]:
         **_of_components(parameters),
         **_of_cluster(),
         **_of_machines(),
+        **_of_guests(),
         **_of_snapshots(),
     }
     found |= {old: new for old, new in _FORMER_NAMES.items() if new in found}
@@ -98,6 +99,25 @@ def _of_machines() -> dict[str, str]:
     }
 
 
+def _of_guests() -> dict[str, str]:
+    start, by = "vmi:kubevirt_vmi", "sum by (name, namespace)"
+    usable, available = "kubevirt_vmi_memory_usable_bytes", "kubevirt_vmi_memory_available_bytes"
+    found = {
+        f"{start}_memory_used_bytes:sum": f"{available}-{usable}",
+        f"{start}_vcpu:count": "count by (namespace, name, node) (kubevirt_vmi_vcpu_seconds_total)",
+        f"{start}_memory_headroom_ratio:sum": f"{by} ({usable}) / {by} ({available})",
+        f"{start}_memory_available_bytes:sum": f"{by} ({available})",
+    }
+    for minutes in (5, 30):
+        swaps = (
+            f"{by} (rate(kubevirt_vmi_memory_swap_{way}_traffic_bytes[{minutes}m]))" for way in ("in", "out")
+        )
+        found[f"{start}_swap_traffic_bytes:rate{minutes}m"] = " + ".join(swaps)
+        faults = f"{by} (rate(kubevirt_vmi_memory_pgmajfault_total[{minutes}m]))"
+        found[f"{start}_pgmajfaults:rate{minutes}m"] = faults
+    return found
+
+
 def _of_snapshots() -> dict[str, str]:
     label = "label_restore_kubevirt_io_source_vm"
     claims = f"kube_persistentvolumeclaim_labels{{{label}_name!='', {label}_namespace!=''}} == 1"
@@ -132,6 +152,7 @@ _FORMER_NAMES: Mapping[str, str] = {
     f"kubevirt_vm_container_{_MARGIN}_working_set_bytes": (
         f"pod_container:kubevirt_vm_{_MARGIN}_working_set_bytes:sum"
     ),
+    "kubevirt_vmi_memory_used_bytes": "vmi:kubevirt_vmi_memory_used_bytes:sum",
     "kubevirt_vmi_phase_count": "node:kubevirt_vmi_phase:sum",
     **{f"kubevirt_virt_{name}_up": f"cluster:kubevirt_virt_{name}_up:sum" for name in COMPONENTS},
     **{

@@ -12,6 +12,7 @@ from kubecore.json import JsonObject
 from kubecore.runtime.component import CannotRun
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.controller import metrics
+from virtplane.compute.handler import guestmetrics
 from virtplane.operators.kubevirt.operator import EMULATION, is_emulating, runbook_url
 from virtplane.operators.kubevirt.strategy import alerts, recordings
 from virtplane.operators.kubevirt.strategy.parameters import Layout, Parameters
@@ -97,7 +98,7 @@ def test_in_the_compact_layout_the_control_plane_is_the_operators_pods() -> None
 
 def test_nothing_is_measured_by_nobody() -> None:
     """Every metric in a rule is another rule's, an exporter's, or one that a component serves."""
-    own = set(metrics.NAMES) | {EMULATION}
+    own = {*metrics.NAMES, *guestmetrics.NAMES, EMULATION}
     for component in WITH_STATES:
         own |= {f"kubevirt_{component.replace('-', '_')}_{kind}_status" for kind in ("ready", "leading")}
     known = own | set(_recordings())

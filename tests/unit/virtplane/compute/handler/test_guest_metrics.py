@@ -1,0 +1,197 @@
+"""The metrics of guests, from what libvirt counts; with libvirt's real daemon at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.samples import Sample
+from tests.support.launcher_daemon import launched
+
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.handler.guestmetrics import NAMES, Guest, GuestMetrics, samples
+from virtplane.compute.handler.hypervisor import Hypervisor
+from virtplane.compute.handler.libvirtcalls import HypervisorError
+from virtplane.compute.podlinks import pod_interface_name
+
+_COUNTED: dict[str, Any] = {
+    "cpu.time": 2_500_000_000,
+    "cpu.user": 2_000_000_000,
+    "cpu.system": 500_000_000,
+    "balloon.current": 1024,
+    "balloon.maximum": 2048,
+    "balloon.swap_in": 3,
+    "balloon.major_fault": 7,
+    "vcpu.current": 2,
+    "vcpu.0.state": 1,
+    "vcpu.0.time": 1_000_000_000,
+    "vcpu.0.wait": 250_000_000,
+    "vcpu.1.state": 2,
+    "vcpu.1.time": 500_000_000,
+    "net.count": 2,
+    "net.0.name": "tap0",
+    "net.0.rx.bytes": 10,
+    "net.0.tx.pkts": 4,
+    "net.1.name": "tap" + pod_interface_name("blue").removeprefix("pod"),
+    "net.1.rx.drop": 5,
+    "block.count": 2,
+    "block.0.name": "vda",
+    "block.0.rd.reqs": 6,
+    "block.0.rd.times": 1_500_000_000,
+    "block.1.name": "sdb",
+    "block.1.fl.reqs": 9,
+}
+
+
+def _vmi(name: str = "vm") -> VirtualMachineInstance:
+    interfaces = [{"name": "default", "masquerade": {}}, {"name": "blue", "bridge": {}}]
+    networks = [{"name": "default", "pod": {}}, {"name": "blue", "multus": {"networkName": "n"}}]
+    return decode(
+        VirtualMachineInstance,
+        {
+            "metadata": {"name": name, "namespace": "ns", "labels": {"app.kubernetes.io/part-of": "shop"}},
+            "spec": {"domain": {"devices": {"interfaces": interfaces}}, "networks": networks},
+            "status": {"phase": "Running", "volumeStatus": [{"name": "root", "target": "vda"}]},
+        },
+    )
+
+
+_OWN = {
+    "node": "n",
+    "namespace": "ns",
+    "name": "vm",
+    "kubernetes_vmi_label_app_kubernetes_io_part_of": "shop",
+}
+
+
+def _values(counted: Mapping[str, Any]) -> dict[tuple[str, tuple[str, ...]], float]:
+    """The values by metric and by the labels that not every metric has."""
+    found = {}
+    for figure, labels, value in samples(_vmi(), "n", counted):
+        assert labels.items() >= _OWN.items()
+        found[figure.name, tuple(labels[key] for key in labels if key not in _OWN)] = value
+    return found
+
+
+def test_counts_become_metrics_in_seconds_and_bytes() -> None:
+    assert _values(_COUNTED) == pytest.approx(
+        {
+            ("cpu_usage_seconds_total", ()): 2.5,
+            ("cpu_user_usage_seconds_total", ()): 2.0,
+            ("cpu_system_usage_seconds_total", ()): 0.5,
+            ("memory_actual_balloon_bytes", ()): 1 << 20,
+            ("memory_domain_bytes", ()): 2 << 20,
+            ("memory_swap_in_traffic_bytes", ()): 3072,
+            ("memory_pgmajfault_total", ()): 7,
+            ("vcpu_seconds_total", ("0", "running")): 1.0,
+            ("vcpu_wait_seconds_total", ("0",)): 0.25,
+            ("vcpu_seconds_total", ("1", "blocked")): 0.5,
+            ("network_receive_bytes_total", ("default",)): 10,
+            ("network_transmit_packets_total", ("default",)): 4,
+            ("network_receive_packets_dropped_total", ("blue",)): 5,
+            ("storage_iops_read_total", ("root",)): 6,
+            ("storage_read_times_seconds_total", ("root",)): 1.5,
+            ("storage_flush_requests_total", ("sdb",)): 9,
+        }
+    )
+
+
+def test_what_is_no_number_has_no_name_or_anothers_is_left_out() -> None:
+    hostile = {
+        "cpu.time": "much",
+        "balloon.current": True,
+        "vcpu.0.state": 99,
+        "vcpu.0.time": 1_000_000_000,
+        "net.0.name": 7,
+        "net.0.rx.bytes": 1,
+        "block.0.name": "x" * 5000,
+        "block.0.rd.reqs": 1,
+        "block.1.name": "x" * 64,
+        "block.1.rd.reqs": 2,
+    }
+    assert _values(hostile) == {
+        ("vcpu_seconds_total", ("0", "unknown")): 1.0,
+        ("storage_iops_read_total", ("x" * 64,)): 1,
+    }
+
+
+class _Libvirt:
+    """A connection that answers, refuses, or does not come back."""
+
+    def __init__(self, answer: Mapping[str, Any] | Exception | None) -> None:
+        self._answer = answer
+
+    async def statistics(self, name: str) -> Mapping[str, Any]:
+        if self._answer is None:
+            await asyncio.Event().wait()
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        assert self._answer is not None
+        return self._answer
+
+
+@pytest.mark.looptime
+async def test_a_guest_that_does_not_answer_costs_the_others_nothing() -> None:
+    guests = [
+        Guest(_vmi("silent"), "ns_silent", _Libvirt(None)),
+        Guest(_vmi("broken"), "ns_broken", _Libvirt(HypervisorError("statistics", "gone"))),
+        Guest(_vmi("vm"), "ns_vm", _Libvirt(_COUNTED)),
+    ]
+    found = await GuestMetrics("n", lambda: guests).ask()
+    assert {sample.labels["name"] for metric in found for sample in metric.samples} == {"vm"}
+
+
+async def test_prometheus_reads_them_from_a_thread() -> None:
+    registry = CollectorRegistry(auto_describe=True)
+    metrics = GuestMetrics("n", lambda: [Guest(_vmi(), "ns_vm", _Libvirt(_COUNTED))])
+    with metrics.served(registry):
+        text = (await asyncio.to_thread(generate_latest, registry)).decode()
+    assert "# TYPE kubevirt_vmi_cpu_usage_seconds_total counter" in text
+    [line] = [each for each in text.splitlines() if each.startswith("kubevirt_vmi_cpu_usage_seconds_total{")]
+    assert 'kubernetes_vmi_label_app_kubernetes_io_part_of="shop"' in line
+    assert line.endswith(" 2.5")
+    assert await asyncio.to_thread(generate_latest, registry) == b""
+
+
+_DISK = """
+<disk type='file'><driver name='qemu' type='raw'/><source file='{}'/><target dev='vda' bus='virtio'/></disk>
+"""
+_DOMAIN = """
+<domain type='qemu'><name>ns_vm</name><memory unit='MiB'>32</memory><vcpu>2</vcpu>
+<os><type arch='x86_64' machine='q35'>hvm</type></os><devices>{}</devices></domain>
+"""
+
+
+async def _told(metrics: GuestMetrics) -> dict[str, list[Sample]]:
+    """The samples by metric: a busy machine may be late with them."""
+    async with asyncio.timeout(40):
+        while True:
+            if found := {metric.name: metric.samples for metric in await metrics.ask()}:
+                return found
+
+
+@pytest.mark.host
+@pytest.mark.timeout(60)
+async def test_qemu_tells_the_metrics_of_a_guest() -> None:
+    async with launched() as daemon:
+        disk = daemon.socket.parent / "disk.img"
+        disk.write_bytes(bytes(1 << 20))
+        disk.chmod(0o666)
+        connection = await Hypervisor.open(daemon.socket, lambda: None)
+        await connection.start(_DOMAIN.format(_DISK.format(disk)), paused=False)
+        metrics = GuestMetrics("n", lambda: [Guest(_vmi(), "ns_vm", connection)])
+        found = await _told(metrics)
+        await connection.destroy("ns_vm")
+        await connection.close()
+    [used] = found["kubevirt_vmi_cpu_usage_seconds"]
+    assert used.value > 0
+    [memory] = found["kubevirt_vmi_memory_domain_bytes"]
+    assert memory.value == 32 << 20
+    assert sorted(sample.labels["id"] for sample in found["kubevirt_vmi_vcpu_seconds"]) == ["0", "1"]
+    [read] = found["kubevirt_vmi_storage_iops_read"]
+    assert read.labels["drive"] == "root"
+    assert set(found) <= {name.removesuffix("_total") for name in NAMES}
