@@ -9,6 +9,7 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.patch.diff import pointer
 from virtplane.cli.virtctl.connection import Connection, connected
+from virtplane.cli.virtctl.params import given_flags, refuse_together
 from virtplane.cli.virtctl.usage import BareOption, Commands
 
 _FIELDS = {
@@ -27,27 +28,28 @@ _DEVELOPER = ("spec", "configuration", "developerConfiguration")
 
 
 def _level(component: str, what: str) -> click.Option:
-    text = f"show/set {what} log verbosity (0-9)"
+    text = f"Level of {what}, 0 to 9; without a level, show it."
     return BareOption(f"--{component}", bare=_SHOW, type=click.IntRange(0), default=_UNSET, help=text)
 
 
 @click.group(cls=Commands, invoke_without_command=True)
 @click.pass_context
 def adm(context: click.Context) -> None:
-    """Administrate KubeVirt configuration."""
+    """Settings of the installation."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
 @click.command(name="log-verbosity")
-@click.option("--reset", is_flag=True, help="reset log verbosity to the default verbosity (2)")
+@click.option("--reset", is_flag=True, help="Go back to the usual level (2).")
 @connected
 async def log_verbosity(client: Client, connection: Connection, reset: bool, **levels: int) -> None:
-    """Show, Set or Reset log verbosity. The verbosity value must be 0-9.
+    """How much the components log: show, change or reset it.
 
-    Without a value, a flag shows the verbosity. Show and Set/Reset cannot coexist. The default cluster config
-    is normally 2. The syntax is "flag=arg" ("flag arg" is not supported).
+    A level stands behind an equals sign. Flags without one show levels, and so do not go together with flags
+    that change them.
     """
+    refuse_together(("reset", "all"), given_flags())
     wanted = {name.replace("_", "-"): level for name, level in levels.items() if level != _UNSET}
     kubevirt = await _installation(client)
     shows = operation(wanted, reset=reset)
@@ -63,7 +65,7 @@ async def log_verbosity(client: Client, connection: Connection, reset: bool, **l
     operations = changes(kubevirt, wanted, reset=reset)
     if operations:
         await _patch(client, kubevirt, operations)
-    click.echo("successfully set/reset the log verbosity")
+        click.echo("successfully set/reset the log verbosity")
 
 
 def operation(wanted: dict[str, int], *, reset: bool) -> bool | None:
@@ -139,7 +141,7 @@ async def _patch(client: Client, kubevirt: JsonObject, operations: list[JsonObje
 
 
 log_verbosity.params[:0] = [
-    _level("all", "all component"),
+    _level("all", "all components"),
     *(_level(component, component) for component in _FIELDS),
 ]
 adm.add_command(log_verbosity)

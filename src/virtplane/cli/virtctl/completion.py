@@ -10,17 +10,17 @@ import click
 from virtplane.cli.virtctl.usage import Commands
 
 _SHELLS = {
-    "bash": "Generate the autocompletion script for bash",
-    "fish": "Generate the autocompletion script for fish",
-    "powershell": "Generate the autocompletion script for powershell",
-    "zsh": "Generate the autocompletion script for zsh",
+    "bash": "A script for bash.",
+    "fish": "A script for fish.",
+    "powershell": "A script for PowerShell.",
+    "zsh": "A script for zsh.",
 }
 
 
 @click.group(cls=Commands, invoke_without_command=True)
 @click.pass_context
 def completion(context: click.Context) -> None:
-    """Generate the autocompletion script for the specified shell"""
+    """Scripts that have a shell complete this program's commands."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -120,7 +120,9 @@ def _script(context: click.Context) -> str:
 
 def _command(shell: str, text: str) -> click.Command:
     @click.command(name=shell, help=text)
-    @click.option("--no-descriptions", is_flag=True, help="disable completion descriptions")
+    @click.option(
+        "--no-descriptions", is_flag=True, help="Accepted for kubectl's sake; the scripts hold none."
+    )
     @click.pass_context
     def command(context: click.Context, no_descriptions: bool) -> None:
         # The scripts hold none.

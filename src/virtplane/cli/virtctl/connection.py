@@ -134,7 +134,7 @@ def _connection(given: dict[str, Any]) -> Connection:
     return Connection(config, config.namespace, tuple(repeated(given)))
 
 
-async def put(client: Client, path: str, body: dict[str, Any], failure: str) -> None:
+async def put(client: Client, path: str, body: dict[str, Any] | None, failure: str) -> None:
     """PUT to a subresource; `failure` introduces the server's message. Raises click.ClickException."""
     try:
         await client.request("PUT", path, body=body)

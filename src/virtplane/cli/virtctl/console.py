@@ -43,7 +43,7 @@ _DISCONNECTED = (
 )
 @connected
 async def console(client: Client, connection: Connection, name: str, minutes: int) -> None:
-    """Connect to a console of a virtual machine instance."""
+    """Open a guest's serial console in this terminal."""
     path = connection.subresource("virtualmachineinstances", name, "console")
     socket = await _open(client, path, name, minutes * 60.0)
     click.echo(f"Successfully connected to {name} console. Press Ctrl+] or Ctrl+5 to exit console.", err=True)

@@ -18,16 +18,16 @@ from virtplane.cli.virtctl.usage import Commands
 
 _INSTANCETYPE_API = "instancetype.kubevirt.io/v1beta1"
 _COMMANDS = {
-    "clone": ("createclone", "Create a clone object manifest"),
+    "clone": ("createclone", "A VirtualMachineClone."),
     "instancetype": (
         "create",
-        "Create VirtualMachineInstancetype or VirtualMachineClusterInstancetype manifest.",
+        "An instance type of the cluster or of a namespace.",
     ),
     "preference": (
         "create",
-        "Create a VirtualMachinePreference or VirtualMachineClusterPreference manifest.",
+        "A preference of the cluster or of a namespace.",
     ),
-    "vm": ("createvm", "Create a VirtualMachine manifest."),
+    "vm": ("createvm", "A VirtualMachine with its disks and users."),
 }
 _MAX_UINT32 = 2**32 - 1
 _TOPOLOGIES = ("sockets", "cores", "threads", "spread", "any")
@@ -55,7 +55,7 @@ class _Kinds(Commands):
 @click.group(cls=_Kinds, invoke_without_command=True)
 @click.pass_context
 def create(context: click.Context) -> None:
-    """Create a manifest for the specified Kind."""
+    """Write manifests to standard output."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -79,7 +79,7 @@ def instancetype(
     iothreadspolicy: str,
     **given: Any,
 ) -> None:
-    """Create VirtualMachineInstancetype or VirtualMachineClusterInstancetype manifest."""
+    """An instance type of the cluster or of a namespace."""
     spec: JsonObject = {"cpu": {"guest": cpu}}
     for flag, field, values in (("gpu", "gpus", gpu), ("hostdevice", "hostDevices", hostdevice)):
         if values:
@@ -109,7 +109,7 @@ def _device(flag: str, text: str) -> JsonObject:
 @click.option(
     "--cpu-topology", default="", help="How processors are shown: sockets, cores, threads, spread, any."
 )
-@click.option("--machine-type", default="", help="The preferred machine type.")
+@click.option("--machine-type", default="", help="Machine type that VMs get unless they say otherwise.")
 @click.option("--name", default="", help="The name.")
 @click.option("--namespaced", is_flag=True, help="For one namespace only.")
 @click.option("--volume-storage-class", default="", help="The preferred storage class of volumes.")
@@ -122,7 +122,7 @@ def preference(
     volume_storage_class: str,
     **given: Any,
 ) -> None:
-    """Create a VirtualMachinePreference or VirtualMachineClusterPreference manifest."""
+    """A preference of the cluster or of a namespace."""
     spec: JsonObject = {}
     if volume_storage_class:
         spec["volumes"] = {"preferredStorageClassName": volume_storage_class}

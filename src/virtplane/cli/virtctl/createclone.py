@@ -23,45 +23,45 @@ _TARGETS = "vm"
 _MACHINE_NAMES = ("vm", "VM", "VirtualMachine", "virtualmachine")
 _SNAPSHOT_NAMES = ("snapshot", "vmsnapshot", "VMSnapshot", "VirtualMachineSnapshot")
 _FILTERS = {
-    "label-filter": "label filters",
-    "annotation-filter": "annotation filters",
-    "template-label-filter": "template label filters",
-    "template-annotation-filter": "template annotation filters",
+    "label-filter": "labels",
+    "annotation-filter": "annotations",
+    "template-label-filter": "labels of its template",
+    "template-annotation-filter": "annotations of its template",
 }
 
 
 def _filter_options(command: _Command) -> _Command:
     for flag, what in reversed(_FILTERS.items()):
-        text = f"Specify clone's {what}. Can be provided multiple times."
+        text = f"Which {what} the copy keeps; repeatable."
         command = click.option(f"--{flag}", multiple=True, help=text)(command)
     return command
 
 
 @click.command()
-@click.option("--name", default="", help="Specify the name of the clone. It is random if not specified.")
-@click.option("--source-name", required=True, help="Specify the clone's source name.")
-@click.option("--target-name", default="", help="Specify the clone's target name.")
+@click.option("--name", default="", help="The VirtualMachineClone's name; a random one by default.")
+@click.option("--source-name", required=True, help="What is copied.")
+@click.option("--target-name", default="", help="The copy's name; the server chooses one by default.")
 @click.option(
     "--source-type",
     default="",
-    help=f"Specify the clone's source type. Default type is VM. Supported types: {_SOURCES}",
+    help=f"What kind the source is: {_SOURCES} (default: vm).",
 )
 @click.option(
     "--target-type",
     default="",
-    help=f"Specify the clone's target type. Default type is VM. Supported types: {_TARGETS}",
+    help=f"What kind the copy is: {_TARGETS}.",
 )
 @_filter_options
 @click.option(
     "--new-mac-address",
     "addresses",
     multiple=True,
-    help="Specify clone's new mac addresses. For example: 'interfaceName0:newAddress0'",
+    help="INTERFACE:ADDRESS of the copy; repeatable.",
 )
-@click.option("--new-smbios-serial", "serial", default="", help="Specify the clone's new smbios serial")
+@click.option("--new-smbios-serial", "serial", default="", help="The serial number of the copy's firmware.")
 @global_flags
 def clone(**given: Any) -> None:
-    """Create a clone object manifest"""
+    """A VirtualMachineClone."""
     if not given["source_name"]:
         raise click.ClickException("source name must not be empty")
     click.echo(as_yaml(manifest(given)), nl=False)

@@ -80,10 +80,10 @@ def _volume_options(command: _Command) -> _Command:
 @click.option("--cloud-init-network-data", default="", help="Network data in base64.")
 @partial(global_flags, besides=("user",))
 def vm(**given: Any) -> None:
-    """Create a VirtualMachine manifest.
+    """A VirtualMachine with its disks and users.
 
-    If no boot order was specified volumes have the following fixed boot order:
-    Containerdisk > PVC > DataSource > Clone PVC > Blank > Imported volumes
+    Volumes without a boot order of their own come in the order of their kinds: container disks, claims,
+    DataSources, clones of claims, empty disks, imports.
     """
     flags = given_flags()
     for flag in _DEPRECATED:

@@ -31,10 +31,10 @@ _TRIES = 5
 def _options(command: _Command) -> _Command:
     for option in (
         click.option(
-            "--force", is_flag=True, help="Force update of secret, even if it's not owned by the VM."
+            "--force", is_flag=True, help="Change a secret even where it does not belong to the VM alone."
         ),
-        click.option("--secret", default="", help="Name of the secret to modify."),
-        click.option("-u", "--user", required=True, help="Name of the user."),
+        click.option("--secret", default="", help="The secret to change, where there are several."),
+        click.option("-u", "--user", required=True, help="Whose credentials they are."),
         click.argument("name", metavar="(VM)"),
     ):
         command = option(command)
@@ -42,14 +42,14 @@ def _options(command: _Command) -> _Command:
 
 
 def _key_options(command: _Command) -> _Command:
-    command = click.option("--value", default="", help="Literal value of the SSH public key.")(command)
-    return click.option("-f", "--file", "path", default="", help="Path to the SSH public key file.")(command)
+    command = click.option("--value", default="", help="The public key itself.")(command)
+    return click.option("-f", "--file", "path", default="", help="A file with public keys.")(command)
 
 
 @click.group(cls=Commands, invoke_without_command=True)
 @click.pass_context
 def credentials(context: click.Context) -> None:
-    """Manipulate credentials on a virtual machine."""
+    """SSH keys and passwords of a VM's guest."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -60,14 +60,13 @@ def credentials(context: click.Context) -> None:
 @click.option(
     "--create-secret",
     is_flag=True,
-    help="Create a new secret for the SSH key. The new key will not be added to a running VM. "
-    "Use --force to add a new secret even if the VM is running.",
+    help="Put the key into a secret of its own, which a running guest only sees after a restart; with --force"
+    " also while it runs.",
 )
 @click.option(
     "--update-secret",
     is_flag=True,
-    help="Add the SSH key to an existing secret. Use --force option, if the secret does not have owner "
-    "reference pointing to the VM.",
+    help="Put the key into a secret that the VM has; with --force also into one that others may use.",
 )
 @connected_besides("user")
 async def add_ssh_key(
@@ -78,7 +77,7 @@ async def add_ssh_key(
     update_secret: bool,
     **given: Any,
 ) -> None:
-    """Add credentials to a virtual machine."""
+    """Give a guest's user an SSH key."""
     refuse_together(("create-secret", "update-secret"), given_flags())
     keys = _keys(given["path"], given["value"])
     machine = await _machine(client, connection, name)
@@ -103,7 +102,7 @@ async def add_ssh_key(
 @_key_options
 @connected_besides("user")
 async def remove_ssh_key(client: Client, connection: Connection, name: str, **given: Any) -> None:
-    """Remove credentials from a virtual machine."""
+    """Take an SSH key from a guest's user."""
     keys = _keys(given["path"], given["value"])
     machine = await _machine(client, connection, name)
     found = ssh_secrets(machine, given["user"])
@@ -119,12 +118,12 @@ async def remove_ssh_key(client: Client, connection: Connection, name: str, **gi
 
 @click.command(name="set-password")
 @_options
-@click.option("-p", "--password", required=True, help="Password for the user")
+@click.option("-p", "--password", required=True, help="The new password.")
 @connected_besides("user", "password")
 async def set_password(
     client: Client, connection: Connection, name: str, user: str, secret: str, force: bool, password: str
 ) -> None:
-    """Set password for a user"""
+    """Change the password of a guest's user."""
     machine = await _machine(client, connection, name)
     found = password_secrets(machine)
     if not found:

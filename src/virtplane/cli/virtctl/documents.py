@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from kubecore.json import JsonObject
+from kubecore.json import JsonObject, get_object
 
 Fields = Mapping[str, Any]
 """The fields of an object in the order of their printing; each with the fields below it, or None."""
@@ -64,6 +64,22 @@ def in_order(document: Any, fields: Fields | None) -> Any:
     if not isinstance(document, dict):
         return document
     return {key: in_order(document[key], below) for key, below in fields.items() if key in document}
+
+
+def machine_in_full(machine: JsonObject) -> JsonObject:
+    """A VirtualMachine with the parts that its type always has, in the order of their printing."""
+    template = get_object(machine, "spec", "template")
+    instance = get_object(template, "spec")
+    domain: JsonObject = {"resources": {}, **get_object(instance, "domain")}
+    domain["devices"] = domain.pop("devices", {})
+    whole = {"metadata": {}, **template, "spec": {**instance, "domain": domain}}
+    return {
+        "kind": "VirtualMachine",
+        "apiVersion": "kubevirt.io/v1",
+        "metadata": get_object(machine, "metadata"),
+        "spec": {**get_object(machine, "spec"), "template": whole},
+        "status": get_object(machine, "status"),
+    }
 
 
 def quoted(text: str) -> str:

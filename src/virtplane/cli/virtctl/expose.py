@@ -43,18 +43,18 @@ _POLICIES = {
 @click.option("--cluster-ip", default="", help="The service's address; None for a headless service.")
 @click.option("--external-ip", default="", help="Another address that the service is reached at.")
 @click.option("--ip-family", default="", help="IPv4, IPv6, or both with a comma between them.")
-@click.option("--ip-family-policy", default="", help="SingleStack, PreferDualStack or RequireDualStack.")
+@click.option("--ip-family-policy", default="", help="One of SingleStack, PreferDualStack, RequireDualStack.")
 @click.option("--name", required=True, help="The service's name.")
 @click.option("--port", type=int, default=0, help="The service's port.")
 @click.option("--port-name", default="", help="The name of the port.")
 @click.option("--protocol", default="TCP", help="TCP or UDP.")
 @click.option("--target-port", default="", help="The guest's port, by number or name.")
-@click.option("--type", "type_", default="ClusterIP", help="ClusterIP, NodePort or LoadBalancer.")
+@click.option("--type", "type_", default="ClusterIP", help="One of ClusterIP, NodePort, LoadBalancer.")
 @connected
 async def expose(
     client: Client, connection: Connection, kind: str, target: str, name: str, **given: Any
 ) -> None:
-    """Expose a virtual machine instance, virtual machine, or replica set of instances as a new service."""
+    """Make a service that leads to a VM, an instance or a replica set."""
     kind = kind.lower()
     spec = service_spec(given)
     owner = await _owner(client, connection, kind, target)

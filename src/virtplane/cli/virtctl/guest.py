@@ -33,7 +33,7 @@ _GUEST: Fields = {
 @click.argument("name", metavar="(VMI)")
 @connected
 async def guestosinfo(client: Client, connection: Connection, name: str) -> None:
-    """Return guest agent info about operating system."""
+    """Show what a guest's agent says of its system."""
     failure = f"Error getting guestosinfo of VirtualMachineInstance {name}, "
     await _show(client, connection, name, "guestosinfo", _GUEST, failure)
 
@@ -42,7 +42,7 @@ async def guestosinfo(client: Client, connection: Connection, name: str) -> None
 @click.argument("name", metavar="(VMI)")
 @connected
 async def userlist(client: Client, connection: Connection, name: str) -> None:
-    """Return full list of logged in users on the guest machine."""
+    """List who is logged in to a guest."""
     failure = f"Error listing users of VirtualMachineInstance {name}, "
     await _show(client, connection, name, "userlist", {"metadata": None, "items": _USER}, failure)
 
@@ -51,7 +51,7 @@ async def userlist(client: Client, connection: Connection, name: str) -> None:
 @click.argument("name", metavar="(VMI)")
 @connected
 async def fslist(client: Client, connection: Connection, name: str) -> None:
-    """Return full list of filesystems available on the guest machine."""
+    """List a guest's file systems."""
     failure = f"Error listing filesystems of VirtualMachineInstance {name}, "
     await _show(client, connection, name, "filesystemlist", {"metadata": None, "items": _FILESYSTEM}, failure)
 

@@ -38,26 +38,26 @@ _ENVIRONMENT = {
 
 @click.command()
 @click.argument("claim", metavar="(PVC)")
-@click.option("--image", default="", help="libguestfs-tools container image")
-@click.option("--pull-policy", default="IfNotPresent", help="pull policy for the libguestfs image")
+@click.option("--image", default="", help="Another image than the installation's.")
+@click.option(
+    "--pull-policy", default="IfNotPresent", help="When the image is pulled: Always, IfNotPresent or Never."
+)
 @click.option(
     "--kvm",
     type=bool,
     is_flag=False,
     flag_value=True,
     default=True,
-    help="Use kvm for the libguestfs-tools container",
+    help="Run on a node with KVM; without, libguestfs emulates.",
 )
-@click.option("--root", is_flag=True, help="Set uid 0 for the libguestfs-tool container")
-@click.option(
-    "--uid", default="", help="Set uid for the libguestfs-tool container. It doesn't work with root"
-)
-@click.option("--gid", default="", help="Set gid for the libguestfs-tool container. It needs the uid, too")
-@click.option("--fsGroup", "fs_group", default="", help="Set the fsgroup for the libguestfs-tool container")
-@click.option("--vm", default="", help="Provide a VM to apply its scheduling constraints to the pod")
+@click.option("--root", is_flag=True, help="Run as root.")
+@click.option("--uid", default="", help="Run as this user; not with --root.")
+@click.option("--gid", default="", help="Run as this group; needs --uid.")
+@click.option("--fsGroup", "fs_group", default="", help="Group that owns the claim's files.")
+@click.option("--vm", default="", help="Run where this VM may run.")
 @connected
 async def guestfs(client: Client, connection: Connection, claim: str, **given: Any) -> None:
-    """Start a shell into the libguestfs pod
+    """Open a shell with libguestfs beside a claim's disk.
 
     The claim is mounted under /disk in the pod, or is its device /dev/vda where the claim is a block device.
     """

@@ -13,7 +13,7 @@ from virtplane.cli.virtctl.globalflags import global_flags
 @click.argument("command", nargs=-1)
 @click.pass_context
 def show_help(context: click.Context, command: tuple[str, ...]) -> None:
-    """Help about any command"""
+    """Show the help of a command."""
     top = context.find_root()
     group = top.command
     if not command or not isinstance(group, click.Group):
@@ -30,7 +30,7 @@ def show_help(context: click.Context, command: tuple[str, ...]) -> None:
 @global_flags
 @click.pass_context
 def options(own: click.Context, /, **given: Any) -> None:
-    """Print the list of flags inherited by all commands"""
+    """Show the flags that every command has."""
     formatter = own.make_formatter()
     records = (parameter.get_help_record(own) for parameter in own.command.params)
     formatter.write("The following options can be passed to any command:\n\n")

@@ -97,7 +97,7 @@ def transfer_of(given: dict[str, Any], *, force_bind: bool) -> Transfer:
 async def image_upload(
     client: Client, connection: Connection, arguments: tuple[str, ...], **given: Any
 ) -> None:
-    """Upload a VM image to a DataVolume/PersistentVolumeClaim."""
+    """Send a disk image from here into a DataVolume or claim."""
     for flag in given_flags():
         if flag in _DEPRECATED:
             click.echo(f"Flag --{flag} has been deprecated, {_DEPRECATED[flag]}", err=True)

@@ -11,17 +11,18 @@ from kubecore.errors import StatusError
 from kubecore.json import get_list
 from kubecore.objects.structs import decode
 from virtplane.cli.virtctl.connection import KINDS, Connection, connected, dry_run_body, key_values, put
+from virtplane.cli.virtctl.params import given_flags
 
 _FORCE_RULE = "Must both use --force=true and set --grace-period."
 
 
 @click.command()
 @click.argument("name", metavar="(VM)")
-@click.option("--paused", is_flag=True, help="If set to true, start virtual machine in paused state")
+@click.option("--paused", is_flag=True, help="Do not let the guest run yet.")
 @click.option("--dry-run", is_flag=True, help="Do not change anything on the server.")
 @connected
 async def start(client: Client, connection: Connection, name: str, paused: bool, dry_run: bool) -> None:
-    """Start a virtual machine."""
+    """Start a VM."""
     body = dry_run_body(dry_run) | ({"paused": True} if paused else {})
     await _act(client, connection, name, "start", body, "Error starting VirtualMachine ")
 
@@ -35,7 +36,7 @@ async def start(client: Client, connection: Connection, name: str, paused: bool,
 async def stop(
     client: Client, connection: Connection, name: str, force: bool, grace_period: int, dry_run: bool
 ) -> None:
-    """Stop a virtual machine."""
+    """Shut a VM down."""
     body = dry_run_body(dry_run) | _forced(force, grace_period, "gracePeriod")
     failure = "error force stopping VirtualMachine: " if force else "error stopping VirtualMachine "
     await _act(client, connection, name, "stop", body, failure)
@@ -50,7 +51,7 @@ async def stop(
 async def restart(
     client: Client, connection: Connection, name: str, force: bool, grace_period: int, dry_run: bool
 ) -> None:
-    """Restart a virtual machine."""
+    """Stop a VM's guest and start it again."""
     body = dry_run_body(dry_run) | _forced(force, grace_period, "gracePeriodSeconds")
     failure = "error force restarting VirtualMachine: " if force else "error restarting VirtualMachine: "
     await _act(client, connection, name, "restart", body, failure)
@@ -64,7 +65,7 @@ async def restart(
 async def migrate(
     client: Client, connection: Connection, name: str, added: tuple[str, ...], dry_run: bool
 ) -> None:
-    """Migrate a virtual machine."""
+    """Move a running guest to another node."""
     body = dry_run_body(dry_run)
     if added:
         body["addedNodeSelector"] = key_values(added, "addedNodeSelector")
@@ -76,11 +77,10 @@ async def migrate(
 @click.option("--dry-run", is_flag=True, help="Do not change anything on the server.")
 @connected
 async def migrate_cancel(client: Client, connection: Connection, name: str, dry_run: bool) -> None:
-    """Cancel migration of a virtual machine."""
+    """Stop the migration of a guest that is under way."""
     from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
     from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCE_MIGRATIONS as MIGRATIONS
 
-    trial = bool(dry_run_body(dry_run))
     try:
         found = await client.list(
             MIGRATIONS, connection.namespace, label_selector=f"kubevirt.io/vmi-name=={name}"
@@ -88,6 +88,7 @@ async def migrate_cancel(client: Client, connection: Connection, name: str, dry_
     except StatusError as error:
         text = f"Error fetching virtual machine instance migration list  {error.message}"
         raise click.ClickException(text) from error
+    trial = bool(dry_run_body(dry_run))
     for document in get_list(found, "items"):
         migration = decode(VirtualMachineInstanceMigration, document)
         if migration.status is not None and migration.status.phase in ("Succeeded", "Failed"):
@@ -111,11 +112,11 @@ async def migrate_cancel(client: Client, connection: Connection, name: str, dry_
 async def evacuate_cancel(
     client: Client, connection: Connection, kind: str, name: str, dry_run: bool
 ) -> None:
-    """Cancel evacuation for a VM, VMI, or all VMIs on a node"""
+    """Take back a guest's request to leave its node."""
     from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
     from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 
-    resource = KINDS.get(kind)
+    resource = KINDS.get(kind.lower())
     if resource is None:
         raise click.ClickException(f'unsupported resource type "{kind}"')
     body = dry_run_body(dry_run)
@@ -134,7 +135,7 @@ async def evacuate_cancel(
 
 
 def _forced(force: bool, grace_period: int, field: str) -> dict[str, Any]:
-    if force != (grace_period >= 0):
+    if force != ("grace-period" in given_flags()):
         raise click.ClickException(_FORCE_RULE)
     return {field: grace_period} if force else {}
 

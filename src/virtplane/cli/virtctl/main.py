@@ -11,51 +11,47 @@ import click
 from virtplane.cli.virtctl.usage import Commands, explain
 
 _COMMANDS = {
-    "addvolume": ("volumes", "add a volume to a running VM"),
-    "adm": ("adm", "Administrate KubeVirt configuration."),
-    "completion": ("completion", "Generate the autocompletion script for the specified shell"),
-    "console": ("console", "Connect to a console of a virtual machine instance."),
-    "create": ("create", "Create a manifest for the specified Kind."),
-    "credentials": ("credentials", "Manipulate credentials on a virtual machine."),
-    "evacuate-cancel": ("lifecycle", "Cancel evacuation for a VM, VMI, or all VMIs on a node"),
+    "addvolume": ("volumes", "Plug a claim or a DataVolume into a running guest."),
+    "adm": ("adm", "Settings of the installation."),
+    "completion": ("completion", "Scripts that have a shell complete this program's commands."),
+    "console": ("console", "Open a guest's serial console in this terminal."),
+    "create": ("create", "Write manifests to standard output."),
+    "credentials": ("credentials", "SSH keys and passwords of a VM's guest."),
+    "evacuate-cancel": ("lifecycle", "Take back a guest's request to leave its node."),
     "expand": (
         "views",
-        "Return the VirtualMachine object with expanded instancetype and preference.",
+        "Show a VM with all that its instance type and preference add.",
     ),
-    "expose": (
-        "expose",
-        "Expose a virtual machine instance, virtual machine, or virtual machine instance replica set as a new"
-        " service.",
-    ),
-    "fslist": ("guest", "Return full list of filesystems available on the guest machine."),
-    "guestfs": ("guestfs", "Start a shell into the libguestfs pod"),
-    "guestosinfo": ("guest", "Return guest agent info about operating system."),
-    "help": ("guidance", "Help about any command"),
-    "image-upload": ("imageupload", "Upload a VM image to a DataVolume/PersistentVolumeClaim."),
+    "expose": ("expose", "Make a service that leads to a VM, an instance or a replica set."),
+    "fslist": ("guest", "List a guest's file systems."),
+    "guestfs": ("guestfs", "Open a shell with libguestfs beside a claim's disk."),
+    "guestosinfo": ("guest", "Show what a guest's agent says of its system."),
+    "help": ("guidance", "Show the help of a command."),
+    "image-upload": ("imageupload", "Send a disk image from here into a DataVolume or claim."),
     "import": ("importvm", "Make a virtual machine from a disk image, an OVA or a URL."),
-    "memory-dump": ("memorydump", "Dump the memory of a running VM to a pvc"),
-    "migrate": ("lifecycle", "Migrate a virtual machine."),
-    "migrate-cancel": ("lifecycle", "Cancel migration of a virtual machine."),
-    "objectgraph": ("views", "Returns dependency graph related to a VM|VMI."),
-    "pause": ("pause", "Pause a virtual machine"),
-    "permitted-devices": ("views", "List the permitted devices for vmis."),
-    "port-forward": ("portforward", "Forward local ports to a virtualmachine or virtualmachineinstance."),
-    "removevolume": ("volumes", "remove a volume from a running VM"),
-    "reset": ("pause", "Reset a virtual machine instance"),
-    "restart": ("lifecycle", "Restart a virtual machine."),
-    "scp": ("ssh", "SCP files from/to a virtual machine instance."),
-    "soft-reboot": ("pause", "Soft reboot a virtual machine instance"),
-    "ssh": ("ssh", "Open a SSH connection to a virtual machine instance."),
-    "start": ("lifecycle", "Start a virtual machine."),
-    "stop": ("lifecycle", "Stop a virtual machine."),
+    "memory-dump": ("memorydump", "Write a running guest's memory into a claim."),
+    "migrate": ("lifecycle", "Move a running guest to another node."),
+    "migrate-cancel": ("lifecycle", "Stop the migration of a guest that is under way."),
+    "objectgraph": ("views", "Show which objects a VM or its instance depends on."),
+    "pause": ("pause", "Freeze a running guest."),
+    "permitted-devices": ("views", "Show which devices of nodes guests may have."),
+    "port-forward": ("portforward", "Lead local ports to ports of a guest."),
+    "removevolume": ("volumes", "Unplug a volume from a running guest."),
+    "reset": ("pause", "Press a guest's reset button."),
+    "restart": ("lifecycle", "Stop a VM's guest and start it again."),
+    "scp": ("ssh", "Copy files to or from a guest by OpenSSH."),
+    "soft-reboot": ("pause", "Ask a guest to reboot by itself."),
+    "ssh": ("ssh", "Log in to a guest by OpenSSH."),
+    "start": ("lifecycle", "Start a VM."),
+    "stop": ("lifecycle", "Shut a VM down."),
     "template": ("template", "VirtualMachineTemplates: fill them in, make and convert them."),
-    "unpause": ("pause", "Unpause a virtual machine"),
-    "usbredir": ("usbredir", "Redirect an USB device to a virtual machine instance."),
-    "userlist": ("guest", "Return full list of logged in users on the guest machine."),
-    "version": ("version", "Print the client and server version information."),
-    "vmexport": ("vmexport", "Export a VM volume."),
-    "vnc screenshot": ("vnc", "Create a VNC screenshot of a virtual machine instance."),
-    "vnc": ("vnc", "Open a vnc connection to a virtual machine instance."),
+    "unpause": ("pause", "Let a frozen guest run on."),
+    "usbredir": ("usbredir", "Lend a USB device of this machine to a guest."),
+    "userlist": ("guest", "List who is logged in to a guest."),
+    "version": ("version", "Show the versions of this program and of the server."),
+    "vmexport": ("vmexport", "Make exports of volumes, delete and download them."),
+    "vnc screenshot": ("vnc", "Save a picture of a guest's display."),
+    "vnc": ("vnc", "Open a guest's display."),
 }
 """Module and short help of each command."""
 
@@ -89,9 +85,16 @@ class _LazyGroup(Commands):
             formatter.write_dl([(name, _COMMANDS[name][1]) for name in names])
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-def virtctl() -> None:
-    """virtctl controls virtual machine related operations on your kubernetes cluster."""
+@click.group(
+    cls=_LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.pass_context
+def virtctl(context: click.Context) -> None:
+    """Works with the virtual machines of a Kubernetes cluster."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main(argv: list[str] | None = None) -> int:

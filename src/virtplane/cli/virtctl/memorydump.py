@@ -19,17 +19,17 @@ _MODES = ("ReadWriteOnce", "ReadWriteMany")
 @click.command(name="memory-dump")
 @click.argument("action", metavar="get/download/remove")
 @click.argument("name", metavar="(VM)")
-@click.option("--claim-name", default="", help="pvc name to contain the memory dump")
-@click.option("--create-claim", is_flag=True, help="Create the pvc that will contain the memory dump")
-@click.option("--storage-class", default="", help="The storage class for the PVC.")
-@click.option("--access-mode", default="", help="The access mode for the PVC.")
-@click.option("--output", default="", help="The output path of the memory dump to be downloaded.")
-@click.option("--format", "format_", default="", help="The format of the download (gzipped or raw).")
+@click.option("--claim-name", default="", help="The claim that takes the dump.")
+@click.option("--create-claim", is_flag=True, help="Make the claim first.")
+@click.option("--storage-class", default="", help="Storage class of a new claim.")
+@click.option("--access-mode", default="", help="ReadWriteOnce (default) or ReadWriteMany, for a new claim.")
+@click.option("--output", default="", help="Where the dump is saved here.")
+@click.option("--format", "format_", default="", help="gzip (default) or raw.")
 @click.option("--port-forward", is_flag=True, help="Download through a forwarded port.")
-@click.option("--local-port", default="0", help="Specify port for port-forward")
+@click.option("--local-port", default="0", help="Local port of --port-forward; 0 chooses one.")
 @connected
 async def memory_dump(client: Client, connection: Connection, action: str, name: str, **given: Any) -> None:
-    """Dump the memory of a running VM to a pvc"""
+    """Write a running guest's memory into a claim."""
     if action == "remove":
         path = connection.subresource("virtualmachines", name, "removememorydump")
         await put(client, path, {}, "error removing memory dump association, ")

@@ -19,8 +19,8 @@ _INSTANCES = ("vmi", "virtualmachineinstance")
 @click.option("--dry-run", is_flag=True, help="Do not change anything on the server.")
 @connected
 async def pause(client: Client, connection: Connection, kind: str, name: str, dry_run: bool) -> None:
-    """Pause a virtual machine"""
-    body = dry_run_body(dry_run)
+    """Freeze a running guest."""
+    body, kind = dry_run_body(dry_run), kind.lower()
     if kind in _MACHINES:
         halted = await _is_halted(client, connection, name)
         why = f". VirtualMachine {name} is not set to run" if halted else ", it was not found"
@@ -36,8 +36,8 @@ async def pause(client: Client, connection: Connection, kind: str, name: str, dr
 @click.option("--dry-run", is_flag=True, help="Do not change anything on the server.")
 @connected
 async def unpause(client: Client, connection: Connection, kind: str, name: str, dry_run: bool) -> None:
-    """Unpause a virtual machine"""
-    body = dry_run_body(dry_run)
+    """Let a frozen guest run on."""
+    body, kind = dry_run_body(dry_run), kind.lower()
     if kind in _MACHINES:
         await _is_halted(client, connection, name)
     if kind in _MACHINES + _INSTANCES:
@@ -50,9 +50,9 @@ async def unpause(client: Client, connection: Connection, kind: str, name: str, 
 @click.argument("name", metavar="(VMI)")
 @connected
 async def reset(client: Client, connection: Connection, name: str) -> None:
-    """Reset a virtual machine instance"""
+    """Press a guest's reset button."""
     path = connection.subresource("virtualmachineinstances", name, "reset")
-    await put(client, path, {}, f"Error reseting VirtualMachineInstance {name}: ")
+    await put(client, path, None, f"Error reseting VirtualMachineInstance {name}: ")
     click.echo(f"VMI {name} was scheduled to reset")
 
 
@@ -60,9 +60,9 @@ async def reset(client: Client, connection: Connection, name: str) -> None:
 @click.argument("name", metavar="(VMI)")
 @connected
 async def soft_reboot(client: Client, connection: Connection, name: str) -> None:
-    """Soft reboot a virtual machine instance"""
+    """Ask a guest to reboot by itself."""
     path = connection.subresource("virtualmachineinstances", name, "softreboot")
-    await put(client, path, {}, f"Error soft rebooting VirtualMachineInstance {name}: ")
+    await put(client, path, None, f"Error soft rebooting VirtualMachineInstance {name}: ")
     click.echo(f"VMI {name} was scheduled to soft-reboot")
 
 

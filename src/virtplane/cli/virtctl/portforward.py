@@ -92,7 +92,7 @@ def parse_port(text: str) -> Port:
 async def port_forward(
     client: Client, connection: Connection, words: tuple[str, ...], address: str, stdio: bool
 ) -> None:
-    """Forward local ports to a virtualmachine or virtualmachineinstance."""
+    """Lead local ports to ports of a guest."""
     if len(words) < 2:
         click.echo("port-forward takes a target and at least one port", err=True)
         raise click.ClickException("argument validation failed")

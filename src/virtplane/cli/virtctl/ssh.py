@@ -43,7 +43,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_options
 @connected_besides("username")
 async def ssh(client: Client, connection: Connection, target: str, command: str, **given: Any) -> None:
-    """Open a SSH connection to a virtual machine instance."""
+    """Log in to a guest by OpenSSH."""
     user, goal = _split(target, connection.namespace, given["username"])
     arguments = ["ssh", *_common(connection, goal, given), _host(user, goal)]
     _become([*arguments, command] if command else arguments)
@@ -65,7 +65,7 @@ async def scp(
     preserve: bool,
     **given: Any,
 ) -> None:
-    """SCP files from/to a virtual machine instance."""
+    """Copy files to or from a guest by OpenSSH."""
     remote = [text for text in (source, destination) if ":" in text]
     if len(remote) == 2:
         text = "copying from a remote location to another remote location is not supported"

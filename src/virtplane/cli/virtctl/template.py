@@ -15,7 +15,7 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.resources import ResourceType
 from virtplane.cli.virtctl import templating
 from virtplane.cli.virtctl.connection import Connection, connected, key_values
-from virtplane.cli.virtctl.documents import as_json, as_yaml, in_order
+from virtplane.cli.virtctl.documents import as_json, as_yaml, in_order, machine_in_full
 from virtplane.cli.virtctl.params import given_flags, refuse_together
 from virtplane.cli.virtctl.usage import Commands
 
@@ -197,21 +197,8 @@ async def _processed_by_server(
 
 
 def _show(machine: JsonObject, message: str, output: str) -> None:
-    """Print the machine, with the parts that its type always has, and tell the user the message."""
-    machine_template = get_object(machine, "spec", "template")
-    instance = get_object(machine_template, "spec")
-    domain: JsonObject = {"resources": {}, **get_object(instance, "domain")}
-    domain["devices"] = domain.pop("devices", {})
-    whole = {"metadata": {}, **machine_template, "spec": {**instance, "domain": domain}}
-    shown: JsonObject = {
-        "metadata": {},
-        "status": {},
-        **machine,
-        "kind": "VirtualMachine",
-        "apiVersion": "kubevirt.io/v1",
-        "spec": {**get_object(machine, "spec"), "template": whole},
-    }
-    _print(in_order(shown, _OBJECT), output)
+    """Print the machine and tell the user the message."""
+    _print(machine_in_full(machine), output)
     if message:
         click.echo(message, err=True, nl=False)
 

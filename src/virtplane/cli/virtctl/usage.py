@@ -142,7 +142,12 @@ class Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As in click, with flags before the command's name moved after it."""
         if args and args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx):
-            args = flags_behind_command(self.global_flags(ctx), args)
+            options = self.global_flags(ctx)
+            args = flags_behind_command(options, args)
+            if args[0].startswith("-"):
+                # No command follows: the flags are checked, and help is shown as without them.
+                options.make_parser(click.Context(options)).parse_args(plain_switches(options, args))
+                args = []
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

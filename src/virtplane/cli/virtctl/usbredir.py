@@ -22,7 +22,7 @@ _OWN_ADDRESS = "127.0.0.1"
 @click.option("--no-launch", is_flag=True, help="Do not start usbredirect; print where to connect it.")
 @connected
 async def usbredir(client: Client, connection: Connection, device: str, name: str, no_launch: bool) -> None:
-    """Redirect an USB device to a virtual machine instance."""
+    """Lend a USB device of this machine to a guest."""
     program = shutil.which(_CLIENT)
     if program is None and not no_launch:
         reason = f'exec: "{_CLIENT}": executable file not found in $PATH'

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from kubecore.client import Client
+from kubecore.errors import StatusError
 from virtplane import KUBEVIRT_VERSION
 from virtplane.api.resources import SUBRESOURCES_PATH
 from virtplane.cli.virtctl.connection import Connection, run_connected
@@ -25,17 +26,20 @@ _FIELDS = {
 
 
 @click.command()
-@click.option("-c", "--client", "client_only", is_flag=True, help="Client version only (no server required).")
+@click.option("-c", "--client", "client_only", is_flag=True, help="Do not ask the server.")
 @global_flags
 def version(client_only: bool, **given: Any) -> None:
-    """Print the client and server version information."""
+    """Show the versions of this program and of the server."""
     click.echo(f"Client Version: {_render(client_version())}")
     if not client_only:
         run_connected(_server, given, {})
 
 
 async def _server(client: Client, _connection: Connection) -> None:
-    answer = await client.request("GET", f"{SUBRESOURCES_PATH}/version")
+    try:
+        answer = await client.request("GET", f"{SUBRESOURCES_PATH}/version")
+    except StatusError as error:
+        raise click.ClickException(f"failed to get server version: {error.message}") from error
     click.echo(f"Server Version: {_render(answer.json())}")
 
 

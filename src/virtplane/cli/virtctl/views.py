@@ -15,7 +15,7 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.structs import decode
 from virtplane.api.resources import SUBRESOURCES_PATH
 from virtplane.cli.virtctl.connection import Connection, connected, key_values
-from virtplane.cli.virtctl.documents import as_json, as_yaml
+from virtplane.cli.virtctl.documents import as_json, as_yaml, machine_in_full
 from virtplane.cli.virtctl.params import given_flags, refuse_together
 
 
@@ -25,7 +25,7 @@ from virtplane.cli.virtctl.params import given_flags, refuse_together
 @click.option("-o", "--output", default="yaml", help="yaml or json.")
 @connected
 async def expand(client: Client, connection: Connection, vm: str, path: str, output: str) -> None:
-    """Return the VirtualMachine object with expanded instancetype and preference."""
+    """Show a VM with all that its instance type and preference add."""
     refuse_together(("file", "vm"), given_flags())
     if not vm and not path:
         raise click.ClickException("error invalid arguments - VirtualMachine name or file must be provided")
@@ -38,12 +38,13 @@ async def expand(client: Client, connection: Connection, vm: str, path: str, out
         name = get_str(body, "metadata", "name")
         url = f"{SUBRESOURCES_PATH}/namespaces/{connection.namespace}/expand-vm-spec"
     try:
-        expanded = (await client.request(method, url, body=body)).json()
+        answer = (await client.request(method, url, body=body)).json()
     except StatusError as error:
         text = (
             f"error expanding VirtualMachine - {name} in namespace - {connection.namespace}: {error.message}"
         )
         raise click.ClickException(text) from error
+    expanded = machine_in_full(answer)
     click.echo(as_json(expanded, indent=1) if output == "json" else as_yaml(expanded), nl=False)
 
 
@@ -80,7 +81,7 @@ async def objectgraph(
     selector: tuple[str, ...],
     vmi: bool,
 ) -> None:
-    """Returns dependency graph related to a VM|VMI."""
+    """Show which objects a VM or its instance depends on."""
     if output not in ("json", "yaml"):
         raise click.ClickException(f"unsupported output format: {output} (must be 'json' or 'yaml')")
     options: dict[str, Any] = {"includeOptionalNodes": not exclude_optional}
@@ -100,7 +101,7 @@ async def objectgraph(
 @click.command(name="permitted-devices")
 @connected
 async def permitted_devices(client: Client, connection: Connection) -> None:
-    """List the permitted devices for vmis."""
+    """Show which devices of nodes guests may have."""
     from virtplane.api.kubevirt_v1.configuration import KubeVirtConfiguration, PermittedHostDevices
     from virtplane.api.resources import KUBEVIRTS
 

@@ -26,12 +26,12 @@ _UNSERVED = "this server exports nothing yet: a VirtualMachineExport would never
 @click.command()
 @click.argument("function", metavar="create/delete/download")
 @click.argument("name", metavar="NAME")
-@click.option("--vm", default="", help="Sets VirtualMachine as vmexport kind and specifies the vm name.")
-@click.option("--snapshot", default="", help="Sets VirtualMachineSnapshot as vmexport kind and its name.")
-@click.option("--pvc", default="", help="Sets PersistentVolumeClaim as vmexport kind and the PVC's name.")
-@click.option("--vmtemplate", default="", help="Sets VirtualMachineTemplate as vmexport kind and its name.")
-@click.option("--output", default="", help="Specifies the output path of the volume to be downloaded.")
-@click.option("--volume", default="", help="Specifies the volume to be downloaded.")
+@click.option("--vm", default="", help="Export this VM's volumes.")
+@click.option("--snapshot", default="", help="Export the volumes of this VirtualMachineSnapshot.")
+@click.option("--pvc", default="", help="Export this claim.")
+@click.option("--vmtemplate", default="", help="Export the volumes of this VirtualMachineTemplate.")
+@click.option("--output", default="", help="The file that is written; - is standard output.")
+@click.option("--volume", default="", help="Which volume, where there are several.")
 @click.option("--format", default="", help="The format of the download: gzip (default), raw or oci.")
 @click.option("--insecure", is_flag=True, help="With 'download': do not verify the server's certificate.")
 @click.option("--keep-vme", is_flag=True, help="With 'download': keep the vmexport object afterwards.")
@@ -51,7 +51,7 @@ _UNSERVED = "this server exports nothing yet: a VirtualMachineExport would never
 @click.option("--readiness-timeout", default="", help="How long to wait for the export to be ready.")
 @connected
 async def vmexport(client: Client, connection: Connection, function: str, name: str, **given: Any) -> None:
-    """Export a VM volume."""
+    """Make exports of volumes, delete and download them."""
     flags = given_flags()
     refuse_together(("vm", "snapshot", "pvc", "vmtemplate"), flags)
     refuse_together(("keep-vme", "delete-vme"), flags)

@@ -48,7 +48,7 @@ async def vnc(
     preserve_session: bool,
     **given: str,
 ) -> None:
-    """Open a vnc connection to a virtual machine instance."""
+    """Open a guest's display."""
     # The viewer runs on this machine; only with --proxy-only another address may be needed.
     address = given["address"] if proxy_only else _OWN_ADDRESS
     path = connection.subresource("virtualmachineinstances", name, "vnc")
@@ -85,10 +85,10 @@ async def vnc(
 @click.command(name="screenshot")
 @click.argument("name", metavar="(VMI)")
 @click.option("-f", "--file", "path", required=True, help="Where to store the picture; - is standard output.")
-@click.option("-m", "--move-cursor", is_flag=True, help="Move the cursor to wake up the screen.")
+@click.option("-m", "--move-cursor", is_flag=True, help="Move the pointer first, which ends screen savers.")
 @connected
 async def screenshot(client: Client, connection: Connection, name: str, path: str, move_cursor: bool) -> None:
-    """Create a VNC screenshot of a virtual machine instance."""
+    """Save a picture of a guest's display."""
     query = {"moveCursor": "true" if move_cursor else "false"}
     action = connection.subresource("virtualmachineinstances", name, "vnc/screenshot")
     try:

@@ -44,7 +44,7 @@ async def addvolume(
     dry_run: bool,
     **wishes: str,
 ) -> None:
-    """add a volume to a running VM"""
+    """Plug a claim or a DataVolume into a running guest."""
     del persist
     source = await _source(client, connection.namespace, volume_name)
     disk = _disk(volume_name, **wishes)
@@ -62,7 +62,7 @@ async def addvolume(
 async def removevolume(
     client: Client, connection: Connection, name: str, volume_name: str, persist: bool, dry_run: bool
 ) -> None:
-    """remove a volume from a running VM"""
+    """Unplug a volume from a running guest."""
     del persist
     body = {"name": volume_name, **dry_run_body(dry_run)}
     await _change(client, connection, name, "removevolume", body, "removing")
@@ -71,14 +71,16 @@ async def removevolume(
 
 def _disk(volume: str, *, disk_name: str, disk_type: str, bus: str, serial: str, cache: str) -> JsonObject:
     """The disk that is asked for. Raises click.ClickException."""
-    name = (disk_name or volume)[:_NAME_LIMIT]
+    name = disk_name or volume
+    if len(name) > _NAME_LIMIT:
+        raise click.ClickException(f"Invalid disk name {name}, must not exceed {_NAME_LIMIT} characters")
     if disk_type == "lun" and bus != "scsi":
-        raise _failure(f"Invalid bus type '{bus}' for LUN disk. Only 'scsi' bus is supported.")
+        raise click.ClickException(f"Invalid bus type '{bus}' for LUN disk. Only 'scsi' bus is supported.")
     if disk_type == "disk" and bus not in ("scsi", "virtio"):
         text = f"Invalid bus type '{bus}' for disk. Only 'scsi' and 'virtio' are supported."
-        raise _failure(text)
+        raise click.ClickException(text)
     if disk_type not in ("disk", "lun"):
-        raise _failure(f"Invalid disk type '{disk_type}'. Only LUN and Disk are supported.")
+        raise click.ClickException(f"Invalid disk type '{disk_type}'. Only LUN and Disk are supported.")
     disk: JsonObject = {"name": name, disk_type: {"bus": bus}, "serial": serial or name}
     if cache:
         if cache not in _CACHES:

@@ -48,8 +48,24 @@ def test_help_of_a_command_shows_its_options(
 ) -> None:
     assert program.main(arguments) == 0
     shown = capsys.readouterr().out
-    assert "Stop a virtual machine." in shown
+    assert "Shut a VM down." in shown
     assert "--grace-period" in shown and "--force" in shown
+
+
+@pytest.mark.parametrize("line", ["", "-n lab", "create -n lab", "adm -v 4", "credentials", "template"])
+def test_help_is_shown_where_no_command_is_named(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(line.split()) == 0
+    assert "Available Commands" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "said"), [("--bogus", "unknown flag: --bogus"), ("-n", "flag needs an argument: 'n' in -n")]
+)
+def test_flags_without_a_command_are_checked(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main(line.split()) == 1
+    assert capsys.readouterr().err == f"{said}\n"
 
 
 def test_help_of_no_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,6 +146,12 @@ def test_version_names_client_and_server(api: FakeServer, virtctl: Virtctl) -> N
 def test_the_clients_version_needs_no_server(api: FakeServer, virtctl: Virtctl, flag: str) -> None:
     assert virtctl("version", flag).out.count("\n") == 1
     assert api.requests == []
+
+
+def test_a_server_without_version_is_told(api: FakeServer, virtctl: Virtctl) -> None:
+    api.refuse("GET", _VERSION, 503, "down")
+    result = virtctl("version")
+    assert (result.code, result.err) == (1, "failed to get server version: down\n")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ _VM = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines/vm"
 _MIGRATIONS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancemigrations"
 
 
-def _case(feature: str, arguments: str, path: str, body: dict[str, Any], said: str) -> Any:
+def _case(feature: str, arguments: str, path: str, body: dict[str, Any] | None, said: str) -> Any:
     return pytest.param(
         arguments.split(),
         path,
@@ -68,24 +68,38 @@ def _case(feature: str, arguments: str, path: str, body: dict[str, Any], said: s
             "VMI vm was scheduled to pause",
         ),
         _case(
+            "CTL-24",
+            "stop vm --grace-period -1 --force",
+            "virtualmachines/vm/stop",
+            {"gracePeriod": -1},
+            "VM vm was scheduled to stop",
+        ),
+        _case(
+            "CTL-27",
+            "unpause VMI vm",
+            "virtualmachineinstances/vm/unpause",
+            {},
+            "VMI vm was scheduled to unpause",
+        ),
+        _case(
             "CTL-27",
             "unpause vmi vm",
             "virtualmachineinstances/vm/unpause",
             {},
             "VMI vm was scheduled to unpause",
         ),
-        _case("", "reset vm", "virtualmachineinstances/vm/reset", {}, "VMI vm was scheduled to reset"),
+        _case("", "reset vm", "virtualmachineinstances/vm/reset", None, "VMI vm was scheduled to reset"),
         _case(
             "",
             "soft-reboot vm",
             "virtualmachineinstances/vm/softreboot",
-            {},
+            None,
             "VMI vm was scheduled to soft-reboot",
         ),
     ],
 )
 def test_a_command_becomes_one_request(
-    api: FakeServer, virtctl: Virtctl, arguments: list[str], path: str, body: dict[str, Any], said: str
+    api: FakeServer, virtctl: Virtctl, arguments: list[str], path: str, body: dict[str, Any] | None, said: str
 ) -> None:
     result = virtctl(*arguments)
     assert (result.code, result.out, result.err) == (0, f"{said}\n", "")

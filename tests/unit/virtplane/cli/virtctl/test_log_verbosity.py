@@ -117,7 +117,8 @@ def test_verbosities_are_set_and_reset(
 
 def test_a_reset_of_nothing_changes_nothing(api: FakeServer, virtctl: Virtctl) -> None:
     _installed(api, {})
-    assert virtctl("adm", "log-verbosity", "--reset").out == "successfully set/reset the log verbosity\n"
+    result = virtctl("adm", "log-verbosity", "--reset")
+    assert (result.code, result.out, result.err) == (0, "", "")
     assert _patches(api) == []
 
 
@@ -163,3 +164,9 @@ def test_there_is_one_installation(api: FakeServer, virtctl: Virtctl, count: int
     api.answers["GET", _ALL] = (200, {"metadata": {}, "items": [item] * count})
     result = virtctl("adm", "log-verbosity", "--all")
     assert (result.code, result.err) == (1, f"{said}\n")
+
+
+def test_a_reset_and_a_level_for_all_exclude_each_other(api: FakeServer, virtctl: Virtctl) -> None:
+    result = virtctl("adm", "log-verbosity", "--reset", "--all=3")
+    text = "if any flags in the group [reset all] are set none of the others can be; [all reset] were all set"
+    assert (result.code, result.err, api.requests) == (1, f"{text}\n", [])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from virtplane.cli.virtctl.documents import as_yaml
 from virtplane.cli.virtctl.expose import instance_id
 
 from .conftest import SUB, FakeServer, Virtctl
@@ -113,9 +114,18 @@ _MACHINE = {"kind": "VirtualMachine", "metadata": {"name": "vm"}, "spec": {"runn
 
 def test_a_stored_machine_is_shown_expanded(api: FakeServer, virtctl: Virtctl) -> None:
     api.answers["GET", f"{SUB}/default/virtualmachines/vm/expand-spec"] = (200, _MACHINE)
-    shown = "kind: VirtualMachine\nmetadata:\n  name: vm\nspec:\n  running: false\n"
-    assert virtctl("expand", "--vm", "vm").out == shown
-    assert virtctl("expand", "--vm", "vm", "-o", "json").out == json.dumps(_MACHINE, indent=1)
+    whole = {
+        "kind": "VirtualMachine",
+        "apiVersion": "kubevirt.io/v1",
+        "metadata": {"name": "vm"},
+        "spec": {
+            "running": False,
+            "template": {"metadata": {}, "spec": {"domain": {"resources": {}, "devices": {}}}},
+        },
+        "status": {},
+    }
+    assert virtctl("expand", "--vm", "vm").out == as_yaml(whole)
+    assert virtctl("expand", "--vm", "vm", "-o", "json").out == json.dumps(whole, indent=1)
 
 
 def test_a_machine_in_a_file_is_sent_to_be_expanded(
