@@ -14,11 +14,14 @@ from virtplane.compute.handler.connections import Connections
 from virtplane.compute.handler.credentials import CredentialKeeper
 from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.libvirtcalls import HypervisorError
+from virtplane.compute.handler.rate import RateLimit
 from virtplane.compute.handler.status import GuestFacts
 
 logger = logging.getLogger(__name__)
 
 _PING_SECONDS = 2
+_QUERIES = (3, 15.0)
+"""As many in so many seconds: each answer may differ from the one before, which is reported at once."""
 
 
 class AgentKeeper:
@@ -35,6 +38,7 @@ class AgentKeeper:
         self._lines = lines
         self._on_change = on_change
         self._asking: asyncio.Task[None] | None = None
+        self._queries = RateLimit(*_QUERIES, asyncio.get_running_loop().time)
 
     async def recall(self, hypervisor: Hypervisor) -> None:
         """Ask whether the agent is there: its coming caused no event on a connection that is newer."""
@@ -53,7 +57,7 @@ class AgentKeeper:
         if self.facts == GuestFacts():
             self.facts = GuestFacts(True)
         is_asking = self._asking is not None and not self._asking.done()
-        if not is_asking and is_running:
+        if is_running and not is_asking and not self._queries.exceeded():
             self._asking = asyncio.create_task(self._ask(vmi, hypervisor), name=f"agent-{self._name}")
 
     async def _ask(self, vmi: VirtualMachineInstance, hypervisor: Hypervisor) -> None:

@@ -1,0 +1,76 @@
+"""How often guest agents are asked, whatever they answer."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any, cast
+
+import pytest
+
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.handler.agentkeeper import AgentKeeper
+from virtplane.compute.handler.connections import Connections
+
+pytestmark = pytest.mark.looptime
+
+VMI = decode(VirtualMachineInstance, {"metadata": {"name": "vm", "namespace": "ns", "uid": "u"}})
+
+
+class Agent:
+    """The libvirt of a guest whose agent answers at once, each time with another host."""
+
+    agent_connected = True
+
+    def __init__(self) -> None:
+        self.link = None
+        self.asked: list[float] = []
+        self._numbers = itertools.count()
+
+    @property
+    def hypervisor(self) -> Agent:
+        return self
+
+    async def freeze_state(self, _name: str) -> str:
+        return "thawed"
+
+    async def guest_info(self, _name: str) -> dict[str, Any]:
+        self.asked.append(asyncio.get_running_loop().time())
+        return {"os.name": f"system {next(self._numbers)}"}
+
+    async def guest_interfaces(self, _name: str) -> dict[str, Any]:
+        return {}
+
+    async def agent_about(self, _name: str) -> str:
+        return '{"return": {"version": "8", "supported_commands": [{"name": "a", "enabled": true}]}}'
+
+
+async def test_an_agent_that_says_something_else_each_time_is_not_asked_without_end() -> None:
+    agent, changed = Agent(), asyncio.Event()
+    keeper = AgentKeeper("ns_vm", "ns/vm", cast(Connections, agent), changed.set)
+    begun = asyncio.get_running_loop().time()
+    while asyncio.get_running_loop().time() - begun < 60:
+        keeper.refresh(VMI, is_running=True)
+        changed.clear()
+        await asyncio.wait(
+            [asyncio.create_task(changed.wait()), asyncio.create_task(asyncio.sleep(1))],
+            return_when="FIRST_COMPLETED",
+        )
+    assert agent.asked[0] == pytest.approx(begun, abs=0.1)
+    assert 6 <= len(agent.asked) <= 15
+    assert keeper.facts.os_info.name == f"system {len(agent.asked) - 1}"
+    await keeper.close()
+
+
+async def test_an_agent_that_comes_back_is_asked_at_once() -> None:
+    agent = Agent()
+    keeper = AgentKeeper("ns_vm", "ns/vm", cast(Connections, agent), lambda: None)
+    for expected in (1, 2):
+        agent.agent_connected = True
+        keeper.refresh(VMI, is_running=True)
+        await asyncio.sleep(0.1)
+        assert len(agent.asked) == expected
+        agent.agent_connected = False
+        keeper.refresh(VMI, is_running=True)
+    await keeper.close()
