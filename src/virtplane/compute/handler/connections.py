@@ -21,6 +21,7 @@ from virtplane.compute.handler.launcher import (
     connect,
 )
 from virtplane.compute.handler.libvirtcalls import HypervisorError
+from virtplane.compute.handler.rate import RateLimit
 from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.words import repeatable
 
@@ -29,6 +30,9 @@ logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.01
 _LOOKS = 500
 """How often the socket is looked for at that pace; later, each reconcile looks once."""
+
+_ATTEMPTS = (5, 5.0)
+"""As many attempts in so many seconds: each ends with a look at the guest, which begins the next."""
 
 _LASTING_SECONDS = 10.0
 """Shorter failures (the daemon is being restarted) are logged, but not reported on the instance."""
@@ -54,6 +58,7 @@ class Connections:
         self._trouble = ""
         self._trouble_since = 0.0
         self._looks = _LOOKS
+        self._attempts = RateLimit(*_ATTEMPTS, asyncio.get_running_loop().time)
         self._opening: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
 
@@ -85,7 +90,7 @@ class Connections:
         is_opening = self._opening is not None and not self._opening.done()
         is_ending = self.link is not None and self.link.is_ending
         is_complete = self.is_ready and (self.has_daemon is False or self._is_connected)
-        if self.gone or is_opening or is_ending or is_complete:
+        if self.gone or is_opening or is_ending or is_complete or self._attempts.exceeded():
             return
         self._opening = asyncio.create_task(self._open(), name=f"connect-{self._name}")
 

@@ -271,6 +271,39 @@ async def test_broken_line_is_opened_again(tmp_path: Path, descriptors: None) ->
         await lines.close()
 
 
+@pytest.mark.parametrize("how", ["hangs up", "answers senselessly", "sends events"])
+async def test_launcher_that_breaks_the_line_is_not_called_without_end(
+    tmp_path: Path, descriptors: None, how: str
+) -> None:
+    """Whenever its connections change, virt-handler looks at the guest again, and keeps what is missing."""
+    calls = 0
+
+    async def bad(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal calls
+        calls += 1
+        if how == "sends events":
+            await answer(reader, writer)
+            for _ in range(200):
+                writer.write(b'{"event": "e"}\n')
+            await writer.drain()
+        elif how == "answers senselessly":
+            await reader.readline()
+            writer.write(b"nonsense\n")
+            await writer.drain()
+
+    paths = pod_paths(tmp_path)
+
+    def look_again() -> None:
+        asyncio.get_running_loop().call_soon(lines.keep)
+
+    lines = Connections("ns_vm", paths, look_again)
+    async with launcher(paths.control_socket, bad):
+        lines.keep()
+        await asyncio.sleep(3)
+        await lines.close()
+    assert 1 <= calls <= 10
+
+
 @pytest.mark.parametrize(("daemon", "expected"), [(4711, True), (None, False)])
 async def test_launcher_of_before_an_upgrade_is_understood(
     tmp_path: Path, descriptors: None, daemon: int | None, expected: bool
