@@ -88,6 +88,7 @@ class SimulatedMachine:
         self.terminating = False
         self.fatal = ""
         self.lasting_trouble = ""
+        self.ping_failed = False
         self.networks = _Networks()
         self._world = world
         self._weather = weather

@@ -52,6 +52,8 @@ class Connections:
         """True once the launcher has ended."""
         self.terminating = False
         """True once the launcher was told to end."""
+        self.ping_failed = False
+        """Whether a probe by the guest's agent has failed since somebody reset this."""
         self._name = name
         self._paths = paths
         self._on_change = on_change
@@ -178,6 +180,7 @@ class Connections:
 
     def _launcher_event(self, event: JsonObject) -> None:
         self.terminating = self.terminating or event.get("event") == "terminating"
+        self.ping_failed = self.ping_failed or event.get("event") == "ping-failed"
         self._on_change()
 
     def _launcher_ended(self, process_ended: bool) -> None:

@@ -143,7 +143,7 @@ class InstanceController:
         seen = await machine.observe()
         action = decisions.next_action(vmi, seen, datetime.now(UTC))
         error = await self._act(machine, vmi, action)
-        self._tell_of_panic(machine, vmi)
+        self._tell_of_guest(machine, vmi)
         lasting = machine.fatal or ("" if machine.lines.gone else machine.lines.lasting_trouble)
         if error is None and lasting:
             error = _FAILED, lasting
@@ -296,7 +296,11 @@ class InstanceController:
             self._events.send(vmi, "Normal", "ToleratedSmallPV", remark)
         machine.remarks.clear()
 
-    def _tell_of_panic(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
+    def _tell_of_guest(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
+        if machine.lines.ping_failed:
+            machine.lines.ping_failed = False
+            text = f"GuestAgentPing probe failed for VMI {vmi.metadata.name}"
+            self._events.send(vmi, "Warning", "GuestAgentPingFailed", text)
         hypervisor = machine.hypervisor
         if hypervisor is not None and hypervisor.has_panicked:
             hypervisor.has_panicked = False

@@ -90,6 +90,8 @@ class Launcher:
             self._end_lease(request["interface"])
         elif command == "pause-probes":
             self._pause_probes(paused=request["paused"] is True)
+        elif command == "report-ping":
+            self._control.send({"event": "ping-failed"})
         elif command == "exit":
             self._exit_code = int(request["code"])
         elif command != "ping":

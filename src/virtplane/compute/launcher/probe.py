@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import os
+import socket
 import sys
 import time
 
-from virtplane.compute.launcher.settings import options, paused_probes
+from virtplane.compute.launcher.settings import CONTROL_SOCKET, SHARE_DIRECTORY, options, paused_probes
 from virtplane.compute.launcher.virsh import DEFAULT_SOCKET, Guest, GuestError
 
 _EXIT_FAILED = 1
 _EXIT_USAGE = 2
+_REPORT_SECONDS = 0.5
 _POLLS = 10
 """How often, within the time that it has, a command in the guest is looked at."""
 
@@ -36,11 +39,26 @@ def split(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
     return options(arguments[:end]), arguments[end + 1 :]
 
 
-def ping(guest: Guest) -> int:
-    """Whether the agent answers. A paused guest counts as healthy, since it cannot answer."""
-    if not guest.is_still():
-        guest.ask("guest-ping")
+def ping(guest: Guest, control: str) -> int:
+    """Whether the agent answers. A paused guest counts as healthy, since it cannot answer.
+
+    A failure is reported through the launcher's socket `control`, too. Raises GuestError.
+    """
+    try:
+        if not guest.is_still():
+            guest.ask("guest-ping")
+    except GuestError:
+        report(control)
+        raise
     return 0
+
+
+def report(control: str) -> None:
+    """Let virt-handler tell the guest's owner of the failed ping, unless the launcher is busy or gone."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as launcher, contextlib.suppress(OSError):
+        launcher.settimeout(_REPORT_SECONDS)
+        launcher.connect(control)
+        launcher.sendall(b'{"id": 1, "command": "report-ping"}\n')
 
 
 def execute(guest: Guest, seconds: float, command: str, arguments: list[str]) -> int:
@@ -87,10 +105,11 @@ def run(arguments: list[str], virsh: str | None = None) -> int:
         domain, seconds = found["domainName"], float(found.get("timeoutSeconds") or 1)
     except (KeyError, ValueError) as error:
         raise Usage(f"--domainName is missing or --timeoutSeconds is no number: {error}") from error
-    socket = found.get("socket") or DEFAULT_SOCKET
-    guest = Guest(domain, seconds, socket, virsh)
+    libvirt = found.get("socket") or DEFAULT_SOCKET
+    guest = Guest(domain, seconds, libvirt, virsh)
     if "guestAgentPing" in found:
-        return 0 if os.path.lexists(paused_probes(socket)) else ping(guest)
+        control = found.get("control") or f"{SHARE_DIRECTORY}/{CONTROL_SOCKET}"
+        return 0 if os.path.lexists(paused_probes(libvirt)) else ping(guest, control)
     if not found.get("command"):
         raise Usage("neither --command nor --guestAgentPing is given")
     return execute(guest, seconds, found["command"], rest)

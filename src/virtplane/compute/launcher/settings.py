@@ -8,6 +8,10 @@ import sys
 LIBVIRT_SOCKET = "libvirt/libvirt-sock"
 """Below the runtime directory; the monolithic daemon's name, also used with virtqemud."""
 
+SHARE_DIRECTORY = "/var/run/kubevirt"
+CONTROL_SOCKET = "sockets/launcher-sock"
+"""Below the shared directory."""
+
 _PAUSED = "agent-probes-paused"
 
 _PROGRAM_FOLDERS = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -22,7 +26,7 @@ class Settings:
         self.name = options["name"]
         self.uid = options["uid"]
         self.namespace = options["namespace"]
-        self.share_directory = options.get("kubevirt-share-dir", "/var/run/kubevirt")
+        self.share_directory = options.get("kubevirt-share-dir", SHARE_DIRECTORY)
         self.private_directory = options.get("private-dir", "/var/run/kubevirt-private")
         self.runtime_directory = options.get("runtime-dir", "/var/run")
         """``XDG_RUNTIME_DIR`` of the libvirt daemon, which makes ``libvirt/`` in it."""
@@ -41,7 +45,7 @@ class Settings:
     @property
     def control_socket(self) -> str:
         """The path of the control socket once the launcher is ready."""
-        return f"{self.share_directory}/sockets/launcher-sock"
+        return f"{self.share_directory}/{CONTROL_SOCKET}"
 
     @property
     def initial_socket(self) -> str:

@@ -16,6 +16,7 @@ import pytest
 
 from virtplane.compute.handler import launcher
 from virtplane.compute.handler.launcher import LauncherGone, LauncherNotReady, connect
+from virtplane.compute.launcher.probe import report
 from virtplane.compute.launcher.settings import paused_probes
 
 
@@ -165,6 +166,19 @@ async def test_probes_are_paused_and_count_again(process: asyncio.subprocess.Pro
         await link.request("pause-probes", paused=paused)
         assert file.exists() == paused
     await link.close()
+
+
+async def test_a_failed_ping_is_passed_on(process: asyncio.subprocess.Process, tmp_path: Path) -> None:
+    socket = tmp_path / "share/sockets/launcher-sock"
+    told: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    link = await connect(socket, told.set_result, ignore)
+    await asyncio.to_thread(report, str(socket))
+    assert await told == {"event": "ping-failed"}
+    await link.close()
+
+
+def test_a_ping_that_nobody_is_told_of_only_fails(tmp_path: Path) -> None:
+    report(str(tmp_path / "nobody"))
 
 
 async def refuses(path: Path) -> None:

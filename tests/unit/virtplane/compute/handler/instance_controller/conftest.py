@@ -32,6 +32,7 @@ RUNNING = DomainState("Running", "Unknown")
 class Lines:
     gone = False
     lasting_trouble = ""
+    ping_failed = False
 
 
 class Machine:

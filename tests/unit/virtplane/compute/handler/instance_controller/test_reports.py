@@ -182,3 +182,16 @@ async def test_the_owner_is_told_once_that_the_guest_has_panicked(node: Node) ->
         told = [event for event in node.api.list(EVENTS, "ns") if event["reason"] == "GuestPanicked"]
         assert [(event["type"], event.get("count", 1)) for event in told] == [("Warning", 1)]
         assert node.status["phase"] == "Failed"
+
+
+async def test_the_owner_is_told_of_a_failed_ping(node: Node) -> None:
+    node.put(phase="Running")
+    node.prepared.see(domain=RUNNING)
+    async with node.working() as machine:
+        machine.lines.ping_failed = True
+        machine.changed()
+        await asyncio.sleep(15)
+        events = node.api.list(EVENTS, "ns")
+        told = [event["message"] for event in events if event["reason"] == "GuestAgentPingFailed"]
+        assert told == ["GuestAgentPing probe failed for VMI vm"]
+        assert not machine.lines.ping_failed
