@@ -35,8 +35,8 @@ class DaemonLog:
         if len(self._rest) > _LINE_BYTES:
             lines.append(self._rest)
             self._rest = b""
-        text = "".join(f"{json.dumps(entry(line.decode(errors='replace')))}\n" for line in lines if line)
-        sys.stderr.write(text)
+        entries = [entry(line.decode(errors="replace")) for line in lines if line]
+        sys.stderr.write("".join(json.dumps(each, separators=(",", ":")) + "\n" for each in entries))
         sys.stderr.flush()
 
 

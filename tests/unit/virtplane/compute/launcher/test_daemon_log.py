@@ -44,7 +44,9 @@ def test_lines_are_logged_when_they_are_whole_or_too_long(capfd: pytest.CaptureF
     for data in (b"one\ntw", b"o\n", b"x" * 60_000, b"x" * 60_000):
         os.write(log.writer, data)
         log.collect()
-    messages = [json.loads(line)["msg"] for line in capfd.readouterr().err.splitlines()]
+    lines = capfd.readouterr().err.splitlines()
+    assert '"subcomponent":"libvirt"' in lines[0], "without spaces, as the other components write"
+    messages = [json.loads(line)["msg"] for line in lines]
     assert messages[:2] == ["one", "two"]
     assert 64_000 < len(messages[2]) <= 128_000
 
