@@ -127,6 +127,10 @@ class Settings:
         """A storage class."""
         return self.classes.get("", name) if name else None
 
+    def class_or_default(self, name: str | None) -> StorageClass | None:
+        """The class `name`, or the one that claims without any get. A claim's spec that is "" wants none."""
+        return rendering.storage_class(self.storage(), name, rendering.ARCHIVE)
+
     def has_driver(self, storage_class: StorageClass | None) -> bool:
         """Whether a CSI driver provides the volumes of a class."""
         return storage_class is not None and self._drivers.get("", storage_class.provisioner) is not None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from kubecore.client import Client
 from kubecore.errors import StatusError, is_already_exists, is_namespace_terminating, is_not_found
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject, get_object
 from kubecore.objects import meta
 from kubecore.objects.structs import UnfitDocument, decode
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS
@@ -172,7 +172,7 @@ class DataVolumeController:
             await self._cloning.clean_up(volume)
 
     def _situation(self, volume: DataVolume, claim: PersistentVolumeClaim, clone: Source | None) -> Situation:
-        found = self._settings.storage_class(claim.spec.storage_class_name)
+        found = self._settings.class_or_default(claim.spec.storage_class_name)
         namespace = claim.metadata.namespace
         prime = self._claims.get(namespace, cdi_names.prime_claim(claim.metadata.uid))
         if prime is not None and not prime.metadata.is_controlled_by(claim.metadata):
@@ -200,7 +200,7 @@ class DataVolumeController:
             spec = self._rendered(volume, asked)
         except (rendering.RenderingError, UnfitDocument) as error:
             return await self._refuse(volume, error)
-        found = self._settings.storage_class(get_str(spec, "storageClassName"))
+        found = self._settings.class_or_default(spec.get("storageClassName"))
         situation = Situation(
             volume=volume,
             flow=self._flow,

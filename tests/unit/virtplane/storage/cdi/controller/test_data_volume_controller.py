@@ -81,6 +81,21 @@ async def test_claim_with_driver_names_a_source_that_goes_after_success() -> Non
         await cluster.gone(kinds.VOLUME_IMPORT_SOURCES, name)
 
 
+@pytest.mark.parametrize(("asked", "uses"), [({}, "true"), ({"storageClassName": ""}, "false")])
+async def test_claim_without_class_is_filled_as_the_default_class_provides(
+    asked: JsonObject, uses: str
+) -> None:
+    """What `spec.pvc` says is taken as it is; Kubernetes fills the default class in later."""
+    async with memory_cluster() as cluster:
+        annotations = {"storageclass.kubernetes.io/is-default-class": "true"}
+        cluster.storage_class("usual", driver=True, metadata={"name": "usual", "annotations": annotations})
+        pvc = {"accessModes": ["ReadWriteOnce"], "resources": GIB, **asked}
+        await cluster.data_volume(pvc=pvc, storage=None)
+        claim = await cluster.claim(usePopulator=uses)
+        assert ("dataSourceRef" in claim["spec"]) == (uses == "true")
+        assert claim["spec"].get("storageClassName") == asked.get("storageClassName")
+
+
 @pytest.mark.feature("STO-14")
 async def test_what_cannot_be_rendered_waits_for_a_class() -> None:
     async with memory_cluster() as cluster:
