@@ -219,7 +219,8 @@ _NO_ROOM = "effective image size is larger than the reported available storage: 
 def _failed(error: Exception) -> web.Response:
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     is_too_large = full or isinstance(error, TooLarge)
-    text = f"Saving stream failed: {_NO_ROOM if is_too_large else ''}{error}"
+    why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else error
+    text = f"Saving stream failed: {_NO_ROOM if is_too_large else ''}{why}"
     _log.error("the upload failed: %s", text)
     return web.Response(status=400 if is_too_large else 500, text=text)
 
