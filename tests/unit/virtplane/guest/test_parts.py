@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from virtplane.guest import disk, initramfs, packages
+from virtplane.guest import disk, initramfs, oci, packages
 
 
 def _entries(archive: bytes) -> dict[str, tuple[dict[str, int], bytes]]:
@@ -119,3 +121,42 @@ def test_the_guests_own_scripts_are_shell_without_mistakes() -> None:
     for path in own:
         done = subprocess.run(["sh", "-n", str(path)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+def test_a_full_image_has_its_kernel_as_files_beside_the_disk(tmp_path: Path) -> None:
+    for name in ("guest.qcow2", "vmlinuz", "initrd.gz"):
+        (tmp_path / name).write_text(name)
+    boot_files = {name: tmp_path / name for name in ("vmlinuz", "initrd.gz")}
+    archive = tmp_path / "guest.tar"
+    oci.write_archive(tmp_path / "guest.qcow2", archive, "example.local/guest:1", boot_files)
+    with tarfile.open(archive) as image:
+        layers = [member for member in image if _is_gzip(image, member)]
+        packed = image.extractfile(layers[0])
+        with tarfile.open(fileobj=packed, mode="r:gz") as files:
+            assert files.getnames() == ["boot", "boot/initrd.gz", "boot/vmlinuz", "disk", "disk/guest.qcow2"]
+            assert [member.uid for member in files] == [0, 0, 0, 107, 107]
+
+
+def _is_gzip(image: tarfile.TarFile, member: tarfile.TarInfo) -> bool:
+    content = image.extractfile(member)
+    return content is not None and content.read(2) == b"\x1f\x8b"
+
+
+def test_modules_are_found_by_the_names_that_the_kernel_uses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs = {"usb-storage": "scsi_mod,usb-common", "usb-common": "", "scsi_mod": ""}
+    folder = tmp_path / "tree/lib/modules/6.1.0"
+    folder.mkdir(parents=True)
+    for name, dependencies in needs.items():
+        (folder / f"{name}.ko").write_text(dependencies)
+    (tmp_path / "bin").mkdir()
+    modinfo = tmp_path / "bin/modinfo"
+    modinfo.write_text('#!/bin/sh\ncat "$3"\n')
+    modinfo.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    (tmp_path / "root/etc").mkdir(parents=True)
+    initramfs._copy_modules(tmp_path / "tree", tmp_path / "root", ("usb_storage", "built_in"))
+    listed = (tmp_path / "root/etc/modules").read_text().split()
+    assert [Path(each).name for each in listed] == ["scsi_mod.ko", "usb-common.ko", "usb-storage.ko"]
+    assert all((tmp_path / "root" / each[1:]).exists() for each in listed)
