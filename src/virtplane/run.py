@@ -19,12 +19,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import uvloop
+from prometheus_client import REGISTRY
 
 from kubecore.client import Client, ClientConfig
 from kubecore.client.config import Impersonation, in_cluster, is_in_cluster
+from kubecore.client.counting import CountingTransport
 from kubecore.client.http import HttpTransport
 from kubecore.client.kubeconfig import load_kubeconfig
 from kubecore.client.limits import LimitedTransport, RequestLimit
+from kubecore.client.transport import Transport
 from kubecore.logs import LOG_LEVELS, LogLevels, set_up_logging
 from kubecore.runtime.access import TokenAccess
 from kubecore.runtime.component import CannotRun, Component, Context, run_components
@@ -36,7 +39,7 @@ from virtplane.api.verbosity import DEBUG_VERBOSITY, TRACE_VERBOSITY, log_level
 from virtplane.components import COMPONENTS, UnknownComponent, load_component
 from virtplane.reloading import CONFIGURED, Reloader, component_of, request_limits
 from virtplane.serving.tls import SERVERS_TLS, ServersTLS
-from virtplane.states import add_readiness
+from virtplane.states import RequestCounts, add_readiness
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +133,10 @@ def parse(argv: Sequence[str]) -> Options:
 
 
 def client_factory(
-    options: Options, base: ClientConfig, limits: Mapping[str, RequestLimit]
+    options: Options,
+    base: ClientConfig,
+    limits: Mapping[str, RequestLimit],
+    counts: RequestCounts | None = None,
 ) -> Callable[[str], Client]:
     """Gives each component a client under its own service account; `limits` are by the clients' names."""
 
@@ -145,9 +151,12 @@ def client_factory(
             if options.node_name:
                 extra = {"authentication.kubernetes.io/node-name": (options.node_name,)}
             config = replace(config, impersonate=Impersonation(user=user, extra=extra))
-        if name not in limits:
-            return Client(config)
-        return Client(config, LimitedTransport(HttpTransport(config), limits[name]))
+        transport: Transport = HttpTransport(config)
+        if counts is not None:
+            transport = CountingTransport(transport, counts.of(config.server))
+        if name in limits:
+            transport = LimitedTransport(transport, limits[name])
+        return Client(config, transport)
 
     return client
 
@@ -183,8 +192,9 @@ async def run(options: Options, levels: LogLevels) -> None:
     limits, servers_tls = request_limits(configured), ServersTLS()
     if configured:
         components.append(Reloader(configured, levels, limits, servers_tls))
+    counts = RequestCounts(REGISTRY)
     context = Context(
-        client_factory=client_factory(options, base_config(options), limits),
+        client_factory=client_factory(options, base_config(options), limits, counts),
         namespace=options.namespace,
         identity=options.identity,
         node_name=options.node_name,

@@ -1,4 +1,4 @@
-"""The metrics by which components tell whether they are ready and whether they lead.
+"""The metrics by which components tell whether they are ready, whether they lead, and what they request.
 
 Their names are KubeVirt's: ``kubevirt_virt_api_ready_status``, ``kubevirt_virt_controller_leading_status``.
 """
@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 
+from kubecore.client import Request
+from kubecore.client.counting import Count, resource_and_verb
 from kubecore.runtime import LeaderElector
 from kubecore.runtime.health import Health
 
@@ -57,6 +60,29 @@ def add_readiness(registry: CollectorRegistry, components: Sequence[str], health
             name = f"kubevirt_{_written(component)}_ready_status"
             text = f"Whether this {component} is ready"
             registry.register(_State(name, text, lambda: health.ready()[0]))
+
+
+class RequestCounts:
+    """The requests to the API server, ``kubevirt_rest_client_requests_total``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._counter = Counter(
+            "kubevirt_rest_client_requests",
+            "Requests to the API server by their answers",
+            ("code", "method", "host", "resource", "verb"),
+            registry=registry,
+        )
+
+    def of(self, server: str) -> Count:
+        """What counts the requests of a client of `server`, a URL."""
+        host = urlsplit(server).netloc
+
+        def count(request: Request, status: int) -> None:
+            resource, verb = resource_and_verb(request)
+            code = str(status) if status else "<error>"
+            self._counter.labels(code, request.method, host, resource, verb).inc()
+
+        return count
 
 
 def _written(component: str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
+from kubecore.client import Request
 from kubecore.runtime.health import Health
-from virtplane.states import add_readiness, state
+from virtplane.states import RequestCounts, add_readiness, state
 
 
 def test_each_component_of_a_process_tells_whether_it_is_ready() -> None:
@@ -23,3 +24,15 @@ def test_a_state_is_told_only_while_it_lasts() -> None:
     with state(registry, "a_state", "A state", lambda: True):
         assert registry.get_sample_value("a_state") == 1
     assert registry.get_sample_value("a_state") is None
+
+
+def test_requests_are_counted_by_what_became_of_them() -> None:
+    registry = CollectorRegistry()
+    count = RequestCounts(registry).of("https://api.test:6443")
+    request = Request("PATCH", "/api/v1/namespaces/ns/pods/p/status")
+    for status in (200, 200, 0):
+        count(request, status)
+    labels = {"method": "PATCH", "host": "api.test:6443", "resource": "pods", "verb": "PATCH"}
+    name = "kubevirt_rest_client_requests_total"
+    assert registry.get_sample_value(name, {**labels, "code": "200"}) == 2
+    assert registry.get_sample_value(name, {**labels, "code": "<error>"}) == 1

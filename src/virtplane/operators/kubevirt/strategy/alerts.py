@@ -13,7 +13,7 @@ from virtplane.api.labels import PROMETHEUS
 from virtplane.api.resources import PROMETHEUS_RULES
 from virtplane.operators.kubevirt.product import KUBEVIRT
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
-from virtplane.operators.kubevirt.strategy.recordings import COMPONENTS, recordings
+from virtplane.operators.kubevirt.strategy.recordings import COMPONENTS, pods_of, recordings
 
 DEFAULT_RUNBOOK_URL = "https://kubevirt.io/monitoring/runbooks/%s"
 RULES = "prometheus-kubevirt-rules"
@@ -159,7 +159,22 @@ def _component_alerts(parameters: Parameters) -> list[_Alert]:
             expression = f"{running} / on() {wanted} < 0.75"
             summary = f"Fewer than three of four pods of {shown} run."
             found.append((low, expression, after, "warning", "warning", summary))
+        found.append(_burst(parameters, name))
     return [*found, *_node_alerts(namespace)]
+
+
+def _burst(parameters: Parameters, name: str) -> _Alert:
+    own = pods_of(parameters, name)
+    requests = f'kubevirt_rest_client_requests_total{{namespace="{parameters.namespace}",pod=~"virt-{own}-.*"'
+    refused = f'sum(rate({requests},code=~"(4|5)[0-9][0-9]"}}[5m]))'
+    return (
+        f"Virt{name.capitalize()}RESTErrorsBurst",
+        f"{refused} / sum(rate({requests}}}[5m])) >= 0.8",
+        "5m",
+        "critical",
+        "critical",
+        f"Four of five requests of virt-{name} are refused.",
+    )
 
 
 def _node_alerts(namespace: str) -> list[_Alert]:

@@ -34,12 +34,16 @@ def recordings(parameters: Parameters) -> list[JsonObject]:
     return rules
 
 
+def pods_of(parameters: Parameters, component: str) -> str:
+    """In whose pods a component runs: in the compact layout the control plane is virt-operator's process."""
+    is_own = parameters.layout == "distributed" or component not in _OF_CONTROL_PLANE
+    return component if is_own else "operator"
+
+
 def _of_components(parameters: Parameters) -> dict[str, str]:
     namespace, found = parameters.namespace, {}
     for name in COMPONENTS:
-        # In the compact layout the control plane is one process: that of virt-operator.
-        own = name if parameters.layout == "distributed" or name not in _OF_CONTROL_PLANE else "operator"
-        pods = f"pod=~'virt-{own}-.*'"
+        pods = f"pod=~'virt-{pods_of(parameters, name)}-.*'"
         start, metric = f"cluster:kubevirt_virt_{name}", f"kubevirt_virt_{name}"
         found[f"{start}_up:sum"] = f"sum(up{{namespace='{namespace}', {pods}}}) or vector(0)"
         found[f"{start}_pods_running:count"] = (
