@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from kubecore.client import Client, ClientConfig, ConfigError, ConnectionFailed
+from kubecore.client.transport import Query, Response
 from kubecore.errors import StatusError
 from kubecore.json import get_str
 from kubecore.logs import TRACE
 from kubecore.objects.structs import UnfitDocument
 from virtplane import KUBEVIRT_VERSION
 from virtplane.api.resources import SUBRESOURCES_PATH
-from virtplane.cli.virtctl.documents import quoted
+from virtplane.cli.virtctl.documents import printable, quoted
 from virtplane.cli.virtctl.globalflags import client_config, global_flags, repeated, taken_from
+
+_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+"""One value of the header ``Warning`` (RFC 7234, section 5.5)."""
 
 logger = logging.getLogger(__name__)
 
@@ -85,10 +90,30 @@ def run_connected(
         raise click.exceptions.Abort from error
 
 
+class _Telling(Client):
+    """A client that tells the user what the server warns of, as kubectl does."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """As the client's."""
+        response = await super().request(method, path, query=query, body=body, headers=headers)
+        for text in _WARNING.findall(response.headers.get("warning", "")):
+            shown = re.sub(r"\\(.)", r"\1", text)
+            click.echo(f"Warning: {printable(shown)}", err=True)
+        return response
+
+
 async def _run(
     command: Callable[..., Awaitable[None]], connection: Connection, parameters: dict[str, Any]
 ) -> None:
-    async with Client(connection.config) as client:
+    async with _Telling(connection.config) as client:
         try:
             await command(client, connection, **parameters)
         except StatusError as error:

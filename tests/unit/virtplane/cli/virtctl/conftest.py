@@ -34,6 +34,8 @@ class FakeServer:
     stream: Stream | None = None
     delays: set[str] = field(default_factory=set)
     """Paths whose answers never come."""
+    warnings: dict[str, str] = field(default_factory=dict)
+    """The header ``Warning`` of answers, by path."""
     hangs_up: bool = False
     """Whether streams end without a closing handshake."""
 
@@ -61,7 +63,8 @@ class FakeServer:
             return web.Response(text=body, status=code)
         if isinstance(body, bytes):
             return web.Response(body=body, status=code, content_type="image/png")
-        return web.json_response(body, status=code)
+        warning = self.warnings.get(request.path)
+        return web.json_response(body, status=code, headers={"Warning": warning} if warning else None)
 
     @property
     def paths(self) -> set[str]:
