@@ -47,13 +47,13 @@ def bash(program: str, found: dict[str, list[str]]) -> str:
     cases = "\n".join(f"        '{path}') words='{' '.join(follow)}' ;;" for path, follow in found.items())
     return f"""\
 {function}() {{
-    local current=${{COMP_WORDS[COMP_CWORD]}} path= words= word
-    for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+    local current=${{COMP_WORDS[COMP_CWORD]}} line= words= word
+    for word in "${{COMP_WORDS[@]:1:$((COMP_CWORD - 1))}}"; do
         case " {" ".join(f"{path.replace(' ', '/')}" for path in found if path)} " in
-            *" ${{path:+$path/}}$word "*) path=${{path:+$path/}}$word ;;
+            *" ${{line:+$line/}}$word "*) line=${{line:+$line/}}$word ;;
         esac
     done
-    case ${{path//\\// }} in
+    case ${{line//\\// }} in
 {cases}
     esac
     COMPREPLY=($(compgen -W "$words" -- "$current"))
