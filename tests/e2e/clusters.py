@@ -87,9 +87,11 @@ class Cluster:
         kind = f"application/{patch}-patch+json" if method == "PATCH" else "application/json"
         try:
             encoded = json.dumps(body) if body is not None else None
-            connection.request(method, path, encoded, {"Content-Type": kind, "Accept": "application/json"})
+            # Not JSON alone: actions on machines are answered with nothing.
+            headers = {"Content-Type": kind, "Accept": "application/json, */*"}
+            connection.request(method, path, encoded, headers)
             answer = connection.getresponse()
-            document: Document = json.loads(answer.read())
+            document = _document(answer.read())
         finally:
             connection.close()
         if answer.status >= 400:
@@ -149,6 +151,15 @@ class Cluster:
         """All processes of this cluster, pods and guests included."""
         marks = (f"/kindling-{self.id}/", f"KINDLING_PROCESS={self.id}/", f"--state\0{self.state}")
         return [process for process in all_processes() if any(mark in process.traces for mark in marks)]
+
+
+def _document(body: bytes) -> Document:
+    """What the API answers; a text as the message of a Status."""
+    try:
+        found: Document = json.loads(body or b"{}")
+    except ValueError:
+        return {"message": body.decode(errors="replace")}
+    return found
 
 
 def is_ready(pod: Document) -> bool:
