@@ -1,8 +1,12 @@
-"""The machines that users' guides show, completed: fragments get what they leave out."""
+"""The machines that users' guides show, completed: fragments get what they leave out.
+
+A name that comes again gets a number: ``example-vm-2``.
+"""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import yaml
@@ -15,17 +19,33 @@ MANIFESTS = Path(os.environ.get("VIRTPLANE_REFERENCE", "/nowhere")) / "reference
 MACHINES = ("VirtualMachine", "VirtualMachineInstance")
 
 
+REFUSED = {
+    "example-vm-2": "requires a noCloud volume to exist when the noCloud propagationMethod is in use.",
+    "boot-order-vm": "Bus type virtio is invalid for CD-ROM device",
+    "vm": "SecureBoot requires SMM, which is currently disabled.",
+    "rhel": "Data volume should have either Source, SourceRef, or be externally populated",
+    "vm-http-import": "must be referenced in the VMI template's 'volumes' list",
+}
+"""The machines that KubeVirt refuses, and how its message ends."""
+
+
 def documents(*kinds: str) -> list[JsonObject]:
     """The documents of these kinds as they are printed."""
     found = yaml.safe_load_all(MANIFESTS.read_text())
     return [each for each in found if each and each["kind"] in kinds]
 
 
-def machines() -> list[JsonObject]:
-    """All machines and instances, completed."""
-    found = documents(*MACHINES)
-    for document in found:
+def machines() -> dict[str, JsonObject]:
+    """All machines and instances by their names, completed."""
+    found: dict[str, JsonObject] = {}
+    seen: Counter[str] = Counter()
+    for document in documents(*MACHINES):
         complete(document)
+        name = document["metadata"]["name"]
+        seen[name] += 1
+        if seen[name] > 1:
+            document["metadata"]["name"] = f"{name}-{seen[name]}"
+        found[document["metadata"]["name"]] = document
     return found
 
 
