@@ -64,6 +64,18 @@ def evictable(
     ]
 
 
+def next_batch(
+    waiting: Sequence[VirtualMachineInstance], size: int, last: Key
+) -> list[VirtualMachineInstance]:
+    """The next `size` of those that wait, after the `last` one that was tried.
+
+    Guests whose eviction is refused every time must not keep others waiting.
+    """
+    later = [vmi for vmi in waiting if key_of(vmi) > last]
+    earlier = [vmi for vmi in waiting if key_of(vmi) <= last]
+    return [*later, *earlier][:size]
+
+
 def batch_size(strategy: KubeVirtWorkloadUpdateStrategy) -> int:
     """How many guests are evicted at once."""
     wanted = strategy.batch_eviction_size
@@ -83,6 +95,7 @@ class WorkloadUpdateController:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._next_batch = 0.0
+        self._last_tried: Key = ("", "")
         self.controller = Controller("virt-controller-outdated", self._reconcile)
         self.controller.watch(cluster.kubevirts)
         self.controller.depend(cluster.vmis)
@@ -116,7 +129,8 @@ class WorkloadUpdateController:
         now = asyncio.get_running_loop().time()
         if now >= self._next_batch:
             self._next_batch = now + interval_seconds(strategy)
-            for vmi in waiting[: batch_size(strategy)]:
+            for vmi in next_batch(waiting, batch_size(strategy), self._last_tried):
+                self._last_tried = key_of(vmi)
                 await self._evict(vmi)
         return RequeueAfter(max(_DELAY_SECONDS, self._next_batch - now))
 

@@ -176,6 +176,16 @@ def test_movable_guests_are_evicted_only_where_they_may_not_move(
     assert [vmi.metadata.name for vmi in chosen] == expected
 
 
+def test_guests_that_cannot_be_evicted_do_not_keep_others_waiting() -> None:
+    waiting = [decode(VirtualMachineInstance, _vmi(name)) for name in ("a", "b", "c", "d", "e")]
+    last, tried = ("", ""), []
+    for _ in range(3):
+        batch = workloadupdates.next_batch(waiting, 2, last)
+        tried.append([vmi.metadata.name for vmi in batch])
+        last = ("ns", batch[-1].metadata.name)
+    assert tried == [["a", "b"], ["c", "d"], ["e", "a"]]
+
+
 def test_batches_have_ten_guests_a_minute_unless_said_otherwise() -> None:
     usual = KubeVirtWorkloadUpdateStrategy()
     assert (workloadupdates.batch_size(usual), workloadupdates.interval_seconds(usual)) == (10, 60.0)
