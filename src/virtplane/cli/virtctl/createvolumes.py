@@ -83,8 +83,8 @@ class Volumes:
 
     @property
     def disks(self) -> list[JsonObject]:
-        """The disks with a boot order."""
-        return [{"name": name, "bootOrder": order} for order, name in sorted(self.boot_orders.items())]
+        """The disks with a boot order, as the volumes are in order."""
+        return [{"name": name, "bootOrder": order} for order, name in self.boot_orders.items()]
 
     def inferable(self, name: str = "") -> str:
         """The volume that an instance type can be inferred from: the one called `name` or the first to boot.

@@ -111,14 +111,14 @@ def test_a_preference_is_for_the_namespace_that_is_named(
     assert (shown["kind"], shown["metadata"], shown["spec"]) == (kind, metadata, {})
 
 
-def test_volumes_come_in_the_order_of_their_kinds_and_disks_in_that_of_booting(virtctl: Virtctl) -> None:
-    line = "--name v --volume-pvc src:a,bootorder:2 --volume-containerdisk src:c:1,bootorder:1,name:cd"
+def test_volumes_and_disks_come_in_the_order_of_their_kinds(virtctl: Virtctl) -> None:
+    line = "--name v --volume-pvc src:a,bootorder:1 --volume-containerdisk src:c:1,bootorder:2,name:cd"
     spec = _vm(virtctl, f"{line} --volume-import type:ds,src:n/z,name:im,size:1024Mi --user u --ssh-key k,l")
     template = spec["template"]
     assert isinstance(template, dict)
     assert template["spec"]["domain"]["devices"]["disks"] == [
-        {"name": "cd", "bootOrder": 1},
-        {"name": "a", "bootOrder": 2},
+        {"name": "cd", "bootOrder": 2},
+        {"name": "a", "bootOrder": 1},
     ]
     assert template["spec"]["volumes"] == [
         {"name": "cd", "containerDisk": {"image": "c:1"}},
@@ -138,7 +138,12 @@ def test_volumes_come_in_the_order_of_their_kinds_and_disks_in_that_of_booting(v
             },
         }
     ]
-    # The container disk boots first; nothing can be inferred from it.
+    # The claim boots first.
+    assert spec["instancetype"] == {"inferFromVolume": "a", "inferFromVolumeFailurePolicy": "Ignore"}
+
+
+def test_nothing_is_inferred_from_a_container_disk_that_boots_first(virtctl: Virtctl) -> None:
+    spec = _vm(virtctl, "--volume-pvc src:a,bootorder:2 --volume-containerdisk src:c:1,bootorder:1")
     assert "instancetype" not in spec
 
 
