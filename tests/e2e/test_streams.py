@@ -226,6 +226,26 @@ def test_virtctl_runs_commands_in_the_guest_by_ssh(guest: Machine, identity: Pat
     assert (done.stdout, done.returncode) == ("streams\n", 7), done.stderr
 
 
+@pytest.mark.feature("ACC-21", "CTL-37")
+@pytest.mark.parametrize("host", ["vm/streams.default", "vmi/streams/default"])
+def test_openssh_reaches_the_guest_by_its_own_configuration(
+    guest: Machine, identity: Path, tmp_path: Path, host: str
+) -> None:
+    config = tmp_path / "config"
+    settings = {
+        "ProxyCommand": f"{program('virtctl')} port-forward --stdio=true %h %p",
+        "User": "root",
+        "IdentityFile": identity,
+        "UserKnownHostsFile": tmp_path / "known",
+        "StrictHostKeyChecking": "accept-new",
+    }
+    lines = ["Host vm/* vmi/*", *(f"  {name} {value}" for name, value in settings.items())]
+    config.write_text("\n".join(lines) + "\n")
+    command = ("ssh", "-F", config, host, "hostname; exit 7")
+    done = attempt(*command, env=guest.cluster.environment)
+    assert (done.stdout, done.returncode) == ("streams\n", 7), done.stderr
+
+
 @pytest.mark.feature("CTL-35", "CTL-36")
 def test_virtctl_copies_files_to_the_guest_and_back(guest: Machine, identity: Path, tmp_path: Path) -> None:
     known = str(tmp_path / "known")
