@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-pytest_plugins = ["tests.support.clusters"]
+pytest_plugins = ["tests.support.clusters", "tests.support.moto_server"]
 
 _HERE = Path(__file__).parent
 _LONG = {"e2e", "security", "simulation", "clients"}

@@ -140,6 +140,24 @@ def served_images(
 
 
 @contextmanager
+def users_of_disks(cluster: Cluster, folder: Path, bytes_per_second: int) -> Iterator[Importers]:
+    """Users in a namespace of their own, and a server of disks; `folder` is for both and the ledger."""
+    served, ledger = folder / "served", Ledger(folder / "ledger")
+    for each in (served, ledger.folder):
+        each.mkdir()
+    cluster.request("POST", f"{CORE}/namespaces", {"metadata": {"name": NAMESPACE}})
+    try:
+        with served_images(cluster, served, bytes_per_second) as images:
+            made = Importers(cluster, ledger, images, random.Random(0))
+            try:
+                yield made
+            finally:
+                made.leave()
+    finally:
+        cluster.request("DELETE", f"{CORE}/namespaces/{NAMESPACE}")
+
+
+@contextmanager
 def copying_class(cluster: Cluster) -> Iterator[None]:
     """Have clones in the class of local volumes made by pods."""
     cluster.request("PATCH", _COPIED_PROFILE, {"spec": {"cloneStrategy": "copy"}})

@@ -1,4 +1,5 @@
-"""moto, an S3 server of others that checks signatures and policies, as a process of its own.
+"""moto, an S3 server of others that checks signatures and policies, as a process of its own (a pytest plugin:
+`tests/conftest.py` names it).
 
 It needs versions that the other packages for tests cannot have (python-dateutil before 3), so it has an
 environment of its own, made of ``moto.lock`` beside this module.
@@ -13,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 _LOCK = Path(__file__).with_name("moto.lock")
 _INSTALL_SECONDS = 300
@@ -71,6 +74,15 @@ def moto_environment(folder: Path) -> Path:
     install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--requirement", str(_LOCK)]
     subprocess.run(install, check=True, capture_output=True, timeout=_INSTALL_SECONDS)
     return python
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter that has moto."""
+    try:
+        return moto_environment(tmp_path_factory.mktemp("moto") / "environment")
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"the packages of moto cannot be fetched: {error.stderr!r}")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import pytest
 from tests.support.hostile_server import answering, endless
 from tests.support.image_server import ServedFile, serving
 from tests.support.importer_process import imported, importing
-from tests.support.moto_server import Keys, moto_environment, serving_bucket
+from tests.support.moto_server import Keys, serving_bucket
 from tests.unit.virtplane.storage.cdi.importer.conftest import MIB
 
 from virtplane.image import distribution
@@ -159,15 +159,6 @@ async def test_disks_come_from_nginx_and_its_refusals_are_told(
         assert each.peak_bytes < MEMORY_BYTES
         assert "pass:word" not in each.log
         assert base64.b64encode(b"me:pass:word").decode() not in each.log
-
-
-@pytest.fixture(scope="module")
-def moto(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter that has moto."""
-    try:
-        return moto_environment(tmp_path_factory.mktemp("moto") / "environment")
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"the packages of moto cannot be fetched: {error.stderr!r}")
 
 
 @pytest.mark.feature("VMC-52")
