@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.e2e.clusters import KUBEVIRT, NAMESPACE, Cluster, manifest
+from tests.e2e.failures import Document
 from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
 
@@ -18,6 +19,18 @@ _COUNT = 20
 _SECONDS = 240
 
 
+def _idle(name: str) -> Document:
+    """A machine with all that the demo's has, whose guest stays in its BIOS: nothing is on its boot disk.
+
+    A booting guest keeps a processor busy for ten seconds, and tells nothing of the cluster.
+    """
+    wanted = manifest(name, grace=0)
+    spec = wanted["spec"]["template"]["spec"]
+    spec["domain"]["devices"]["disks"].append({"name": "blank", "disk": {"bus": "virtio"}, "bootOrder": 1})
+    spec["volumes"].append({"name": "blank", "emptyDisk": {"capacity": "1Mi"}})
+    return wanted
+
+
 @pytest.mark.timeout(400)
 def test_twenty_machines_created_at_once_all_run_none_lost_or_doubled(
     cluster: Cluster, record_property: Callable[[str, object], None]
@@ -25,7 +38,7 @@ def test_twenty_machines_created_at_once_all_run_none_lost_or_doubled(
     names = [f"many-{index:02d}" for index in range(_COUNT)]
     begun = time.monotonic()
     with ThreadPoolExecutor(_COUNT) as pool:
-        machines = list(pool.map(lambda name: cluster.create(manifest(name, grace=0)), names))
+        machines = list(pool.map(lambda name: cluster.create(_idle(name)), names))
     try:
 
         def all_run() -> bool:
@@ -45,7 +58,7 @@ def test_twenty_machines_created_at_once_all_run_none_lost_or_doubled(
         for machine in machines:
             machine.wait_running()  # its condition Ready follows a moment after the phase
             assert len(machine.pods()) == 1
-        addresses = {machine.address() for machine in machines}
+        addresses = {wait_for(f"{each.name} has an address", each.address, 20) for each in machines}
         assert len(addresses) == _COUNT
     finally:
         clean_up(machines)
