@@ -20,6 +20,7 @@ from virtplane.compute.controller.migration.evacuation import EvacuationControll
 from virtplane.compute.controller.migration.reconciler import MigrationController
 from virtplane.compute.controller.migration.updates import UpdateController
 from virtplane.compute.controller.nodes import NodeController
+from virtplane.compute.controller.phasetimes import PhaseTimes
 from virtplane.compute.controller.pool.reconciler import PoolController
 from virtplane.compute.controller.replicaset.reconciler import ReplicaSetController
 from virtplane.compute.controller.vm.reconciler import VmController
@@ -70,11 +71,12 @@ class VirtController:
                         client, manager, recorder, images, served, context.namespace, image_volumes
                     )
                     add_controllers(cluster)
+                    machines, times = MachineMetrics(cluster), PhaseTimes(cluster)
                     context.health.add_detail(VERSION_DETAIL, partial(_version, cluster))
                     manager.add_runnable("image-volumes", image_volumes.run)
                     manager.add_runnable("optional-kinds", _watch_kinds(cluster))
                     try:
-                        with MachineMetrics(cluster).served(context.registry):
+                        with machines.served(context.registry), times.served(context.registry):
                             await manager.run()
                     except* _KindsChanged:
                         logger.info("The set of served kinds changed: restarting the controllers")

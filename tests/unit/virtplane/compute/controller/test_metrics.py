@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
+from tests.support.waiting import until
 
 from kubecore import resources
 from kubecore.json import JsonObject
@@ -15,6 +16,7 @@ from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.metrics import NAMES, MachineMetrics
+from virtplane.compute.controller.phasetimes import PhaseTimes
 from virtplane.compute.launcherpod.inputs import Images
 
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
@@ -29,11 +31,15 @@ async def _served(api: MemoryApi) -> AsyncIterator[CollectorRegistry]:
         manager = Manager(client)
         cluster = Cluster(client, manager, recorder, Images("launcher:2", "sidecar:2"))
         cluster.prepare()
+        times = PhaseTimes(cluster)
+        manager.add_runnable(
+            "idle", asyncio.get_running_loop().create_future
+        )  # it ends when nothing is left to run
         task = asyncio.create_task(manager.run())
         try:
             async with asyncio.timeout(5):
                 await manager.wait_started()
-            with MachineMetrics(cluster).served(registry):
+            with MachineMetrics(cluster).served(registry), times.served(registry):
                 yield registry
         finally:
             task.cancel()
@@ -155,4 +161,47 @@ async def test_migrations_are_counted_by_phase_until_they_have_ended() -> None:
 
 async def test_the_names_are_those_that_the_alerts_are_checked_against() -> None:
     async with _served(_api()) as registry:
-        assert {metric.name for metric in registry.collect()} == set(NAMES)
+        found = {metric.name for metric in registry.collect()}
+        assert {name for name in found if "phase_transition" not in name} == set(NAMES)
+
+
+def _reached(**moments: str) -> list[JsonObject]:
+    day = "2026-11-26T10:00:"
+    return [{"phase": name, "phaseTransitionTimestamp": f"{day}{at}Z"} for name, at in moments.items()]
+
+
+async def test_the_time_between_phases_is_told() -> None:
+    api = _api()
+    vmi = _instance("vm", phase="Scheduled", phaseTransitionTimestamps=_reached(Scheduled="05"))
+    vmi["metadata"]["creationTimestamp"] = "2026-11-26T10:00:00Z"
+    api.put(_VMI, vmi)
+    moments = _reached(Scheduled="05", Running="12")
+    async with _served(api) as registry:
+        api.put(
+            _VMI,
+            {**vmi, "status": {**vmi["status"], "phase": "Running", "phaseTransitionTimestamps": moments}},
+        )
+        name = "kubevirt_vmi_phase_transition_time"
+        phases = {"phase": "Running", "last_phase": "Scheduled"}
+        await until(lambda: registry.get_sample_value(f"{name}_seconds_count", phases) == 1)
+        assert registry.get_sample_value(f"{name}_seconds_sum", phases) == 7
+        created = f"{name}_from_creation_seconds"
+        assert registry.get_sample_value(f"{created}_sum", {"phase": "Running"}) == 12
+        assert registry.get_sample_value(f"{created}_bucket", {"phase": "Running", "le": "10.0"}) == 0
+        assert registry.get_sample_value(f"{created}_count", {"phase": "Scheduled"}) is None, (
+            "it was so before"
+        )
+
+
+async def test_the_time_that_a_migration_takes_is_told() -> None:
+    api = _api()
+    kind = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
+    metadata = {"name": "m", "namespace": "ns", "creationTimestamp": "2026-11-26T10:00:00Z"}
+    migration: JsonObject = {"metadata": metadata, "spec": {"vmiName": "v"}, "status": {"phase": "Running"}}
+    api.put(kind, migration)
+    async with _served(api) as registry:
+        status = {"phase": "Succeeded", "phaseTransitionTimestamps": _reached(Succeeded="30")}
+        api.put(kind, {**migration, "status": status})
+        name = "kubevirt_vmi_migration_phase_transition_time_from_creation_seconds"
+        await until(lambda: registry.get_sample_value(f"{name}_count", {"phase": "Succeeded"}) == 1)
+        assert registry.get_sample_value(f"{name}_sum", {"phase": "Succeeded"}) == 30
