@@ -47,16 +47,24 @@ def test_unusable_settings_are_warned_of() -> None:
 
 
 def test_settings_without_effect_are_warned_of_when_they_are_new() -> None:
-    configuration = {"migrations": {"parallelMigrationsPerCluster": 3}, "mediatedDevicesConfiguration": {}}
+    configuration = {"migrations": {"parallelMigrationsPerCluster": 3}, "confidentialCompute": {}}
     new = apply_merge_patch(KUBEVIRT, {"spec": {"configuration": configuration, "synchronizationPort": "1"}})
     wanted = [
-        "spec.configuration.mediatedDevicesConfiguration: accepted, but has no effect yet",
+        "spec.configuration.confidentialCompute: accepted, but has no effect yet",
         "spec.configuration.migrations.parallelMigrationsPerCluster: accepted, but has no effect yet",
         "spec.synchronizationPort: accepted, but has no effect yet",
     ]
     assert sorted(validation.review_update(new, KUBEVIRT).warnings) == wanted
     assert sorted(validation.review_create(new, 0).warnings) == wanted
     assert validation.review_update(new, new).warnings == ()
+
+
+def test_methods_of_updates_that_do_nothing_are_warned_of_by_their_names() -> None:
+    strategy = {"workloadUpdateMethods": ["LiveMigrate", "Evict"]}
+    new = apply_merge_patch(KUBEVIRT, {"spec": {"workloadUpdateStrategy": strategy}})
+    path = "spec.workloadUpdateStrategy.workloadUpdateMethods"
+    wanted = (f"{path}: the value LiveMigrate is accepted, but has no effect yet",)
+    assert validation.review_update(new, KUBEVIRT).warnings == wanted
 
 
 @pytest.mark.skipif(ROOT is None, reason="VIRTPLANE_REFERENCE names no directory with recordings")
