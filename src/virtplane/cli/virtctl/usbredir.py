@@ -17,12 +17,17 @@ _OWN_ADDRESS = "127.0.0.1"
 
 
 @click.command()
-@click.argument("device", metavar="(vendor:product)|(bus-device)")
-@click.argument("name", metavar="(VMI)")
+@click.argument("words", nargs=-1, metavar="[(vendor:product)|(bus-device)] (VMI)")
 @click.option("--no-launch", is_flag=True, help="Do not start usbredirect; print where to connect it.")
 @connected
-async def usbredir(client: Client, connection: Connection, device: str, name: str, no_launch: bool) -> None:
+async def usbredir(client: Client, connection: Connection, words: tuple[str, ...], no_launch: bool) -> None:
     """Lend a USB device of this machine to a guest."""
+    if not 1 <= len(words) <= 2:
+        raise click.ClickException(f"accepts between 1 and 2 arg(s), received {len(words)}")
+    if len(words) == 1 and not no_launch:
+        raise click.ClickException("Missing argument")
+    # Whoever connects a client says to that one which device it is.
+    device, name = words[0], words[-1]
     program = shutil.which(_CLIENT)
     if program is None and not no_launch:
         reason = f'exec: "{_CLIENT}": executable file not found in $PATH'

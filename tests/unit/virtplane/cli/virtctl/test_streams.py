@@ -222,14 +222,29 @@ def test_a_usb_device_is_given_to_the_guest_by_usbredirect(api: FakeServer, tmp_
     assert [path for _, path, _ in api.requests] == [_USB]
 
 
-async def test_a_user_may_connect_a_usb_client(api: FakeServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["vm"], ["0951:1666", "vm"]])
+async def test_a_user_may_connect_a_usb_client(api: FakeServer, tmp_path: Path, words: list[str]) -> None:
     api.stream = _greet
-    process = _start(api, "usbredir", "--no-launch", "0951:1666", "vm", PATH=str(tmp_path))
+    process = _start(api, "usbredir", "--no-launch", *words, PATH=str(tmp_path))
     assert process.stdout
     line = (await asyncio.to_thread(process.stdout.readline)).decode()
     assert line.startswith("User can connect usbredir client at: 127.0.0.1:")
     assert await _first_line(int(line.rpartition(":")[2])) == b"RFB 003.008\n"
     await asyncio.to_thread(process.communicate, timeout=10)
+    assert [path for _, path, _ in api.requests] == [_USB]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", "accepts between 1 and 2 arg(s), received 0"),
+        ("a b c", "accepts between 1 and 2 arg(s), received 3"),
+        ("0951:1666", "Missing argument"),
+    ],
+)
+def test_a_usb_device_and_a_guest_are_needed(virtctl: Virtctl, line: str, said: str) -> None:
+    result = virtctl("usbredir", *line.split())
+    assert (result.code, result.err) == (1, f"{said}\n")
 
 
 def test_a_usb_client_that_does_not_connect_is_told(api: FakeServer, tmp_path: Path) -> None:
