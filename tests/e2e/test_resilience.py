@@ -15,6 +15,7 @@ from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
 from tests.support.starvation import starvation_measured
 
+from virtplane.api.labels import CONDITION_UNPAUSED
 from virtplane.compute.handler.kvm import PROCESSOR_SECONDS
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(120)]
@@ -109,11 +110,17 @@ def has_successor(cluster: Cluster, name: str, pid: int) -> bool:
     return cluster.component(name) != pid
 
 
+def _is_paused(pod: Document) -> bool:
+    """Whether a launcher is not ready for its guest is paused, as it may be."""
+    conditions = {item["type"]: item["status"] for item in pod["status"].get("conditions", ())}
+    return conditions.get(CONDITION_UNPAUSED) == "False"
+
+
 def wrong_statuses(cluster: Cluster, guests: list[Machine]) -> list[str]:
     """What the API says that is not so, or not yet so again."""
     wrong = [machine.name for machine in guests if not machine.is_running()]
     for pod in cluster.items(f"{CORE}/pods"):
-        if pod["status"].get("phase") == "Running" and not is_ready(pod):
+        if pod["status"].get("phase") == "Running" and not is_ready(pod) and not _is_paused(pod):
             wrong.append(pod["metadata"]["name"])
     for node in cluster.items(f"{CORE}/nodes"):
         conditions = {item["type"]: item["status"] for item in node["status"]["conditions"]}
