@@ -10,7 +10,7 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.patch.diff import pointer
 from virtplane.cli.virtctl.connection import Connection, connected
 from virtplane.cli.virtctl.params import given_flags, refuse_together
-from virtplane.cli.virtctl.usage import BareOption, Commands
+from virtplane.cli.virtctl.usage import BareOption, Commands, Integer
 
 _FIELDS = {
     "virt-api": "virtAPI",
@@ -29,7 +29,7 @@ _DEVELOPER = ("spec", "configuration", "developerConfiguration")
 
 def _level(component: str, what: str) -> click.Option:
     text = f"Level of {what}, 0 to 9; without a level, show it."
-    return BareOption(f"--{component}", bare=_SHOW, type=click.IntRange(0), default=_UNSET, help=text)
+    return BareOption(f"--{component}", bare=_SHOW, type=Integer(0, 2**64 - 1), default=_UNSET, help=text)
 
 
 @click.group(cls=Commands, invoke_without_command=True)

@@ -17,6 +17,7 @@ from kubecore.client import Client
 from kubecore.errors import StatusError
 from virtplane.cli.virtctl.connection import Connection, connected
 from virtplane.cli.virtctl.streams import StreamLost, open_stream, received
+from virtplane.cli.virtctl.usage import INTEGER
 
 if TYPE_CHECKING:
     import aiohttp
@@ -37,7 +38,7 @@ _DISCONNECTED = (
 @click.option(
     "--timeout",
     "minutes",
-    type=int,
+    type=INTEGER,
     default=5,
     help="The number of minutes to wait for the instance to be ready.",
 )

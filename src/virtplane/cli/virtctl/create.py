@@ -14,7 +14,7 @@ from kubecore.json import JsonObject
 from virtplane.cli.virtctl.documents import as_yaml
 from virtplane.cli.virtctl.globalflags import global_flags
 from virtplane.cli.virtctl.params import FlagError, parameters, quantity, random_ending
-from virtplane.cli.virtctl.usage import Commands
+from virtplane.cli.virtctl.usage import Commands, Integer
 
 _INSTANCETYPE_API = "instancetype.kubevirt.io/v1beta1"
 _COMMANDS = {
@@ -61,7 +61,7 @@ def create(context: click.Context) -> None:
 
 
 @click.command()
-@click.option("--cpu", type=click.IntRange(0, _MAX_UINT32), required=True, help="Processors of the guest.")
+@click.option("--cpu", type=Integer(0, _MAX_UINT32), required=True, help="Processors of the guest.")
 @click.option("--memory", required=True, help="Memory of the guest.")
 @click.option("--name", default="", help="The name.")
 @click.option("--namespaced", is_flag=True, help="For one namespace only.")

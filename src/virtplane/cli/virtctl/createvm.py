@@ -22,6 +22,7 @@ from virtplane.cli.virtctl.params import (
     random_ending,
     refuse_together,
 )
+from virtplane.cli.virtctl.usage import INTEGER
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _STRATEGIES = ("Always", "Manual", "Halted", "Once", "RerunOnFailure")
@@ -58,7 +59,9 @@ def _volume_options(command: _Command) -> _Command:
 @click.command()
 @click.option("--name", default="", help="The name.")
 @click.option("--run-strategy", default="Always", help="When the machine runs.")
-@click.option("--termination-grace-period", type=int, default=180, help="Seconds for the guest to shut down.")
+@click.option(
+    "--termination-grace-period", type=INTEGER, default=180, help="Seconds for the guest to shut down."
+)
 @click.option("--memory", default="512Mi", help="Memory of the guest.")
 @click.option("--instancetype", default="", help="The instance type: [kind/]name.")
 @_switch("--infer-instancetype", "Infer the instance type from the first boot disk.")

@@ -15,6 +15,7 @@ from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects.structs import decode
 from virtplane.api import labels
 from virtplane.cli.virtctl.connection import KINDS, Connection, connected
+from virtplane.cli.virtctl.usage import Integer
 
 _LONGEST_LABEL = 63
 _KEPT = 54
@@ -45,7 +46,7 @@ _POLICIES = {
 @click.option("--ip-family", default="", help="IPv4, IPv6, or both with a comma between them.")
 @click.option("--ip-family-policy", default="", help="One of SingleStack, PreferDualStack, RequireDualStack.")
 @click.option("--name", required=True, help="The service's name.")
-@click.option("--port", type=int, default=0, help="The service's port.")
+@click.option("--port", type=Integer(-(2**31), 2**31 - 1), default=0, help="The service's port.")
 @click.option("--port-name", default="", help="The name of the port.")
 @click.option("--protocol", default="TCP", help="TCP or UDP.")
 @click.option("--target-port", default="", help="The guest's port, by number or name.")

@@ -13,6 +13,7 @@ import click
 from kubecore.client import ClientConfig, ConfigError, Impersonation, in_cluster, load_kubeconfig
 from kubecore.client.config import is_in_cluster
 from kubecore.objects import durations
+from virtplane.cli.virtctl.usage import INTEGER
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Option = Callable[[_Command], _Command]
@@ -50,7 +51,7 @@ _OPTIONS: dict[str, _Option[Any]] = {
     "token": click.option("--token", default="", help="Bearer token of the user."),
     "user": click.option("--user", default="", help="Entry of the kubeconfig that names the user."),
     "username": click.option("--username", default="", help="User of the basic authentication."),
-    "verbosity": click.option("-v", "--v", "verbosity", type=int, default=2, help="How much is logged."),
+    "verbosity": click.option("-v", "--v", "verbosity", type=INTEGER, default=2, help="How much is logged."),
 }
 
 _FLAGS = {"as_user": "as", "verbosity": "v"}

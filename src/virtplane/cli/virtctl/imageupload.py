@@ -21,9 +21,10 @@ from virtplane.cli.virtctl.params import given_flags
 from virtplane.cli.virtctl.progress import Progress
 from virtplane.cli.virtctl.uploadclaims import Target, Wanted
 from virtplane.cli.virtctl.uploadproxy import Attempts, Proxy
+from virtplane.cli.virtctl.usage import Integer
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_COUNT = click.IntRange(0)
+_COUNT = Integer(0, 2**64 - 1)
 _DEPRECATED = {
     "pvc-name": "specify the name as the second argument instead.",
     "pvc-size": "use --size instead.",

@@ -12,6 +12,7 @@ from kubecore.json import get_list
 from kubecore.objects.structs import decode
 from virtplane.cli.virtctl.connection import KINDS, Connection, connected, dry_run_body, key_values, put
 from virtplane.cli.virtctl.params import given_flags
+from virtplane.cli.virtctl.usage import INTEGER
 
 _FORCE_RULE = "Must both use --force=true and set --grace-period."
 
@@ -30,7 +31,7 @@ async def start(client: Client, connection: Connection, name: str, paused: bool,
 @click.command()
 @click.argument("name", metavar="(VM)")
 @click.option("--force", is_flag=True, help="Force the action; needs --grace-period.")
-@click.option("--grace-period", type=int, default=-1, help="Seconds for the guest to shut down.")
+@click.option("--grace-period", type=INTEGER, default=-1, help="Seconds for the guest to shut down.")
 @click.option("--dry-run", is_flag=True, help="Do not change anything on the server.")
 @connected
 async def stop(
@@ -45,7 +46,7 @@ async def stop(
 @click.command()
 @click.argument("name", metavar="(VM)")
 @click.option("--force", is_flag=True, help="Force the action; needs --grace-period.")
-@click.option("--grace-period", type=int, default=-1, help="Seconds for the guest to shut down.")
+@click.option("--grace-period", type=INTEGER, default=-1, help="Seconds for the guest to shut down.")
 @click.option("--dry-run", is_flag=True, help="Do not change anything on the server.")
 @connected
 async def restart(

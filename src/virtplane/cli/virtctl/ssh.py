@@ -17,6 +17,7 @@ from virtplane.cli.virtctl.connection import Connection, connected_besides
 from virtplane.cli.virtctl.documents import quoted
 from virtplane.cli.virtctl.params import given_flags
 from virtplane.cli.virtctl.portforward import Target, parse_target
+from virtplane.cli.virtctl.usage import INTEGER
 
 _SSH_FOLDER = Path.home() / ".ssh"
 
@@ -30,7 +31,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--known-hosts", default=str(_SSH_FOLDER / "kubevirt_known_hosts"), help="The known hosts file."
         ),
-        click.option("-p", "--port", type=int, default=22, help="The guest's SSH port."),
+        click.option("-p", "--port", type=INTEGER, default=22, help="The guest's SSH port."),
         click.option("-t", "--local-ssh-opts", multiple=True, help="Further options, verbatim."),
     ):
         command = option(command)

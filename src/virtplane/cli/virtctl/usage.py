@@ -12,6 +12,9 @@ _FALSE = ("0", "f", "F", "false", "FALSE", "False")
 _BAD_TRUTH = re.compile(r"'(?P<value>.*?)' is not a valid boolean", re.DOTALL)
 _BAD_NUMBER = re.compile(r"'?(?P<value>.*?)'? is not (?:a valid integer|in the range)", re.DOTALL)
 
+_OCTAL = re.compile(r"[+-]?0[0-7_]+")
+"""Numbers that begin with a zero, which Python does not read."""
+
 
 def flags_behind_command(options: click.Command, args: list[str]) -> list[str]:
     """Move the global flags (those of `options`) from before the command's name to after it."""
@@ -92,8 +95,10 @@ def explain(error: click.ClickException) -> str:
             return f'invalid argument "{value}" for "{", ".join(error.param.opts)}" flag: {reason}'
         number = _BAD_NUMBER.search(error.message)
         if number is not None:
-            value, unsigned = number["value"], isinstance(error.param.type, click.IntRange)
-            syntax = "value out of range" if value.isdigit() else "invalid syntax"
+            kind = error.param.type
+            value, unsigned = number["value"], isinstance(kind, Integer) and kind.lowest == 0
+            is_large = value.isdigit() and "in the range" in error.message
+            syntax = "value out of range" if is_large else "invalid syntax"
             reason = f'strconv.Parse{"Uint" if unsigned else "Int"}: parsing "{value}": {syntax}'
             return f'invalid argument "{value}" for "{", ".join(error.param.opts)}" flag: {reason}'
     return error.format_message()
@@ -109,6 +114,38 @@ def _missing(error: click.MissingParameter) -> list[str]:
         for option in sorted(_options_of(context.command), key=lambda option: option.opts[-1])
         if option.required and context.params.get(option.name or "") is None
     ]
+
+
+class Integer(click.ParamType[int]):
+    """Integers as Go's programs read them: with bases (``0x10``, ``010``), and within limits."""
+
+    name = "integer"
+
+    def __init__(self, lowest: int = -(2**63), highest: int = 2**63 - 1) -> None:
+        self.lowest, self.highest = lowest, highest
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """As in click. Raises click.BadParameter."""
+        if isinstance(value, int):
+            return value
+        number = _integer(value)
+        if number is None:
+            self.fail(f"{value!r} is not a valid integer", param, ctx)
+        if not self.lowest <= number <= self.highest:
+            self.fail(f"{value} is not in the range", param, ctx)
+        return number
+
+
+INTEGER = Integer()
+
+
+def _integer(text: str) -> int | None:
+    if text != text.strip():
+        return None
+    try:
+        return int(text, 8 if _OCTAL.fullmatch(text) else 0)
+    except ValueError:
+        return None
 
 
 class BareOption(click.Option):

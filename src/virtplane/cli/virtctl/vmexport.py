@@ -17,6 +17,7 @@ from virtplane.cli.virtctl.connection import Connection, connected
 from virtplane.cli.virtctl.exportdownload import Wish, download
 from virtplane.cli.virtctl.exports import Export, Say
 from virtplane.cli.virtctl.params import given_flags, refuse_together
+from virtplane.cli.virtctl.usage import INTEGER
 
 _OF_DOWNLOADS = (
     *("output", "volume", "insecure", "keep-vme", "delete-vme", "format", "port-forward", "local-port"),
@@ -52,7 +53,7 @@ _HIGHEST_PORT = 65535
 @click.option("--service-url", default="", help="HOST:PORT that is asked instead of that of the links.")
 @click.option("--port-forward", is_flag=True, help="Reach the export server through the API server.")
 @click.option("--local-port", default="0", help="Local port of --port-forward; 0 chooses one.")
-@click.option("--retry", type=int, default=0, help="How many more attempts a download has.")
+@click.option("--retry", type=INTEGER, default=0, help="How many more attempts a download has.")
 @click.option("--labels", multiple=True, help="key=value of a new export and its pod; repeatable.")
 @click.option("--annotations", multiple=True, help="key=value of a new export and its pod; repeatable.")
 @click.option("--readiness-timeout", default="", help="How long a download waits for the export: 2m.")

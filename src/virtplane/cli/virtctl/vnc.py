@@ -16,6 +16,7 @@ from kubecore.errors import StatusError
 from kubecore.objects.structs import UnfitDocument, decode
 from virtplane.cli.virtctl.connection import Connection, answered, connected
 from virtplane.cli.virtctl.streams import StreamLost, carry, open_stream
+from virtplane.cli.virtctl.usage import INTEGER
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ _VIEWERS = {
 @click.command()
 @click.argument("name", metavar="(VMI)")
 @click.option("--address", default=_OWN_ADDRESS, help="Local address to listen on, with --proxy-only.")
-@click.option("--port", type=int, default=0, help="Local port; 0 chooses a free one.")
+@click.option("--port", type=INTEGER, default=0, help="Local port; 0 chooses a free one.")
 @click.option("--proxy-only", is_flag=True, help="Only run the proxy and print its port.")
 @click.option("--preserve-session", is_flag=True, help="Fail when another session is open.")
 @click.option(

@@ -130,6 +130,40 @@ def test_what_stands_behind_two_dashes_is_left_alone() -> None:
     assert plain_switches(command, given) == ["--paused", "--", "--paused=true"]
 
 
+@pytest.mark.parametrize(
+    ("text", "number"), [("16", 16), ("0x10", 16), ("010", 8), ("0b11", 3), ("1_000", 1000), ("-1", -1)]
+)
+def test_numbers_have_bases(api: FakeServer, virtctl: Virtctl, text: str, number: int) -> None:
+    assert virtctl("stop", "vm", "--force", f"--grace-period={text}").code == 0
+    assert api.requests[0][2] == {"gracePeriod": number}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "stop vm --grace-period=08",
+            '"08" for "--grace-period" flag: strconv.ParseInt: parsing "08": invalid syntax',
+        ),
+        (
+            f"stop vm --grace-period={10**20}",
+            f'"{10**20}" for "--grace-period" flag: strconv.ParseInt: parsing "{10**20}": value out of range',
+        ),
+        (
+            "create instancetype --memory 1Gi --cpu=-1",
+            '"-1" for "--cpu" flag: strconv.ParseUint: parsing "-1": invalid syntax',
+        ),
+        (
+            f"create instancetype --memory 1Gi --cpu={2**32}",
+            f'"{2**32}" for "--cpu" flag: strconv.ParseUint: parsing "{2**32}": value out of range',
+        ),
+    ],
+)
+def test_numbers_that_are_none_or_too_large_are_told(virtctl: Virtctl, line: str, said: str) -> None:
+    result = virtctl(*line.split())
+    assert (result.code, result.err) == (1, f"invalid argument {said}\n")
+
+
 @pytest.mark.feature("CTL-05")
 def test_version_names_client_and_server(api: FakeServer, virtctl: Virtctl) -> None:
     api.answers["GET", _VERSION] = (200, {"gitVersion": "v1.9.0", "goVersion": "python3.11"})
