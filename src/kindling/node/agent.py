@@ -25,7 +25,7 @@ from kindling.node.networks.attachments import NetworkSettings, PodNetworks
 from kindling.node.pods import identity, sysctls
 from kindling.node.pods.admission import Refusal
 from kindling.node.pods.allocations import Allocations
-from kindling.node.pods.cgroups import remove_pod_cgroups
+from kindling.node.pods.cgroups import pods_with_cgroups, remove_pod_cgroups
 from kindling.node.pods.confinement import Confinement
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.pleg import Pleg
@@ -342,7 +342,8 @@ class NodeAgent:
             parts.devices.retain(live)
             parts.allocations.retain(live)
             parts.cpus.retain(live)
-            pod_workers.adopt_orphans((pleg.uids() | parts.volumes.uids()) - live, pleg)
+            grouped = await asyncio.to_thread(pods_with_cgroups, self._settings.cgroup_root)
+            pod_workers.adopt_orphans((pleg.uids() | parts.volumes.uids() | grouped) - live, pleg)
             group.create_task(housekeeping.run(), name="housekeeping")
             group.create_task(evictions.run(), name="eviction")
             group.create_task(parts.csi.run(), name="csi")

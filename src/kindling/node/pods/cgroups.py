@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
+_QUALITIES = ("", "burstable", "besteffort")
+_POD = "pod"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -22,8 +24,23 @@ def remove_pod_cgroups(root: str, uid: str) -> None:
     """Remove the cgroups of an ended pod below `root` (a path inside the hierarchies)."""
     for hierarchy in hierarchies():
         base = hierarchy / root.lstrip("/") / "kubepods"
-        for quality in ("", "burstable", "besteffort"):
+        for quality in _QUALITIES:
             remove_tree(base / quality / f"pod{uid}")
+
+
+def pods_with_cgroups(root: str) -> set[str]:
+    """The uids of the pods that have cgroups below `root`.
+
+    The agent makes them before the sandbox: one that ended in between, or whose runtime did, leaves no other
+    trace of a pod that the API has deleted meanwhile.
+    """
+    found: set[str] = set()
+    for hierarchy in hierarchies():
+        base = hierarchy / root.lstrip("/") / "kubepods"
+        for quality in _QUALITIES:
+            with contextlib.suppress(FileNotFoundError):
+                found |= {each.name.removeprefix(_POD) for each in (base / quality).glob(f"{_POD}*-*")}
+    return found
 
 
 @dataclass(slots=True)

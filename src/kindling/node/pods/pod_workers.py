@@ -44,10 +44,10 @@ class PodWorkers:
         return found is not None and found.evict(ending)
 
     def adopt_orphans(self, uids: set[str], pleg: Pleg) -> None:
-        """Let `run` clean up pods that are no longer in the API but have left sandboxes, containers or
-        volumes here.
+        """Let `run` clean up pods that are no longer in the API but have left sandboxes, containers, volumes
+        or cgroups here.
 
-        Some have volumes only: the agent ended while it set them up or tore them down.
+        Some have volumes or cgroups only: the agent ended while it set them up or tore them down.
         """
         for uid in uids - {""}:
             observed = pleg.runtime_status(uid)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
+from kindling.node.pods import cgroups
 from kindling.node.pods.cgroups import remove_tree
 
 
@@ -61,3 +64,17 @@ def test_nothing_to_remove_is_fine(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     remove_tree(tmp_path / "file")
     assert (tmp_path / "file").exists()
+
+
+def test_pods_are_known_by_their_cgroups_of_any_hierarchy_and_quality(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroups, "hierarchies", lambda: [tmp_path / name for name in ("cpu", "pids", "gone")])
+    for place in (
+        "cpu/k/kubepods/poda-1",
+        "cpu/k/kubepods/burstable/podb-2",
+        "pids/k/kubepods/besteffort/podc-3",
+    ):
+        (tmp_path / place / "container").mkdir(parents=True)
+    (tmp_path / "pids/other/kubepods/podd-4").mkdir(parents=True)
+    assert cgroups.pods_with_cgroups("/k") == {"a-1", "b-2", "c-3"}
