@@ -25,10 +25,10 @@ API_PORT, OPERATOR_WEBHOOK_PORT = 8443, 8444
 METRICS_PORTS = {"virt-operator": 8445, "virt-handler": 8443}
 
 
-def ask(
+def ask_text(
     address: str, port: int, method: str, path: str, body: Document | None = None, **headers: str
-) -> tuple[int, Document]:
-    """A request as any pod may send it: code and document of the answer (empty where it is none)."""
+) -> tuple[int, bytes]:
+    """A request as any pod may send it: code and body of the answer."""
     tls = ssl.create_default_context()
     tls.check_hostname = False
     tls.verify_mode = ssl.CERT_NONE
@@ -42,11 +42,19 @@ def ask(
         text = answer.read()
     finally:
         connection.close()
+    return answer.status, text
+
+
+def ask(
+    address: str, port: int, method: str, path: str, body: Document | None = None, **headers: str
+) -> tuple[int, Document]:
+    """The same: code and document of the answer (empty where it is none)."""
+    status, text = ask_text(address, port, method, path, body, **headers)
     try:
         document = json.loads(text)
     except ValueError:
-        return answer.status, {}
-    return answer.status, document if isinstance(document, dict) else {}
+        return status, {}
+    return status, document if isinstance(document, dict) else {}
 
 
 def component_address(cluster: Cluster, name: str) -> str:
@@ -186,6 +194,31 @@ def test_metrics_are_for_prometheus_alone(cluster: Cluster, tenant: str, compone
         reader = token(cluster, "monitoring", "prometheus-k8s")
         assert ask(address, port, "GET", "/metrics", Authorization=f"Bearer {reader}")[0] == 200
     assert ask(address, port, "GET", "/healthz")[0] == 200
+
+
+def test_prometheus_reads_what_guests_use(cluster: Cluster, new_machine: Create) -> None:
+    machine = new_machine("measured")
+    machine.wait_running()
+    with namespace(cluster, "monitoring"):
+        reader = f"Bearer {token(cluster, 'monitoring', 'prometheus-k8s')}"
+
+        def told(component: str, metric: str) -> list[str]:
+            address, port = component_address(cluster, component), METRICS_PORTS[component]
+            _, text = ask_text(address, port, "GET", "/metrics", Authorization=reader)
+            return [line for line in text.decode().splitlines() if line.startswith(metric)]
+
+        def of_guest(component: str, metric: str) -> list[str]:
+            return [line for line in told(component, metric) if 'name="measured"' in line]
+
+        spent = "kubevirt_vmi_cpu_usage_seconds_total{"
+        wait_for("virt-handler tells of the guest", lambda: of_guest("virt-handler", spent), 40)
+        [line] = of_guest("virt-handler", spent)
+        assert float(line.rpartition(" ")[2]) > 0
+        cards = of_guest("virt-handler", "kubevirt_vmi_network_receive_bytes_total{")
+        assert ['interface="default"' in card for card in cards] == [True]
+        assert len(of_guest("virt-operator", "kubevirt_vmi_info{")) == 1
+        for state in ("virt_api_ready", "virt_controller_leading", "virt_operator_leading"):
+            assert told("virt-operator", f"kubevirt_{state}_status") == [f"kubevirt_{state}_status 1.0"]
 
 
 def is_ready(cluster: Cluster, path: str) -> bool:
