@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tempfile
@@ -9,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.e2e.claim_users import MIB, SHARED, SIZES
 from tests.e2e.claims import CLAIMS, Claims, claim, device, with_claims
 from tests.e2e.clusters import CORE, Cluster, Machine
 from tests.e2e.commands import ROOT, run
 from tests.e2e.failures import Document
+from tests.e2e.import_churn import VOLUMES, Importers, Volume, users_of_disks
 from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
 
@@ -26,12 +29,13 @@ pytestmark = [
 ]
 
 _HPP = "/apis/hostpathprovisioner.kubevirt.io/v1beta1/hostpathprovisioners/hostpath-provisioner"
-_VOLUMES = f"{CORE}/persistentvolumes"
+_PERSISTENT_VOLUMES = f"{CORE}/persistentvolumes"
 _FULL = "Storage pools are full, writes to new blocks of their volumes fail: "
 _POOL = "/var/lib/storage"
 _SUM = "dd if=/dev/{disk} bs=1M count=8 2>/dev/null | md5sum"
 _LEFT_MIB = 48
 """What is left of the pool when guests begin to write, under emulation slowly."""
+_NO_ROOM = re.compile("no space left on device|input/output error|DataVolume too small", re.IGNORECASE)
 _OUT_OF_SERVICE = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 
 
@@ -82,10 +86,57 @@ def _fill(machine: Machine, serial: str) -> str:
     return _sum_of(machine, serial)
 
 
-def _nearly_fill(cluster: Cluster) -> None:
+def _nearly_fill(cluster: Cluster, left_mib: int = _LEFT_MIB) -> None:
     """Leave little of the pool."""
-    script = f"fallocate -l $(( $(df -m --output=avail {_POOL} | tail -1) - {_LEFT_MIB} ))M {_POOL}/ballast"
+    size = f"$(( $(df -m --output=avail {_POOL} | tail -1) - {left_mib} ))M"
+    _in_node(cluster, f"fallocate -l {size} {_POOL}/ballast")
+
+
+def _in_node(cluster: Cluster, script: str) -> None:
     run("nsenter", f"--mount={cluster.state / 'nodes/node01/ns/mnt'}", "sh", "-c", script)
+
+
+@pytest.fixture
+def disks(small: Cluster, tmp_path: Path) -> Iterator[Importers]:
+    """DataVolumes in a namespace of their own, and a server that needs seconds for a disk."""
+    with users_of_disks(small, tmp_path, MIB) as made:
+        yield made
+
+
+def test_disks_that_find_the_pool_full_say_so_and_are_whole_once_there_is_room(
+    small: Cluster, disks: Importers
+) -> None:
+    for mode in SIZES:
+        source = {"http": {"url": f"{disks.images.address}/0.img"}}
+        disks.want(Volume(f"import-{mode.lower()}", "import", 0, mode, SHARED, source))
+        disks.want(Volume(f"upload-{mode.lower()}", "upload", 1, mode, SHARED, {"upload": {}}))
+    ready = {"import": "ImportInProgress", "upload": "UploadReady"}
+
+    def is_ready() -> bool:
+        return all(ready[name.partition("-")[0]] == phase for name, phase in disks.phases().items())
+
+    wait_for("users have asked for their disks", disks.catch_up, 30)
+    wait_for("all are being filled", is_ready, 120)
+    _nearly_fill(small, 6)
+    imports = [each.name for each in disks.volumes if each.kind == "import"]
+    for volume in disks.volumes:
+        if volume.kind == "upload":
+            disks.upload(volume)
+    try:
+        wait_for("importers say it", lambda: all(_says_full(small, name) for name in imports), 120)
+        wait_for("clients are told", lambda: all(each.refusals for each in disks.clients), 120)
+    finally:
+        _in_node(small, f"rm {_POOL}/ballast")
+    for client in disks.clients:
+        assert _NO_ROOM.search(client.refusals[0]), client.refusals
+    wait_for("all are filled", lambda: not disks.phases(), 240)
+    wait_for("pods have found the disks", lambda: not disks.unread(), 120)
+    assert disks.ledger.problems() == {}
+
+
+def _says_full(cluster: Cluster, name: str) -> bool:
+    found = _condition(cluster.request("GET", f"{VOLUMES}/{name}"), "Running")
+    return bool(_NO_ROOM.search(found.get("message", "")))
 
 
 @pytest.mark.feature("STO-67")
@@ -161,4 +212,4 @@ def test_a_disk_outlives_its_node_and_the_cluster(small: Cluster, small_claims: 
     finally:
         clean_up([machine])
     small_claims.remove()
-    wait_for("no volume is left", lambda: not small.items(_VOLUMES), 30)
+    wait_for("no volume is left", lambda: not small.items(_PERSISTENT_VOLUMES), 30)
