@@ -3,7 +3,8 @@
 No data is lost, nobody gets a volume that is half written, nothing is left.
 
 ``VIRTPLANE_CLAIM_KILLS`` and ``VIRTPLANE_IMPORT_KILLS`` say how many kills (default: a few);
-``VIRTPLANE_SEED`` repeats the choices of a run.
+``VIRTPLANE_SEED`` repeats the choices of a run. With ``VIRTPLANE_TEST_LAYOUT=distributed`` each component
+has a process of its own, to be killed alone.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from tests.e2e.import_churn import Importers, copying_class, left_of_imports, se
 from tests.e2e.processes import kill
 from tests.e2e.support import wait_for
 from tests.e2e.test_resilience import forget_crashes, wrong_statuses
+
+from virtplane.cli.cluster import HOST_IMAGE
 
 pytestmark = [pytest.mark.host]
 
@@ -63,6 +66,10 @@ _SETTLED_SECONDS = 120.0
 _FILLED_SECONDS = 240.0
 _GONE_SECONDS = 150.0
 _UP = (sys.executable, "-m", "virtplane.cli.main", "up", "--nodes", "2")
+_INSTALL = (
+    *(sys.executable, "-m", "virtplane.cli.main", "install", "--layout", "distributed"),
+    *("--namespace", "kubevirt", "--image", HOST_IMAGE, "--emulation", "--require-webhook-certificate"),
+)
 _PODS = f"{CORE}/namespaces/{NAMESPACE}/pods"
 
 
@@ -117,6 +124,8 @@ def two_nodes(whole_machine: None) -> Iterator[Cluster]:
         run(*_UP, "--state", cluster.state, seconds=150, cwd=ROOT)
         if not (cluster.state / "pool.img").exists():
             pytest.skip("this machine cannot have a storage pool")
+        if os.environ.get("VIRTPLANE_TEST_LAYOUT") == "distributed":
+            run(*_INSTALL, seconds=300, cwd=ROOT, env=cluster.environment)
         yield cluster
     finally:
         if not borrowed:
