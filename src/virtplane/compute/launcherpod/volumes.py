@@ -60,11 +60,12 @@ class VolumeSet:
     service_account: str = ""
 
     def add(self, volume: JsonObject, mount_path: str = "", **mount: object) -> None:
-        """Adds a volume once, and its mount where a path is given."""
+        """Adds a volume once, and its mount once where a path is given."""
         if all(existing["name"] != volume["name"] for existing in self.volumes):
             self.volumes.append(volume)
-        if mount_path:
-            self.mounts.append({"name": volume["name"], "mountPath": mount_path, **mount})
+        wanted = {"name": volume["name"], "mountPath": mount_path, **mount}
+        if mount_path and wanted not in self.mounts:
+            self.mounts.append(wanted)
 
 
 def pod_volumes(inputs: RenderInputs) -> VolumeSet:

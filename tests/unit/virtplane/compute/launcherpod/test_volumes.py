@@ -38,6 +38,13 @@ def test_a_claim_with_files_is_mounted_and_a_block_device_is_passed() -> None:
     assert "root" not in mounts(block)
 
 
+def test_all_empty_disks_are_in_one_folder_that_is_mounted_once() -> None:
+    disks = [{"name": name, "emptyDisk": {"capacity": "8Mi"}} for name in ("one", "two")]
+    mounted = [each["mountPath"] for each in compute(rendered(instance(volumes=disks)))["volumeMounts"]]
+    assert mounted.count("/var/run/libvirt/empty-disks") == 1
+    assert len(mounted) == len(set(mounted))
+
+
 @pytest.mark.feature("VMC-37")
 def test_a_data_volume_is_the_claim_of_its_name() -> None:
     pod = rendered(instance(volumes=[{"name": "root", "dataVolume": {"name": "dv"}}]))
