@@ -1,0 +1,233 @@
+"""Guests see the hardware that their machines name: buses, cards, processors, firmware, a watchdog."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.e2e.clusters import CORE, FULL_GUEST_IMAGE, KUBEVIRT, NAMESPACE, Cluster, Machine, manifest
+from tests.e2e.failures import Document
+from tests.e2e.support import Console, wait_for
+from tests.support.clusters import clean_up
+
+pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(300)]
+
+_CONFIG_MAPS = f"{CORE}/namespaces/{NAMESPACE}/configmaps"
+_INSTALLATION = f"{KUBEVIRT}/namespaces/kubevirt/kubevirts/kubevirt"
+_DEFINITIONS = f"/apis/k8s.cni.cncf.io/v1/namespaces/{NAMESPACE}/network-attachment-definitions"
+_CARDS = {"e1000": "e1000", "e1000e": "e1000e", "rtl8139": "8139cp"}
+"""Models, and the guest's drivers for them; also the names of their networks."""
+_BRIDGE, _NODE_ADDRESS = "br-cards", "192.168.79.1"
+
+
+def full_guest(name: str, memory: str, strategy: str = "Always") -> Document:
+    """A machine with the guest that knows all hardware."""
+    wanted = manifest(name, memory=memory, strategy=strategy, grace=1)
+    (root,) = (each for each in _spec(wanted)["volumes"] if each["name"] == "root")
+    root["containerDisk"]["image"] = FULL_GUEST_IMAGE
+    return wanted
+
+
+def _spec(machine: Document) -> Document:
+    found: Document = machine["spec"]["template"]["spec"]
+    return found
+
+
+def _plug(spec: Document, name: str, volume: Document, **disk: object) -> None:
+    spec["domain"]["devices"]["disks"].append({"name": name, **disk})
+    spec["volumes"].append({"name": name, **volume})
+
+
+@pytest.fixture(scope="module")
+def full_cluster(cluster: Cluster, full_guest_archive: Path) -> Cluster:
+    """The cluster with the guest that knows all hardware."""
+    cluster.load(full_guest_archive)
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def prepared(full_cluster: Cluster) -> Iterator[None]:
+    """A feature gate, a config map, and a network for each model of card; all are one bridge of the node."""
+    gates = {"developerConfiguration": {"featureGates": ["DownwardMetrics"]}}
+    full_cluster.request("PATCH", _INSTALLATION, {"spec": {"configuration": gates}})
+    settings: Document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hardware"}}
+    full_cluster.request("POST", _CONFIG_MAPS, {**settings, "data": {"greeting": "from the cluster"}})
+    for name in _CARDS:
+        bridge = {"cniVersion": "1.0.0", "name": name, "type": "bridge", "bridge": _BRIDGE, "ipam": {}}
+        definition: Document = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}
+        definition |= {"metadata": {"name": name}, "spec": {"config": json.dumps(bridge)}}
+        full_cluster.request("POST", _DEFINITIONS, definition)
+    yield
+    for name in _CARDS:
+        full_cluster.request("DELETE", f"{_DEFINITIONS}/{name}")
+    full_cluster.request("DELETE", f"{_CONFIG_MAPS}/hardware")
+    full_cluster.request(
+        "PATCH",
+        _INSTALLATION,
+        {"spec": {"configuration": {"developerConfiguration": {"featureGates": None}}}},
+    )
+
+
+def _hardware() -> Document:
+    wanted = full_guest("hardware", "192Mi")
+    spec = _spec(wanted)
+    domain, devices = spec["domain"], spec["domain"]["devices"]
+    (seed,) = (each for each in devices["disks"] if each["name"] == "cloudinit")
+    # Neither a bus nor a kind: SATA, as by KubeVirt.
+    del seed["disk"]
+    empty = {"emptyDisk": {"capacity": "8Mi"}}
+    sizes = {"custom": {"logical": 4096, "physical": 4096}}
+    _plug(spec, "on-sata", empty, disk={"bus": "sata"}, serial="SATA-1")
+    _plug(spec, "on-scsi", empty, disk={"bus": "scsi"}, serial="SCSI-1", blockSize=sizes)
+    _plug(spec, "on-usb", empty, disk={"bus": "usb"}, serial="USB-1")
+    _plug(spec, "kept", empty, disk={"bus": "scsi", "readonly": True}, serial="KEPT-1")
+    _plug(spec, "medium", {"configMap": {"name": "hardware"}}, cdrom={"bus": "sata"})
+    _plug(spec, "metrics", {"downwardMetrics": {}}, disk={"bus": "virtio"})
+    devices["downwardMetrics"] = {}
+    domain["cpu"] = {"cores": 2, "features": [{"name": "rdrand", "policy": "disable"}]}
+    domain["ioThreadsPolicy"] = "auto"
+    domain["chassis"] = {"asset": "rack-7", "serial": "chassis-7", "manufacturer": "Smith"}
+    domain["firmware"] = {"serial": "machine-7", "uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223"}
+    domain["clock"] = {"timezone": "Asia/Tokyo", "timer": {"hpet": {"present": False}}}
+    devices["blockMultiQueue"] = True
+    devices["inputs"] = [{"name": "tablet", "type": "tablet", "bus": "usb"}]
+    devices["sound"] = {"name": "sound", "model": "ich9"}
+    devices["watchdog"] = {"name": "dog", "i6300esb": {"action": "reset"}}
+    for model in _CARDS:
+        devices["interfaces"].append({"name": model, "bridge": {}, "model": model})
+        spec["networks"].append({"name": model, "multus": {"networkName": model}})
+    return wanted
+
+
+@pytest.fixture(scope="module")
+def hardware(full_cluster: Cluster, prepared: None) -> Iterator[Machine]:
+    """A guest with much hardware."""
+    machine = wait_for("the gate is known", lambda: full_cluster.create(_hardware()), 20)
+    try:
+        machine.wait_running(120)
+        yield machine
+    finally:
+        clean_up([machine])
+
+
+def _disk(console: Console, serial: str) -> str:
+    """The guest's name of a disk (``sda``), empty where it has none."""
+    shown = f"grep -qs {serial} $d/serial $d/device/vpd_pg80"
+    return console.run(f"(cd /sys/block; for d in sd* vd*; do {shown} && echo $d; done)")
+
+
+def _usb_disk(console: Console) -> str:
+    return console.run("(cd /sys/block; for d in sd*; do readlink $d | grep -q /usb && echo $d; done)")
+
+
+def test_a_guest_sees_disks_on_every_bus(hardware: Machine) -> None:
+    with hardware.console() as console:
+        # Its name comes from the seed, which is on the bus of disks that name none.
+        assert console.run("hostname") == "hardware"
+        usb = wait_for("the disk on USB is there", partial(_usb_disk, console), 30)
+        found = {name: _disk(console, f"{name}-1") for name in ("SATA", "SCSI", "KEPT")}
+        paths = {name: console.run(f"readlink /sys/block/{disk}") for name, disk in found.items()}
+        assert "/ata" in paths["SATA"]
+        assert "/virtio" in paths["SCSI"]
+        for disk in (found["SATA"], found["SCSI"], usb):
+            assert console.run(f"cat /sys/block/{disk}/size") == str(8 * 2048)
+            console.run(f"echo {disk} | dd of=/dev/{disk} bs=4096 conv=sync,fsync 2>/dev/null")
+            assert console.run(f"dd if=/dev/{disk} bs=4096 count=1 2>/dev/null | head -c 3") == disk
+        queue = f"/sys/block/{found['SCSI']}/queue"
+        assert (
+            console.run(f"cat {queue}/logical_block_size {queue}/physical_block_size").split() == ["4096"] * 2
+        )
+        assert console.run(f"cat /sys/block/{found['KEPT']}/ro") == "1"
+        assert (
+            console.run("mount -o ro /dev/sr0 /mnt && cat /mnt/greeting; umount /mnt") == "from the cluster"
+        )
+        assert "/ata" in console.run("readlink /sys/block/sr0")
+
+
+def _in_node(cluster: Cluster) -> list[str]:
+    return ["nsenter", f"--net={cluster.state / 'nodes/node01/ns/net'}"]
+
+
+def _address_on_bridge(cluster: Cluster) -> None:
+    command = ["ip", "addr", "replace", f"{_NODE_ADDRESS}/24", "dev", _BRIDGE]
+    subprocess.run([*_in_node(cluster), *command], check=True, timeout=20)
+
+
+def _answers(console: Console, ping: str) -> bool:
+    return "1 packets received" in console.run(ping)
+
+
+@pytest.mark.feature("NET-09")
+def test_a_guest_reaches_its_networks_through_cards_of_every_model(hardware: Machine) -> None:
+    _address_on_bridge(hardware.cluster)
+    cards = {each["name"]: each for each in (hardware.instance() or {})["status"]["interfaces"]}
+    with hardware.console() as console:
+        for number, (model, driver) in enumerate(_CARDS.items(), 2):
+            card = console.run(f"grep -l {cards[model]['mac']} /sys/class/net/*/address | cut -d/ -f5")
+            assert console.run(f"readlink /sys/class/net/{card}/device/driver").endswith(f"/{driver}")
+            console.run(f"ip link set {card} up; ip addr add 192.168.79.{number}/24 dev {card}")
+            ping = f"ping -c 1 -W 2 -I {card} {_NODE_ADDRESS}"
+            wait_for(f"{model} works", partial(_answers, console, ping), 40)
+            console.run(f"ip addr flush dev {card}")
+
+
+def test_a_guest_reads_what_the_firmware_says_of_the_machine(hardware: Machine) -> None:
+    names = "chassis_asset_tag chassis_serial chassis_vendor product_serial product_uuid"
+    with hardware.console() as console:
+        said = console.run(f"(cd /sys/class/dmi/id && cat {names})").splitlines()
+        uuid = "5d307ca9-b3ef-428c-8861-06e72d69f223"
+        assert said == ["rack-7", "chassis-7", "Smith", "machine-7", uuid]
+        shown = int(console.run("cat /sys/class/rtc/rtc0/since_epoch"))
+        assert abs(shown - 9 * 3600 - time.time()) < 300, "the hardware clock shows Tokyo's time"
+        assert console.run("ls /sys/firmware/acpi/tables/HPET 2>&1").endswith("No such file or directory")
+
+
+@pytest.mark.feature("VML-57", "VML-61")
+def test_a_guest_has_the_queues_threads_and_features_of_its_processors(hardware: Machine) -> None:
+    with hardware.console() as console:
+        assert console.run("ls /sys/block/vda/mq").split() == ["0", "1"]
+        flags = console.run("grep -m 1 ^flags /proc/cpuinfo").split()
+    assert "aes" in flags
+    assert "rdrand" not in flags
+    tasks = Path("/proc", str(hardware.qemu()), "task")
+    names = [path.read_text().strip() for path in tasks.glob("*/comm")]
+    assert [name for name in names if name.startswith("IO iothread")]
+
+
+_PORT = "grep -l org.github.vhostmd.1 /sys/class/virtio-ports/*/name | cut -d/ -f5"
+_ASK = "(exec 3<>/dev/{port}; printf 'GET /metrics/XML\\n\\n' >&3; timeout 3 cat <&3)"
+
+
+def test_a_guest_reads_metrics_of_its_node_from_a_channel_and_a_disk(hardware: Machine) -> None:
+    with hardware.console() as console:
+        port = console.run(_PORT)
+        told = wait_for("the node answers", lambda: _metrics(console.run(_ASK.format(port=port))), 40)
+        assert "<name>HostName</name>" in told
+        disks = "(cd /dev; for d in vd?; do grep -aq '<metrics>' $d && echo $d; done)"
+        disk = wait_for("a disk has metrics", lambda: console.run(disks, 60).split()[-1:], 40)
+        assert "<name>HostName</name>" in console.run(f"strings /dev/{disk[0]} | head -n 20")
+
+
+def _metrics(answer: str) -> str:
+    return answer if "</metrics>" in answer else ""
+
+
+def _starve(console: Console) -> None:
+    """Begin to feed the watchdog, and stop it in a way that the kernel takes for a failure."""
+    console.run("watchdog -T 5 -t 1 /dev/watchdog")
+    console.send("kill -9 $(pidof watchdog)\n")
+
+
+@pytest.mark.feature("VML-49", "VML-51")
+def test_a_guest_that_stops_feeding_its_watchdog_is_reset(hardware: Machine) -> None:
+    before, process = hardware.uid(), hardware.qemu()
+    with hardware.console() as console:
+        _starve(console)
+        console.expect("login: ", 120)
+    assert (hardware.uid(), hardware.qemu()) == (before, process)
+    assert hardware.is_running()
