@@ -81,10 +81,10 @@ class UploadProxy:
         if not targets.allows_upload(allowed):
             return _answer(400)
         try:
-            claim = await self._ready_claim(allowed)
+            url = targets.server_url(allowed.name, await self._ready_claim(allowed), request.path)
         except Rejected as error:
             return _answer(503, str(error))
-        return await self._forward(request, targets.server_url(claim, request.path))
+        return await self._forward(request, url)
 
     async def _ready_claim(self, allowed: VerifiedToken) -> PersistentVolumeClaim:
         """The claim whose upload server takes the upload. Raises Rejected."""

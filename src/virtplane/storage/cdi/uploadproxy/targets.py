@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS
@@ -16,6 +17,7 @@ _GROUP = "cdi.kubevirt.io"
 _TRUE = "true"
 _SUCCEEDED = "Succeeded"
 _ARCHIVE = "archive"
+_DISK = "kubevirt"
 _ARCHIVE_PATHS = {"v1beta1": "/v1beta1/upload-archive", "v1alpha1": "/v1alpha1/upload-archive"}
 
 
@@ -60,9 +62,17 @@ def check(name: str, claim: PersistentVolumeClaim) -> bool:
     return given.get(names.POD_READY) == _TRUE
 
 
-def server_url(claim: PersistentVolumeClaim, path: str) -> str:
-    """The address at the claim's upload server for what came for `path`."""
+def server_url(name: str, claim: PersistentVolumeClaim, path: str) -> str:
+    """The address at the claim's upload server for what came for `path`.
+
+    `name` is the claim that the user named. Raises Rejected.
+    """
     host = f"{cdi_names.upload_service(claim.metadata.name)}.{claim.metadata.namespace}.svc"
-    if claim.metadata.annotations.get(names.CONTENT_TYPE) == _ARCHIVE:
+    content = claim.metadata.annotations.get(names.CONTENT_TYPE, "")
+    if content == _ARCHIVE:
         path = _ARCHIVE_PATHS[path.split("/")[1]]
+    elif content not in ("", _DISK):
+        # The annotation may hold anything, and a browser may show the answer.
+        shown = html.escape(content)
+        raise Rejected(f"rejecting upload request for PVC {name} - upload content-type {shown} is invalid")
     return f"https://{host}:8443{path}"

@@ -141,6 +141,10 @@ async def test_only_tokens_for_uploads_are_let_in(token: str, status: int) -> No
             [claim("disk", {"cdi.kubevirt.io/storage.upload.target": ""})],
             "timed out waiting for the upload pod of PVC disk",
         ),
+        (
+            [claim("disk", READY | {"cdi.kubevirt.io/storage.contentType": "<b>x</b>"})],
+            "rejecting upload request for PVC disk - upload content-type &lt;b&gt;x&lt;/b&gt; is invalid",
+        ),
     ],
 )
 async def test_claims_that_take_no_upload_say_why(claims: list[PersistentVolumeClaim], text: str) -> None:
@@ -207,7 +211,7 @@ async def test_compressed_upload_goes_on_whole_whatever_its_header_says() -> Non
 
 def test_archives_go_to_the_path_for_archives() -> None:
     archive = claim("disk", READY | {"cdi.kubevirt.io/storage.contentType": "archive"})
-    found = targets.server_url(archive, "/v1alpha1/upload-async")
+    found = targets.server_url("disk", archive, "/v1alpha1/upload-async")
     assert found == "https://cdi-upload-disk.ns.svc:8443/v1alpha1/upload-archive"
 
 
