@@ -102,14 +102,13 @@ class VirtHandler:
                 settings.kubelet_root / "device-plugins", lambda: allowed(installation.config(), guests)
             )
             ksm = KsmKeeper(client, context.node_name, installation.config)
-            mediated = MediatedDevices(client, context.node_name, installation.config, passthrough.look_again)
+            mediated = MediatedDevices(
+                client, context.node_name, installation.config, passthrough.rounds.look_again
+            )
 
             def look_again(*_: object) -> None:
-                ksm.look_again()
-                labeller.look_again()
-                mediated.look_again()
-                passthrough.look_again()
-                optional.look_again()
+                for each in (ksm, labeller, mediated, passthrough, optional):
+                    each.rounds.look_again()
 
             installation.informer.add_handler(look_again)
 

@@ -6,7 +6,6 @@ memory that is available: `plan` is pure. A node that was managed and is not any
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from kubecore.resources import NODES
 from virtplane.api import labels as names
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.handler.api import FAILURES, in_time
+from virtplane.compute.handler.node.rounds import Rounds
 from virtplane.compute.handler.threads import in_thread
 
 logger = logging.getLogger(__name__)
@@ -148,31 +148,25 @@ class KsmKeeper:
         self._node_name = node_name
         self._config = config
         self._kernel = kernel or KernelKsm()
-        self._wake = asyncio.Event()
+        self.rounds = Rounds()
         self._trouble = ""
         self._was_managed = True
         """Unknown at the start: an earlier virt-handler may have managed the node."""
 
-    def look_again(self) -> None:
-        """Look soon: the configuration may have changed."""
-        self._wake.set()
-
     async def run(self) -> None:
         """Keep it until cancelled."""
-        while True:
-            self._wake.clear()
-            try:
-                await self.keep()
-                self._trouble = ""
-            except (*FAILURES, OSError, ValueError, KeyError) as error:
-                if str(error) != self._trouble:
-                    self._trouble = str(error)
-                    extra = {"node": self._node_name, "err": self._trouble}
-                    logger.warning("KSM of the node cannot be set; trying again", extra=extra)
-            try:
-                await asyncio.wait_for(self._wake.wait(), _INTERVAL_SECONDS * random.uniform(1.0, _JITTER))
-            except TimeoutError:
-                logger.debug("Looking at the node's memory again")
+        await self.rounds.run(self._round)
+
+    async def _round(self) -> float:
+        try:
+            await self.keep()
+            self._trouble = ""
+        except (*FAILURES, OSError, ValueError, KeyError) as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                extra = {"node": self._node_name, "err": self._trouble}
+                logger.warning("KSM of the node cannot be set; trying again", extra=extra)
+        return _INTERVAL_SECONDS * random.uniform(1.0, _JITTER)
 
     async def keep(self) -> None:
         """Look once. Raises StatusError, ConnectionFailed, OSError, ValueError, KeyError."""

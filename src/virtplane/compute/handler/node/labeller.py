@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from virtplane.api.config import ClusterConfig
 from virtplane.compute.handler.api import FAILURES, in_time
 from virtplane.compute.handler.node import processor
 from virtplane.compute.handler.node.processor import Processor
+from virtplane.compute.handler.node.rounds import Rounds
 
 logger = logging.getLogger(__name__)
 
@@ -92,27 +92,20 @@ class NodeLabeller:
         self._node_name = node_name
         self._offers = offers
         self._config = config
-        self._wake = asyncio.Event()
-
-    def look_again(self) -> None:
-        """Run again soon: the configuration may have changed."""
-        self._wake.set()
+        self.rounds = Rounds()
 
     async def run(self) -> None:
         """Label until cancelled."""
-        while True:
-            self._wake.clear()
-            try:
-                await self.label()
-                pause = _INTERVAL_SECONDS * random.uniform(1.0, _JITTER)
-            except FAILURES as error:
-                extra = {"node": self._node_name, "err": str(error)}
-                logger.info("The labels of the node could not be updated; trying again", extra=extra)
-                pause = _RETRY_SECONDS
-            try:
-                await asyncio.wait_for(self._wake.wait(), pause)
-            except TimeoutError:
-                logger.debug("Checking the labels of the node again", extra={"node": self._node_name})
+        await self.rounds.run(self._round)
+
+    async def _round(self) -> float:
+        try:
+            await self.label()
+        except FAILURES as error:
+            extra = {"node": self._node_name, "err": str(error)}
+            logger.info("The labels of the node could not be updated; trying again", extra=extra)
+            return _RETRY_SECONDS
+        return _INTERVAL_SECONDS * random.uniform(1.0, _JITTER)
 
     async def label(self) -> None:
         """Update the labels once. Raises StatusError, ConnectionFailed."""

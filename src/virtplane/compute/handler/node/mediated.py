@@ -6,7 +6,6 @@ What others have made of a parent's device stays; it is offered like ours (`host
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from kubecore.resources import NODES
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.configuration import MediatedDevicesConfiguration
 from virtplane.compute.handler.api import FAILURES, in_time
+from virtplane.compute.handler.node.rounds import Rounds
 from virtplane.compute.handler.threads import in_thread
 
 logger = logging.getLogger(__name__)
@@ -178,29 +178,23 @@ class MediatedDevices:
         self._config = config
         self._changed = changed
         self._kernel = kernel or KernelDevices()
-        self._wake = asyncio.Event()
+        self.rounds = Rounds()
         self._trouble = ""
-
-    def look_again(self) -> None:
-        """Look soon: the configuration may have changed."""
-        self._wake.set()
 
     async def run(self) -> None:
         """Keep them until cancelled."""
-        while True:
-            self._wake.clear()
-            try:
-                await self.keep()
-                self._trouble = ""
-            except (*FAILURES, OSError) as error:
-                if str(error) != self._trouble:
-                    self._trouble = str(error)
-                    extra = {"node": self._node_name, "err": self._trouble}
-                    logger.warning("The node's mediated devices cannot be set; trying again", extra=extra)
-            try:
-                await asyncio.wait_for(self._wake.wait(), _LOOK_SECONDS)
-            except TimeoutError:
-                logger.debug("Looking at the node's mediated devices again")
+        await self.rounds.run(self._round)
+
+    async def _round(self) -> float:
+        try:
+            await self.keep()
+            self._trouble = ""
+        except (*FAILURES, OSError) as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                extra = {"node": self._node_name, "err": self._trouble}
+                logger.warning("The node's mediated devices cannot be set; trying again", extra=extra)
+        return _LOOK_SECONDS
 
     async def keep(self) -> None:
         """Look once. Raises StatusError, ConnectionFailed, OSError."""

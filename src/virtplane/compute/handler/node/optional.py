@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from virtplane.api import paths
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.handler.node.deviceplugin import Device, Offer
 from virtplane.compute.handler.node.pluginset import PluginSet
+from virtplane.compute.handler.node.rounds import Rounds
 
 _VSOCK = Path("/dev/vhost-vsock")
 
@@ -56,20 +56,13 @@ class OptionalPlugins:
 
     def __init__(self, folder: Path, wanted: Callable[[], Sequence[Offer]]) -> None:
         self._wanted = wanted
-        self._wake = asyncio.Event()
+        self.rounds = Rounds()
         self._plugins = PluginSet(folder)
-
-    def look_again(self) -> None:
-        """Look soon: the configuration may have changed."""
-        self._wake.set()
 
     async def run(self) -> None:
         """Start and end plugins until cancelled."""
         try:
-            while True:
-                self._wake.clear()
-                await self.look()
-                await self._wake.wait()
+            await self.rounds.run(self.look)
         finally:
             await self._plugins.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from virtplane.compute.domain.hostdevices import variable
 from virtplane.compute.handler.node.deviceplugin import device_spec
 from virtplane.compute.handler.node.hostdevices import Resource, permitted
 from virtplane.compute.handler.node.pluginset import PluginSet
+from virtplane.compute.handler.node.rounds import Rounds
 
 logger = logging.getLogger(__name__)
 
@@ -63,29 +63,19 @@ class PassthroughPlugins:
     ) -> None:
         self._settings = settings
         self._system = system
-        self._wake = asyncio.Event()
+        self.rounds = Rounds()
         self._offers: dict[str, ResourceOffer] = {}
         self._plugins = PluginSet(folder)
-
-    def look_again(self) -> None:
-        """Look soon: the configuration may have changed."""
-        self._wake.set()
 
     async def run(self) -> None:
         """Look at the configuration and the devices until cancelled."""
         try:
-            while True:
-                self._wake.clear()
-                await self.look()
-                try:
-                    await asyncio.wait_for(self._wake.wait(), _LOOK_SECONDS)
-                except TimeoutError:
-                    logger.debug("Looking at the devices of the node again")
+            await self.rounds.run(self.look)
         finally:
             await self._plugins.close()
 
-    async def look(self) -> None:
-        """Start, update and end plugins once."""
+    async def look(self) -> float:
+        """Start, update and end plugins once; gives the seconds until that is to be done again."""
         wanted = {resource.name: resource for resource in permitted(self._settings(), self._system)}
         for name in self._offers.keys() - wanted.keys():
             del self._offers[name]
@@ -96,3 +86,4 @@ class PassthroughPlugins:
             self._offers[name] = ResourceOffer(resource)
             logger.info("Devices of the node are offered to guests", extra={"resource": name})
         await self._plugins.keep(list(self._offers.values()))
+        return _LOOK_SECONDS
