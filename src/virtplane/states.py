@@ -16,6 +16,7 @@ from kubecore.client import Request
 from kubecore.client.counting import Count, resource_and_verb
 from kubecore.runtime import LeaderElector
 from kubecore.runtime.health import Health
+from kubecore.runtime.metrics import collected
 
 WITH_STATES = ("virt-api", "virt-controller", "virt-handler", "virt-operator")
 """The components that KubeVirt has such metrics of."""
@@ -37,12 +38,8 @@ class _State:
 @contextmanager
 def state(registry: CollectorRegistry, name: str, text: str, holds: Callable[[], bool]) -> Iterator[None]:
     """The gauge `name` is in `registry` as long as this lasts."""
-    collector = _State(name, text, holds)
-    registry.register(collector)
-    try:
+    with collected(registry, _State(name, text, holds)):
         yield
-    finally:
-        registry.unregister(collector)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from kubecore import resources
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.runtime import Context, EventRecorder, LeaderElector, Manager
+from kubecore.runtime.metrics import collected
 from virtplane.api import resources as kinds
 from virtplane.api.config import VERSION_DETAIL, observed_version
 from virtplane.cluster.caches import OPTIONAL_KINDS, Cluster, served_optional_kinds
@@ -76,7 +77,7 @@ class VirtController:
                     manager.add_runnable("image-volumes", image_volumes.run)
                     manager.add_runnable("optional-kinds", _watch_kinds(cluster))
                     try:
-                        with machines.served(context.registry), times.served(context.registry):
+                        with collected(context.registry, machines, *times.collectors):
                             await manager.run()
                     except* _KindsChanged:
                         logger.info("The set of served kinds changed: restarting the controllers")

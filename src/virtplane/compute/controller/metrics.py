@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 
 from kubecore.json import get_object, get_str
@@ -71,15 +69,6 @@ class MachineMetrics:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-
-    @contextmanager
-    def served(self, registry: CollectorRegistry) -> Iterator[None]:
-        """The metrics are in `registry` as long as this lasts: who no longer leads knows nothing."""
-        registry.register(self)
-        try:
-            yield
-        finally:
-            registry.unregister(self)
 
     def describe(self) -> list[GaugeMetricFamily]:
         """Nothing: which metrics there are is known when they are collected."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import Histogram
+from prometheus_client.registry import Collector
 
 from kubecore.objects.times import seconds_between
 from kubecore.runtime.informer import EventType
@@ -39,17 +39,10 @@ class PhaseTimes:
         cluster.vmis.add_handler(self._observe_instance)
         cluster.migrations.add_handler(self._observe_migration)
 
-    @contextmanager
-    def served(self, registry: CollectorRegistry) -> Iterator[None]:
-        """The metrics are in `registry` as long as this lasts."""
-        collectors = (self._between, self._created, self._deleted, self._migrated)
-        for collector in collectors:
-            registry.register(collector)
-        try:
-            yield
-        finally:
-            for collector in collectors:
-                registry.unregister(collector)
+    @property
+    def collectors(self) -> Sequence[Collector]:
+        """The metrics."""
+        return self._between, self._created, self._deleted, self._migrated
 
     def _observe_instance(
         self, event: EventType, old: VirtualMachineInstance | None, new: VirtualMachineInstance

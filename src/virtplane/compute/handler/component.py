@@ -14,6 +14,7 @@ from kubecore.client import Client
 from kubecore.json import JsonObject, get_str
 from kubecore.resources import CONFIG_MAPS
 from kubecore.runtime import Context, EventRecorder, Informer, Manager
+from kubecore.runtime.metrics import collected
 from virtplane.api import labels
 from virtplane.api.config import VERSION_DETAIL, ClusterConfig, LastGood, observed_version
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
@@ -137,7 +138,7 @@ class VirtHandler:
             thaws.resume()
             metrics = GuestMetrics(context.node_name, controller.guests)
             try:
-                with metrics.served(context.registry):
+                with collected(context.registry, metrics):
                     await manager.run()
             finally:
                 await thaws.close()

@@ -11,11 +11,9 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
@@ -118,15 +116,6 @@ class GuestMetrics:
         self._node = node
         self._guests = guests
         self._loop = asyncio.get_running_loop()
-
-    @contextmanager
-    def served(self, registry: CollectorRegistry) -> Iterator[None]:
-        """The metrics are in `registry` as long as this lasts."""
-        registry.register(self)
-        try:
-            yield
-        finally:
-            registry.unregister(self)
 
     def describe(self) -> list[Metric]:
         """Nothing: which metrics there are is known when they are collected."""

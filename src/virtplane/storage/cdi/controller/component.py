@@ -12,6 +12,7 @@ from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError, is_not_found
 from kubecore.resources import ResourceType
 from kubecore.runtime import Context, LeaderElector, Manager
+from kubecore.runtime.metrics import collected
 from virtplane.api import cdi_names
 from virtplane.api.resources import VOLUME_SNAPSHOT_CLASSES, VOLUME_SNAPSHOT_CONTENTS, VOLUME_SNAPSHOTS
 from virtplane.storage.cdi.controller.assembly import add_data_volume_controllers, recorder_of
@@ -83,7 +84,7 @@ async def _work(
     manager = Manager(client, absent=set(_OPTIONAL) - served)
     settings = Settings(manager, programs)
     add_controllers(client, manager, namespace, settings, programs, served)
-    with CdiMetrics(manager, settings).served(registry):
+    with collected(registry, CdiMetrics(manager, settings)):
         await manager.run()
 
 

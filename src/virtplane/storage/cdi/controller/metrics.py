@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 
 from kubecore.runtime import Informer, Manager
@@ -59,15 +55,6 @@ class CdiMetrics:
         self._snapshot_classes: Informer[VolumeSnapshotClass] = manager.informer(
             resources.VOLUME_SNAPSHOT_CLASSES, struct=VolumeSnapshotClass
         )
-
-    @contextmanager
-    def served(self, registry: CollectorRegistry) -> Iterator[None]:
-        """The metrics are in `registry` as long as this lasts: who no longer leads knows nothing."""
-        registry.register(self)
-        try:
-            yield
-        finally:
-            registry.unregister(self)
 
     def describe(self) -> list[GaugeMetricFamily]:
         """The metrics without their values."""

@@ -12,6 +12,7 @@ from tests.support.waiting import until
 from kubecore import resources
 from kubecore.json import JsonObject
 from kubecore.runtime import EventRecorder, Manager
+from kubecore.runtime.metrics import collected
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.cluster.caches import Cluster
@@ -39,7 +40,7 @@ async def _served(api: MemoryApi) -> AsyncIterator[CollectorRegistry]:
         try:
             async with asyncio.timeout(5):
                 await manager.wait_started()
-            with MachineMetrics(cluster).served(registry), times.served(registry):
+            with collected(registry, MachineMetrics(cluster), *times.collectors):
                 yield registry
         finally:
             task.cancel()

@@ -12,6 +12,7 @@ from prometheus_client.samples import Sample
 from tests.support.launcher_daemon import launched
 
 from kubecore.objects.structs import decode
+from kubecore.runtime.metrics import collected
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler.guestmetrics import NAMES, Guest, GuestMetrics, samples
 from virtplane.compute.handler.hypervisor import Hypervisor
@@ -148,7 +149,7 @@ async def test_a_guest_that_does_not_answer_costs_the_others_nothing() -> None:
 async def test_prometheus_reads_them_from_a_thread() -> None:
     registry = CollectorRegistry(auto_describe=True)
     metrics = GuestMetrics("n", lambda: [Guest(_vmi(), "ns_vm", _Libvirt(_COUNTED))])
-    with metrics.served(registry):
+    with collected(registry, metrics):
         text = (await asyncio.to_thread(generate_latest, registry)).decode()
     assert "# TYPE kubevirt_vmi_cpu_usage_seconds_total counter" in text
     [line] = [each for each in text.splitlines() if each.startswith("kubevirt_vmi_cpu_usage_seconds_total{")]

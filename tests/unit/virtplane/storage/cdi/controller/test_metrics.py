@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from kubecore.json import JsonObject
 from kubecore.resources import CSI_DRIVERS, STORAGE_CLASSES
 from kubecore.runtime import Manager
+from kubecore.runtime.metrics import collected
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.storage.cdi.controller.metrics import CRON_OUTDATED, PENDING, PROFILES, CdiMetrics
@@ -35,7 +36,7 @@ async def _metrics(api: MemoryApi) -> AsyncIterator[CollectorRegistry]:
     try:
         async with asyncio.timeout(5):
             await manager.wait_started()
-        with metrics.served(registry):
+        with collected(registry, metrics):
             yield registry
     finally:
         task.cancel()
