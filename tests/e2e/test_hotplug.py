@@ -6,9 +6,11 @@ import re
 from functools import partial
 
 import pytest
-from tests.e2e.claims import CLAIMS, Claims, claim
-from tests.e2e.clusters import Cluster, Machine, manifest
+from tests.e2e.claims import CLAIMS, Claims, claim, is_gone
+from tests.e2e.clusters import Cluster, Machine, is_ready_again, manifest
+from tests.e2e.commands import run
 from tests.e2e.failures import Document
+from tests.e2e.processes import kill
 from tests.e2e.support import Console, wait_for
 from tests.support.clusters import clean_up
 
@@ -48,8 +50,16 @@ def test_volumes_come_and_go_while_the_guest_runs(cluster: Cluster, claims: Clai
             _plug_write_and_unplug(cluster, machine, console)
             _plug_again_and_grow(cluster, machine, console)
             _dump_memory(cluster, machine, console)
+        _lose_virt_handler_between(cluster, machine)
+        with machine.console() as console:
+            for name in ("files", "blocks"):
+                assert _read(console, name) == name
+            _delete_claim_in_use(cluster, console)
     finally:
         clean_up([machine])
+    wait_for("the claim goes with its last user", partial(is_gone, cluster, f"{CLAIMS}/blocks"), 30)
+    assert not is_gone(cluster, f"{CLAIMS}/files")
+    assert "/hotplug-disks/" not in _mounts_of_node(cluster)
 
 
 def _plug(cluster: Cluster, machine: Machine) -> None:
@@ -109,3 +119,35 @@ def _dump_memory(cluster: Cluster, machine: Machine, console: Console) -> None:
 def _dump(machine: Machine) -> Document:
     found: Document = machine.vm().get("status", {}).get("memoryDumpRequest", {})
     return found
+
+
+def _lose_virt_handler_between(cluster: Cluster, machine: Machine) -> None:
+    """Between a request and what it leads to, in both directions; consoles end with it."""
+    for command, flags, what in (
+        ("removevolume", (), "files is unplugged"),
+        ("addvolume", ("--serial=files",), "files is plugged"),
+    ):
+        before, process = cluster.component_pod("virt-handler"), cluster.component("virt-handler")
+        cluster.virtctl(command, "plugged", "--volume-name=files", *flags)
+        kill(process)
+        reached = partial(_is_rid_of if command == "removevolume" else _is_ready, machine, "files")
+        wait_for(what, reached, 90)
+        wait_for("virt-handler is ready", partial(is_ready_again, cluster, "virt-handler", before), 60)
+
+
+def _is_ready(machine: Machine, *names: str) -> bool:
+    return _has_phase(machine, "Ready", *names)
+
+
+def _delete_claim_in_use(cluster: Cluster, console: Console) -> None:
+    """It stays until nobody uses it any more."""
+    cluster.request("DELETE", f"{CLAIMS}/blocks")
+    assert cluster.request("GET", f"{CLAIMS}/blocks")["metadata"]["deletionTimestamp"]
+    disk = _disk(console, "blocks")
+    console.run(f"echo after | dd of=/dev/{disk} conv=fsync 2>/dev/null")
+    assert _read(console, "blocks").startswith("after")
+
+
+def _mounts_of_node(cluster: Cluster) -> str:
+    namespace = f"--mount={cluster.state / 'nodes/node01/ns/mnt'}"
+    return run("nsenter", namespace, "cat", "/proc/self/mountinfo").stdout
