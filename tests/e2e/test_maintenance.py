@@ -23,9 +23,9 @@ pytestmark = [
 _VIRTPLANE = (sys.executable, "-m", "virtplane.cli.main")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own(guest_archive: Path) -> Iterator[Cluster]:
-    """A cluster of this test alone, with the demo's guest."""
+    """A cluster of these tests alone, with the demo's guest; the last leaves it without its operator."""
     cluster = Cluster(Path(tempfile.mkdtemp(prefix="virtplane-e2e-")))
     try:
         cluster.up()
