@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,14 +37,20 @@ def tried(section: Section) -> list[str]:
     return [command for command in section.commands if not any(each in command for each in _ELSEWHERE)]
 
 
-def typed(section: Section) -> list[str]:
-    """What a user types: pages but the README suppose a cluster."""
-    commands = tried(section)
-    return commands if commands[0].startswith(_STARTS_A_CLUSTER) else ["./virtplane up", *commands]
+def starts_a_cluster(section: Section) -> bool:
+    """Whether a section is for a machine with no cluster; the others suppose one."""
+    return tried(section)[0].startswith(_STARTS_A_CLUSTER)
+
+
+def title(section: Section) -> str:
+    """The name of a section's test."""
+    return f"{section.page}: {section.heading}"
 
 
 _SECONDS = 300
 _SECTIONS = [section for page in PAGES for section in sections(page) if tried(section)]
+_WITHOUT_CLUSTER = [section for section in _SECTIONS if starts_a_cluster(section)]
+_ON_A_CLUSTER = [section for section in _SECTIONS if not starts_a_cluster(section)]
 
 
 @pytest.fixture
@@ -55,8 +62,8 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def fresh(whole_machine: None) -> Iterator[Cluster]:
+@contextmanager
+def no_cluster() -> Iterator[Cluster]:
     """A directory for a cluster's state that does not exist yet."""
     folder = Path(tempfile.mkdtemp(prefix="virtplane-readme-"))
     cluster = Cluster(folder / "state")
@@ -68,21 +75,46 @@ def fresh(whole_machine: None) -> Iterator[Cluster]:
         folder.rmdir()
 
 
-@pytest.mark.parametrize("section", _SECTIONS, ids=lambda section: f"{section.page}: {section.heading}")
+@pytest.fixture
+def fresh(whole_machine: None) -> Iterator[Cluster]:
+    """No cluster."""
+    with no_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def started(whole_machine: None) -> Iterator[Cluster]:
+    """A cluster as ``./virtplane up`` makes it; one section follows another on it."""
+    with no_cluster() as cluster:
+        cluster.up()
+        yield cluster
+
+
+@pytest.mark.parametrize("section", _WITHOUT_CLUSTER, ids=title)
 def test_what_a_page_tells_to_type_works(section: Section, fresh: Cluster, home: Path) -> None:
+    type_all(section, fresh, home)
+
+
+@pytest.mark.parametrize("section", _ON_A_CLUSTER, ids=title)
+def test_what_a_page_tells_to_type_on_a_cluster_works(section: Section, started: Cluster, home: Path) -> None:
+    type_all(section, started, home)
+
+
+def type_all(section: Section, cluster: Cluster, home: Path) -> None:
+    """Run all commands of a section."""
     # The one thing that is not as it stands there: a machine may have a cluster in the usual place.
-    environment = {**os.environ, "VIRTPLANE_STATE": str(fresh.state), "HOME": str(home)}
+    environment = {**os.environ, "VIRTPLANE_STATE": str(cluster.state), "HOME": str(home)}
     environment.pop("KUBECONFIG", None)
     if not any(command.startswith("export ") for command in section.commands):
-        environment["KUBECONFIG"] = str(fresh.state / "kubeconfig")
-    for command in typed(section):
-        words = shlex.split(command.replace(_DEFAULT_STATE, str(fresh.state)))
+        environment["KUBECONFIG"] = str(cluster.state / "kubeconfig")
+    for command in tried(section):
+        words = shlex.split(command.replace(_DEFAULT_STATE, str(cluster.state)))
         if words[0] == "export":
             name, _, value = words[1].partition("=")
             environment[name] = value
         elif words[:2] == [".venv/bin/virtctl", "console"]:
-            assert environment["KUBECONFIG"] == str(fresh.state / "kubeconfig")
-            look_at_console(Machine(fresh, words[2]))
+            assert environment["KUBECONFIG"] == str(cluster.state / "kubeconfig")
+            look_at_console(Machine(cluster, words[2]))
         else:
             done = attempt("sh", "-c", command, seconds=_SECONDS, cwd=ROOT, env=environment)
             assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
