@@ -39,13 +39,13 @@ _EMULATED = (
     "8139cp",
     "8139too",
     "pcnet32",
-    # Input, sound, watchdog, notices of crashes, variables of the firmware.
+    # Input, sound (codecs before their controller), watchdog, notices of crashes, variables of the firmware.
     "usbhid",
     "hid_generic",
     "virtio_input",
     "psmouse",
-    "snd_hda_intel",
     "snd_hda_codec_generic",
+    "snd_hda_intel",
     "snd_intel8x0",
     "i6300esb",
     "pvpanic_mmio",
