@@ -1,9 +1,11 @@
-"""Guests see the hardware that their machines name: buses, cards, processors, firmware, a watchdog."""
+"""Guests see the hardware that their machines name: buses, cards, firmware, watchdogs, notices of crashes."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -11,8 +13,10 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.clusters import CORE, FULL_GUEST_IMAGE, KUBEVIRT, NAMESPACE, Cluster, Machine, manifest
+from tests.e2e.commands import ROOT
 from tests.e2e.failures import Document
 from tests.e2e.support import Console, wait_for
+from tests.support import tpm
 from tests.support.clusters import clean_up
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(300)]
@@ -176,6 +180,12 @@ def test_a_guest_reaches_its_networks_through_cards_of_every_model(hardware: Mac
             console.run(f"ip addr flush dev {card}")
 
 
+def test_a_guest_sees_its_tablet_and_its_sound_card(hardware: Machine) -> None:
+    with hardware.console() as console:
+        assert "QEMU USB Tablet" in console.run("cat /proc/bus/input/devices")
+        assert "HDA-Intel" in console.run("cat /proc/asound/cards")
+
+
 def test_a_guest_reads_what_the_firmware_says_of_the_machine(hardware: Machine) -> None:
     names = "chassis_asset_tag chassis_serial chassis_vendor product_serial product_uuid"
     with hardware.console() as console:
@@ -231,3 +241,147 @@ def test_a_guest_that_stops_feeding_its_watchdog_is_reset(hardware: Machine) -> 
         console.expect("login: ", 120)
     assert (hardware.uid(), hardware.qemu()) == (before, process)
     assert hardware.is_running()
+
+
+_SECRET = b"in the TPM"
+_VARIABLES = "/sys/firmware/efi/efivars"
+_KEPT = f"{_VARIABLES}/Kept-5d307ca9-b3ef-428c-8861-06e72d69f223"
+_SECURE_BOOT = f"{_VARIABLES}/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+_MOUNT_VARIABLES = f"mount -t efivarfs efivarfs {_VARIABLES}"
+
+
+def _tpm(console: Console, command: bytes) -> tuple[int, bytes]:
+    """What the guest's TPM answers: a code, and what it reads."""
+    return tpm.result(console.run(tpm.shell(command), 40))
+
+
+def _keep_secret(console: Console) -> None:
+    assert _tpm(console, tpm.define(len(_SECRET)))[0] == 0
+    assert _tpm(console, tpm.write(_SECRET))[0] == 0
+
+
+@pytest.mark.feature("VML-42", "VML-43", "VML-44", "VML-45", "VML-46", "VML-49", "VML-50")
+def test_variables_and_tpm_are_kept_when_the_watchdog_of_a_secure_guest_powers_it_off(
+    full_cluster: Cluster,
+) -> None:
+    wanted = full_guest("firmware", "384Mi")
+    domain = _spec(wanted)["domain"]
+    domain["features"] = {"acpi": {}, "smm": {"enabled": True}}
+    domain["firmware"] = {"bootloader": {"efi": {"secureBoot": True, "persistent": True}}}
+    domain["devices"]["tpm"] = {"persistent": True}
+    domain["devices"]["watchdog"] = {"name": "dog", "i6300esb": {"action": "poweroff"}}
+    machine = full_cluster.create(wanted)
+    try:
+        machine.wait_running(120)
+        first = machine.uid()
+        with machine.console(180) as console:
+            console.run(_MOUNT_VARIABLES)
+            assert console.run(f"hexdump -e '1/1 \"%d \"' {_SECURE_BOOT}").split()[-1] == "1"
+            console.run(f"printf '\\007\\000\\000\\000kept' > {_KEPT}")
+            _keep_secret(console)
+            _starve(console)
+            machine.wait_restarted(first, 120)
+        with machine.console(180) as console:
+            console.run(_MOUNT_VARIABLES)
+            assert console.run(f"tail -c 4 {_KEPT}") == "kept"
+            code, answer = _tpm(console, tpm.read(len(_SECRET)))
+            assert code == 0
+            assert _SECRET in answer
+    finally:
+        clean_up([machine])
+
+
+def _kernel_guest() -> Document:
+    wanted = full_guest("kernel", "192Mi", strategy="Manual")
+    spec = _spec(wanted)
+    container = {"image": FULL_GUEST_IMAGE, "imagePullPolicy": "IfNotPresent"}
+    container |= {"kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd.gz"}
+    arguments = "console=ttyS0,115200 quiet mitigations=off no_timer_check tsc=unstable given=here"
+    spec["domain"]["firmware"] = {"kernelBoot": {"container": container, "kernelArgs": arguments}}
+    spec["volumes"] = [each for each in spec["volumes"] if each["name"] != "root"]
+    devices = spec["domain"]["devices"]
+    devices["disks"] = [each for each in devices["disks"] if each["name"] != "root"]
+    devices["panicDevices"] = [{"model": "isa"}]
+    devices["sound"] = {"name": "sound", "model": "ac97"}
+    devices["tpm"] = {}
+    devices["watchdog"] = {"name": "dog", "i6300esb": {"action": "shutdown"}}
+    return wanted
+
+
+@pytest.mark.feature("VML-45", "VML-49")
+def test_a_guest_with_a_kernel_of_its_own_crashes_and_is_shut_down_by_its_watchdog(
+    full_cluster: Cluster,
+) -> None:
+    machine = full_cluster.create(_kernel_guest())
+    try:
+        full_cluster.virtctl("start", "kernel")
+        wait_for("it runs", lambda: machine.phase() == "Running", 120)
+        first = machine.uid()
+        with machine.console(120) as console:
+            assert console.run("cat /proc/cmdline").endswith(" given=here")
+            assert "ICH" in console.run("cat /proc/asound/cards")
+            _keep_secret(console)
+            console.send("echo c > /proc/sysrq-trigger\n")
+            wait_for("the crash is noticed", lambda: machine.phase() == "Failed", 60)
+        said = [event["message"] for event in machine.events()]
+        assert "The VirtualMachineInstance crashed." in said
+        full_cluster.virtctl("start", "kernel")
+        wait_for("another runs", lambda: machine.uid() != first and machine.phase() == "Running", 120)
+        with machine.console(120) as console:
+            assert _tpm(console, tpm.read(len(_SECRET)))[0] != 0, "such a TPM begins anew"
+            _starve(console)
+            wait_for("the guest was shut down", lambda: machine.phase() == "Succeeded", 120)
+    finally:
+        clean_up([machine])
+
+
+_PXE_MAC = "de:00:00:00:00:de"
+_PXE_ARGUMENTS = "console=ttyS0,115200 quiet mitigations=off no_timer_check tsc=unstable from=network"
+_PXE_SCRIPT = f"""\
+#!ipxe
+kernel vmlinuz initrd=initrd.gz {_PXE_ARGUMENTS}
+initrd initrd.gz
+boot
+"""
+
+
+@pytest.fixture
+def boot_server(
+    full_cluster: Cluster, hardware: Machine, full_guest_archive: Path, tmp_path: Path
+) -> Iterator[None]:
+    """DHCP and HTTP on the bridge of the cards, with the kernel of the full guest."""
+    (tmp_path / "boot.ipxe").write_text(_PXE_SCRIPT)
+    with tarfile.open(full_guest_archive) as image:
+        blobs = [member for member in image.getmembers() if member.isfile() and member.size > 1 << 20]
+        layer = image.extractfile(blobs[0])
+        assert layer is not None
+        with tarfile.open(fileobj=layer, mode="r|gz") as files:
+            for member in files:
+                content = files.extractfile(member) if member.name.startswith("boot/") else None
+                if content is not None:
+                    (tmp_path / Path(member.name).name).write_bytes(content.read())
+    _address_on_bridge(full_cluster)
+    command = [*_in_node(full_cluster), sys.executable, "-m", "tests.support.netboot"]
+    command += [_BRIDGE, _NODE_ADDRESS, "192.168.79.99", str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT) as server:
+        yield
+        server.kill()
+
+
+@pytest.mark.feature("VML-47", "VML-48", "VML-39", "NET-11")
+def test_a_guest_boots_from_the_network(full_cluster: Cluster, boot_server: None) -> None:
+    wanted = full_guest("pxe", "256Mi")
+    spec = _spec(wanted)
+    devices = spec["domain"]["devices"]
+    devices["disks"][0]["bootOrder"] = 2
+    card = {"name": "pxe", "bridge": {}, "macAddress": _PXE_MAC, "bootOrder": 1}
+    devices["interfaces"] = [card]
+    spec["networks"] = [{"name": "pxe", "multus": {"networkName": "e1000"}}]
+    machine = full_cluster.create(wanted)
+    try:
+        machine.wait_running(120)
+        with machine.console(180) as console:
+            assert console.run("cat /proc/cmdline").endswith(" from=network")
+            assert f"link/ether {_PXE_MAC}" in console.run("ip addr")
+    finally:
+        clean_up([machine])
