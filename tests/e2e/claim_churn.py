@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import random
 from collections import deque
 from collections.abc import Callable, Collection
@@ -13,7 +12,7 @@ from tests.e2e import claim_users
 from tests.e2e.claim_traces import CLAIMS, SNAPSHOTS
 from tests.e2e.claim_users import BLOCK, FILES, LOCAL, NAMESPACE, SHARED, SIZES, Claim, Ledger
 from tests.e2e.clusters import CORE, Cluster
-from tests.e2e.failures import ApiError, Document
+from tests.e2e.failures import ANSWERS_LOST, ApiError, Document, work_off
 
 _PODS = 30
 _SNAPSHOTS = 4
@@ -25,7 +24,6 @@ _PATHS = {
     "statefulset": f"{_GROUP}/statefulsets",
 }
 _NODES = ("node01", "node02")
-_ANSWERS_LOST = (OSError, http.client.HTTPException)
 _SELECTED = "volume.kubernetes.io/selected-node"
 
 
@@ -88,18 +86,7 @@ class Users:
 
     def catch_up(self) -> bool:
         """Do what is left to do; gives whether all is done."""
-        try:
-            while self._todo:
-                self._todo[0]()
-                self._todo.popleft()
-        except _ANSWERS_LOST:
-            return False
-        except ApiError as error:
-            # Not yet: the namespace's account is being made, an admission webhook's server was killed.
-            if error.code < 500 and error.code not in (403, 409, 429):
-                raise
-            return False
-        return True
+        return work_off(self._todo)
 
     def give_up(self, claims: Collection[str]) -> None:
         """Delete claims with the pods that wait for them."""
@@ -231,7 +218,7 @@ class Users:
         """A claim that has a volume, with the node where that is; None for others, and without an answer."""
         try:
             document = self.cluster.find(f"{CLAIMS}/{claim.name}")
-        except (*_ANSWERS_LOST, ApiError):
+        except (*ANSWERS_LOST, ApiError):
             return None
         if document is None or document["status"]["phase"] != "Bound":
             return None

@@ -25,7 +25,7 @@ from tests.e2e.claim_traces import CLAIMS, SNAPSHOTS
 from tests.e2e.claim_users import BLOCK, LOCAL, MIB, NAMESPACE, SHARED, SIZES, Ledger
 from tests.e2e.clusters import CORE, Cluster
 from tests.e2e.commands import ROOT, run
-from tests.e2e.failures import ApiError, Document
+from tests.e2e.failures import ANSWERS_LOST, ApiError, Document, work_off
 from tests.support.shellpods import IMAGE
 
 _CDI = "/apis/cdi.kubevirt.io/v1beta1"
@@ -40,7 +40,6 @@ _IMAGES = 3
 _FORMATS = ("img", "qcow2", "img.gz")
 _PORT = 8091
 _VOLUMES = 8
-_ANSWERS_LOST = (OSError, http.client.HTTPException)
 _READER = r"""
 file=/data/disk.img; [ -b /dev/data ] && file=/dev/data
 found=$(head -c $SIZE $file | sha256sum); found=${found%% *}
@@ -193,7 +192,7 @@ class Client(threading.Thread):
                     return
                 if phase == "UploadReady":
                     self.sent += self._send()
-            except (*_ANSWERS_LOST, ApiError, KeyError, ValueError):
+            except (*ANSWERS_LOST, ApiError, KeyError, ValueError):
                 pass  # it was killed, or is not there yet
             self.ended.wait(0.3)
 
@@ -250,18 +249,7 @@ class Importers:
 
     def catch_up(self) -> bool:
         """Do what is left to do; gives whether all is done."""
-        try:
-            while self._todo:
-                self._todo[0]()
-                self._todo.popleft()
-        except _ANSWERS_LOST:
-            return False
-        except ApiError as error:
-            # Not yet: the namespace's account is being made, an admission webhook's server was killed.
-            if error.code < 500 and error.code not in (403, 409, 429):
-                raise
-            return False
-        return True
+        return work_off(self._todo)
 
     def leave(self) -> None:
         """End all uploads."""
