@@ -195,6 +195,8 @@ def gears(api: Any) -> Iterator[Any]:
     }
     definition = objects.CustomResourceDefinition(document, api=api)
     definition.create()
+    # A definition has no conditions at first (`null`, as of a real server), which kr8s cannot wait on.
+    next(seen for _, seen in definition.watch() if seen.raw["status"].get("conditions"))
     definition.wait("condition=Established", timeout=20)
     yield objects.new_class("Gear", f"{GROUP}/v1", asyncio=False, scalable=True, scalable_spec="teeth")
     definition.delete()
