@@ -17,9 +17,11 @@ pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(240)]
 
 SNAPSHOTS = f"/apis/snapshot.storage.k8s.io/v1/namespaces/{NAMESPACE}/volumesnapshots"
 _INSTALLATION = f"{KUBEVIRT}/namespaces/kubevirt/kubevirts/kubevirt"
+_MUTATOR = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/virt-launcher-pod-mutator"
 _CONFIG_MAPS = f"{CORE}/namespaces/{NAMESPACE}/configmaps"
 _DISKS = ("files", "blocks")
-_FOLDERS = ("shared", "settings")
+_FOLDERS = ("shared", "settings", "token")
+_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _MIB = 2048
 """Sectors of 512 bytes."""
 
@@ -34,7 +36,7 @@ def _has_grown(console: Console, device: str) -> bool:
 
 @pytest.fixture
 def shared_claims(cluster: Cluster) -> Iterator[None]:
-    """The feature gate of claims that guests share, and a config map; afterwards all is as before."""
+    """The feature gates of folders that guests share, and a config map; afterwards all is as before."""
     found = cluster.request("GET", _INSTALLATION)["spec"].get("configuration") or {}
     before = (found.get("developerConfiguration") or {}).get("featureGates")
 
@@ -44,7 +46,8 @@ def shared_claims(cluster: Cluster) -> Iterator[None]:
 
     settings: Document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
     cluster.request("POST", _CONFIG_MAPS, {**settings, "data": {"greeting": "from the cluster"}})
-    configure([*(before or []), "EnableVirtioFsStorageVolumes"])
+    configure([*(before or []), "EnableVirtioFsStorageVolumes", "ContainerPathVolumes"])
+    wait_for("launchers get servers for their folders", lambda: cluster.request("GET", _MUTATOR), 20)
     yield
     configure(before)
     cluster.request("DELETE", f"{_CONFIG_MAPS}/settings")
@@ -61,7 +64,10 @@ def test_claims_outlive_their_guest_and_grow_while_it_runs(cluster: Cluster, cla
     spec["volumes"] += [
         {"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}},
         {"name": "settings", "configMap": {"name": "settings"}},
+        {"name": "account", "serviceAccount": {"serviceAccountName": "default"}},
+        {"name": "token", "containerPath": {"path": _ACCOUNT, "readOnly": True}},
     ]
+    spec["domain"]["devices"]["disks"].append({"name": "account", "disk": {"bus": "virtio"}})
     machine = wait_for("the gate is known", lambda: cluster.create(wanted), 20)
     try:
         machine.wait_running()
@@ -98,6 +104,9 @@ def _share(console: Console, machine: Machine) -> None:
     assert (here.read_text(), here.stat().st_uid, here.stat().st_gid) == ("from the guest\n", 107, 107)
     assert console.run("cat /mnt/settings/greeting") == "from the cluster"
     assert "Read-only" in console.run("touch /mnt/settings/more")
+    assert console.run("cat /mnt/token/namespace") == NAMESPACE
+    assert console.run("cut -c -2 /mnt/token/token") == "ey"
+    assert "Read-only" in console.run("touch /mnt/token/more")
 
 
 def _write_and_grow(cluster: Cluster, console: Console) -> None:

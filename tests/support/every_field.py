@@ -276,6 +276,10 @@ ALTERNATIVES: Sequence[Sequence[Change]] = (
         ("volumes", [{"name": "host", "hostDisk": {"path": "/d/disk.img", "type": "Disk", "shared": True}}]),
     ],
     [("volumes", [{"name": "answers", "sysprep": {"secret": {"name": "answers"}}}])],
+    [
+        ("volumes", [{"name": "token", "containerPath": {"path": "/cloud/token", "readOnly": True}}]),
+        ("domain.devices.filesystems", [{"name": "token", "virtiofs": {}}]),
+    ],
     *(
         [("volumes", [{"name": "later", kind: {name: "c", "hotpluggable": True}}])]
         for kind, name in (

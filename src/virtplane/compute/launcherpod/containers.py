@@ -6,6 +6,7 @@ the launcher image, mounted as image volume, or copied into an emptyDir where im
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from kubecore.json import JsonObject
@@ -263,36 +264,47 @@ def _binary_container(inputs: RenderInputs) -> JsonObject:
 
 
 def virtiofs_containers(inputs: RenderInputs, pod_volumes: VolumeSet) -> list[JsonObject]:
-    """One virtiofs server for each shared directory."""
+    """One virtiofs server for each shared directory, but those of the launcher's container itself."""
     by_name = {volume.name: volume for volume in inputs.volumes}
     result = []
     for filesystem in inputs.devices.filesystems:
         name = filesystem.name
-        shared = _shared_directory(by_name.get(name, Volume(name=name)))
-        mounts = [{"name": "virtiofs-containers", "mountPath": f"{paths.SHARE_DIR}/virtiofs-containers"}]
-        mounts += [mount for mount in pod_volumes.mounts if mount["name"] == name]
-        socket = f"{paths.SHARE_DIR}/virtiofs-containers/{name}.sock"
-        context = restricted(group=True)
-        context["seccompProfile"] = _VIRTIOFS_PROFILE
-        result.append(
-            {
-                "name": f"virtiofs-{name}",
-                "image": inputs.images.launcher,
-                "imagePullPolicy": inputs.settings.image_pull_policy,
-                # The product's: it becomes the distribution's newer server where there is one.
-                "command": ["virtiofsd"],
-                "args": [
-                    f"--socket-path={socket}",
-                    f"--shared-dir={shared}",
-                    "--sandbox=none",
-                    "--cache=auto",
-                ],
-                "resources": resources.support_resources(inputs, "virtiofs"),
-                "securityContext": context,
-                "volumeMounts": mounts,
-            }
-        )
+        volume = by_name.get(name, Volume(name=name))
+        if volume.container_path is None:
+            mounts = [mount for mount in pod_volumes.mounts if mount["name"] == name]
+            result.append(share_server(inputs, name, _shared_directory(volume), mounts))
     return result
+
+
+def share_server_name(volume: str) -> str:
+    """The name of the container that shares a volume with the guest."""
+    return f"virtiofs-{volume}"
+
+
+def share_server(
+    inputs: RenderInputs, name: str, folder: str, mounts: Sequence[JsonObject], options: Sequence[str] = ()
+) -> JsonObject:
+    """The container that shares `folder` with the guest, which mounts it by `name`."""
+    sockets = f"{paths.SHARE_DIR}/virtiofs-containers"
+    context = restricted(group=True)
+    context["seccompProfile"] = _VIRTIOFS_PROFILE
+    return {
+        "name": share_server_name(name),
+        "image": inputs.images.launcher,
+        "imagePullPolicy": inputs.settings.image_pull_policy,
+        # The product's: it becomes the distribution's newer server where there is one.
+        "command": ["virtiofsd"],
+        "args": [
+            f"--socket-path={sockets}/{name}.sock",
+            f"--shared-dir={folder}",
+            "--sandbox=none",
+            "--cache=auto",
+            *options,
+        ],
+        "resources": resources.support_resources(inputs, "virtiofs"),
+        "securityContext": context,
+        "volumeMounts": [{"name": "virtiofs-containers", "mountPath": sockets}, *mounts],
+    }
 
 
 def _shared_directory(volume: Volume) -> str:

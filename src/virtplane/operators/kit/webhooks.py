@@ -35,6 +35,8 @@ class Webhook:
     """``Exact`` or ``Equivalent``; empty: the API server's default."""
     object_labels: tuple[tuple[str, str], ...] = ()
     """Labels that objects must have to be reviewed."""
+    reinvocation: str = ""
+    """``IfNeeded``: asked again after others have changed the object; empty: the API server's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ class Endpoint:
         }
         if webhook.match_policy:
             document["matchPolicy"] = webhook.match_policy
+        if webhook.reinvocation:
+            document["reinvocationPolicy"] = webhook.reinvocation
         if webhook.object_labels:
             document["objectSelector"] = {"matchLabels": dict(webhook.object_labels)}
         if webhook.condition:

@@ -20,6 +20,7 @@ from virtplane.compute.controller.vmi import backend, definitions, exclusive, ph
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.controller.vmi.instancepods import InstancePods
 from virtplane.compute.controller.vmi.storage import StorageState, needs_state_claim
+from virtplane.compute.launcherpod import containerpaths
 from virtplane.compute.launcherpod.render import render_launcher_pod
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCES
@@ -41,6 +42,8 @@ class Launchers:
         """Take the next step towards a launcher; returns what the instance waits for. Raises StatusError."""
         if storage.failed_data_volume:
             return None
+        if containerpaths.shared_paths(vmi) and not self._cluster.settings().gate("ContainerPathVolumes"):
+            return self._disabled_paths(vmi)
         if storage.missing_claim:
             return self._missing_claim(vmi, storage.missing_claim)
         hints = topology.missing_hints(vmi, self._cluster.settings(), self._cluster.nodes.list())
@@ -72,6 +75,12 @@ class Launchers:
             return None
         # Nothing is awaited from here until the pod is expected: of two instances, one sees the other's.
         return self._used_claim(vmi) or await self._pods.create(key, vmi, rendered)
+
+    def _disabled_paths(self, vmi: VirtualMachineInstance) -> SyncError:
+        text = "VMI has ContainerPath volumes but the ContainerPathVolumes feature gate is disabled"
+        reason = "ContainerPathVolumesDisabled"
+        self._cluster.recorder.event(described(vmi), "Warning", reason, f"Cannot create pod: {text}")
+        return SyncError(reason, text)
 
     def _used_claim(self, vmi: VirtualMachineInstance) -> SyncError | None:
         """A claim of the guest's own that is the disk of another guest."""

@@ -11,9 +11,12 @@ from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
+from virtplane.cluster.objects import described
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.vmi import networks, phases
-from virtplane.compute.launcherpod import metadata
+from virtplane.compute.controller.vmi.errors import SyncError
+from virtplane.compute.launcherpod import containerpaths, metadata
+from virtplane.compute.launcherpod.containers import share_server_name
 
 _SYNCED_LABELS = (phases.NODE_LABEL, phases.OUTDATED_LABEL)
 _EVICTION_ANNOTATION = "descheduler.alpha.kubernetes.io/eviction-in-progress"
@@ -43,6 +46,17 @@ async def sync(cluster: Cluster, vmi: VirtualMachineInstance, pod: JsonObject) -
     if patch:
         await cluster.client.patch(resources.PODS, name, patch, namespace, type="json")
     await _sync_unpaused(cluster, vmi, pod)
+
+
+def unshared_paths(cluster: Cluster, vmi: VirtualMachineInstance, pod: JsonObject) -> SyncError | None:
+    """Folders that nothing shares: the gate was off when the pod was made, or the pod does not have them."""
+    missing = [share_server_name(name) for name in containerpaths.missing_servers(vmi, pod)]
+    if not missing:
+        return None
+    text = f"pod is missing virtiofs containers for ContainerPath volumes: [{' '.join(missing)}]"
+    reason = "MissingVirtiofsContainers"
+    cluster.recorder.event(described(vmi), "Warning", reason, f"Pod sync error: {text}")
+    return SyncError(reason, text)
 
 
 async def _sync_unpaused(cluster: Cluster, vmi: VirtualMachineInstance, pod: JsonObject) -> None:

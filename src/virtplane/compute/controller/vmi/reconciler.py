@@ -207,6 +207,9 @@ class VmiController:
             return None
         pod = pods.current_pod(vmi, own)
         if pod is not None:
+            unshared = launchersync.unshared_paths(self._cluster, vmi, pod)
+            if unshared is not None:
+                return unshared
             await launchersync.sync(self._cluster, vmi, pod)
             creating = partial(self._expected.creating, key)
             return await hotplug.AttachmentPods(self._cluster, vmi, pod, creating).sync(own)

@@ -216,6 +216,21 @@ MUTATORS: tuple[Webhook, ...] = (
 )
 """Mutating webhooks of virt-api."""
 
+POD_MUTATORS: tuple[Webhook, ...] = (
+    Webhook(
+        "virt-launcher-pod-mutator.kubevirt.io",
+        "/virt-launcher-pod-mutate",
+        (CREATE,),
+        "",
+        ("v1",),
+        ("pods",),
+        failure_policy="Ignore",
+        object_labels=(("kubevirt.io", "virt-launcher"),),
+        reinvocation="IfNeeded",
+    ),
+)
+"""Those that change launchers: the gate ContainerPathVolumes turns them on."""
+
 OPERATOR_VALIDATORS: tuple[Webhook, ...] = (
     _core("kubevirt-validator.kubevirt.io", "/kubevirt-validate-delete", (DELETE,), "kubevirts"),
     _core("kubevirt-update-validator.kubevirt.io", "/kubevirt-validate-update", (UPDATE,), "kubevirts"),
@@ -236,7 +251,10 @@ def api_webhooks(parameters: Parameters) -> list[JsonObject]:
     if parameters.layout == "compact":
         validators += (_control_plane_eviction(parameters.namespace),)
     api = _endpoint(API_SERVICE, API_SECRET, parameters)
-    return [api.validating("virt-api-validator", validators), api.mutating("virt-api-mutator", MUTATORS)]
+    found = [api.validating("virt-api-validator", validators), api.mutating("virt-api-mutator", MUTATORS)]
+    if parameters.config.gate("ContainerPathVolumes"):
+        found.append(api.mutating("virt-launcher-pod-mutator", POD_MUTATORS))
+    return found
 
 
 def api_services(parameters: Parameters) -> list[JsonObject]:

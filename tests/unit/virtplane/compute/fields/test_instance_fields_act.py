@@ -42,6 +42,7 @@ from virtplane.compute.handler.storage.cloudinit import (
     read_data,
 )
 from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.launcherpod import containerpaths
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 from virtplane.compute.launcherpod.render import render_launcher_pod
 
@@ -71,6 +72,17 @@ def _typed(spec: JsonObject) -> VirtualMachineInstance:
 
 def _pod(spec: JsonObject) -> JsonObject:
     return render_launcher_pod(RenderInputs(_typed(spec), _SETTINGS, Images("launcher", "sidecar")))
+
+
+def _shared(spec: JsonObject) -> list[JsonObject]:
+    """The servers of folders that somebody else has mounted into the launcher."""
+    mounts = [{"name": "theirs", "mountPath": "/"}]
+    pod = {
+        "containers": [{"name": "compute", "volumeMounts": mounts}],
+        "volumes": [{"name": "theirs", "emptyDir": {}}],
+    }
+    inputs = RenderInputs(_typed(spec), _SETTINGS, Images("launcher", "sidecar"))
+    return containerpaths.added_servers(inputs, {"spec": pod})
 
 
 def _domain(spec: JsonObject) -> str:
@@ -181,7 +193,7 @@ def _cloud_init(spec: JsonObject, root: Root) -> list[object]:
 def test_every_field_of_an_instance_that_acts_changes_what_is_made_of_it(launcher: Path) -> None:
     with Root(launcher) as root:
         effects: list[every_field.Effect] = [
-            *(_pod, _domain, _told, _network, _decisions, _defaults),
+            *(_pod, _shared, _domain, _told, _network, _decisions, _defaults),
             lambda spec: _cloud_init(spec, root),
             lambda spec: bootfiles.find(_typed(spec), root, PodPaths("", launcher), "/usr/share/edk2/ovmf"),
             lambda spec: credentials.wanted(_typed(spec), root),

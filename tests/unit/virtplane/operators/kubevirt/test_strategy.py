@@ -22,7 +22,7 @@ from virtplane.operators.kubevirt.strategy.components import INSTALLED
 from virtplane.operators.kubevirt.strategy.installation import installation
 from virtplane.operators.kubevirt.strategy.operator_roles import operator_objects
 from virtplane.operators.kubevirt.strategy.parameters import Layout, Parameters
-from virtplane.operators.kubevirt.strategy.webhooks import MUTATORS, VALIDATORS
+from virtplane.operators.kubevirt.strategy.webhooks import MUTATORS, POD_MUTATORS, VALIDATORS, api_webhooks
 
 ROOT = Path(os.environ["VIRTPLANE_REFERENCE"]) if "VIRTPLANE_REFERENCE" in os.environ else None
 
@@ -148,7 +148,20 @@ def test_common_instance_types_can_be_left_out() -> None:
 
 
 def test_every_installed_webhook_is_answered() -> None:
-    assert {webhook.path for webhook in (*VALIDATORS, *MUTATORS)} == set(PATHS)
+    assert {webhook.path for webhook in (*VALIDATORS, *MUTATORS, *POD_MUTATORS)} == set(PATHS)
+
+
+def test_launchers_are_changed_only_while_folders_of_theirs_may_be_shared() -> None:
+    def webhooks(*gates: str) -> dict[str, JsonObject]:
+        spec = {"configuration": {"developerConfiguration": {"featureGates": list(gates)}}}
+        config = ClusterConfig({"status": {"phase": "Deployed"}, "spec": spec})
+        documents = api_webhooks(Parameters("ns", "image", "compact", config))
+        return {document["metadata"]["name"]: document for document in documents}
+
+    assert "virt-launcher-pod-mutator" not in webhooks()
+    (webhook,) = webhooks("ContainerPathVolumes")["virt-launcher-pod-mutator"]["webhooks"]
+    assert webhook["objectSelector"] == {"matchLabels": {"kubevirt.io": "virt-launcher"}}
+    assert (webhook["failurePolicy"], webhook["reinvocationPolicy"]) == ("Ignore", "IfNeeded")
 
 
 def test_evicting_the_only_control_plane_is_asked_about_and_never_held_up_by_its_absence() -> None:

@@ -359,3 +359,31 @@ async def test_requests_for_devices_of_networks_are_left_to_the_webhook_of_their
     _put_on_fast_network(api)
     await until(lambda: _phase(api) == "Scheduling")
     assert "vendor.com/vf" not in _compute_limits(api)
+
+
+def _put_with_folder(api: MemoryApi) -> None:
+    vmi = _vmi()
+    vmi["spec"]["domain"]["devices"]["filesystems"] = [{"name": "cloud", "virtiofs": {}}]
+    vmi["spec"]["volumes"] = [{"name": "cloud", "containerPath": {"path": "/cloud", "readOnly": True}}]
+    api.put(kinds.VIRTUAL_MACHINE_INSTANCES, vmi)
+
+
+async def test_folders_of_the_launcher_are_not_shared_while_the_gate_is_off(api: MemoryApi) -> None:
+    _put_with_folder(api)
+    text = "VMI has ContainerPath volumes but the ContainerPathVolumes feature gate is disabled"
+    await until(lambda: _synchronized(api).get("message") == text)
+    assert _synchronized(api)["reason"] == "ContainerPathVolumesDisabled"
+    assert not _launchers(api)
+
+
+async def test_a_launcher_without_a_server_for_its_folder_is_told() -> None:
+    api = _api()
+    developer = {"featureGates": ["ContainerPathVolumes"]}
+    spec = {"configuration": {"developerConfiguration": developer}}
+    metadata = {"name": "kubevirt", "namespace": "kubevirt"}
+    api.put(kinds.KUBEVIRTS, {"metadata": metadata, "spec": spec, "status": {"phase": "Deployed"}})
+    async with running_controllers(api, _IMAGES):
+        _put_with_folder(api)
+        text = "pod is missing virtiofs containers for ContainerPath volumes: [virtiofs-cloud]"
+        await until(lambda: _synchronized(api).get("message") == text)
+        assert _synchronized(api)["reason"] == "MissingVirtiofsContainers"
