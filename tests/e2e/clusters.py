@@ -255,8 +255,12 @@ class Machine:
         ]
 
     def delete(self) -> None:
-        """Ask for the machine's deletion."""
-        self.cluster.request("DELETE", self._vm_path)
+        """Ask for the machine's deletion; it may be gone already."""
+        try:
+            self.cluster.request("DELETE", self._vm_path)
+        except ApiError as error:
+            if error.code != 404:
+                raise
 
     def is_running(self) -> bool:
         """Whether the guest runs and says so everywhere."""
