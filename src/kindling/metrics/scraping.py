@@ -41,9 +41,15 @@ class Agent:
 
 
 def agent_of(node: JsonObject) -> Agent | None:
-    """The agent of a node that has told its address."""
-    addresses = {entry.get("type"): entry.get("address") for entry in get_list(node, "status", "addresses")}
-    address = addresses.get("InternalIP")
+    """The agent of a node that has told its address; of several, the first."""
+    address = next(
+        (
+            entry.get("address")
+            for entry in get_list(node, "status", "addresses")
+            if entry.get("type") == "InternalIP"
+        ),
+        None,
+    )
     port = get_object(node, "status", "daemonEndpoints", "kubeletEndpoint").get("Port")
     if not isinstance(address, str):
         return None
@@ -102,7 +108,8 @@ def reader(session: aiohttp.ClientSession, tls: ssl.SSLContext) -> Callable[[Age
     decode = msgspec.json.Decoder(Summary).decode
 
     async def read(agent: Agent) -> Summary:
-        url = f"https://{agent.address}:{agent.port}/stats/summary?only_cpu_and_memory=true"
+        host = f"[{agent.address}]" if ":" in agent.address else agent.address
+        url = f"https://{host}:{agent.port}/stats/summary?only_cpu_and_memory=true"
         try:
             async with asyncio.timeout(_TIMEOUT_SECONDS):
                 async with session.get(url, ssl=tls, server_hostname=agent.node) as answer:

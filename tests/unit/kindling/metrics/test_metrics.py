@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import aiohttp
 import msgspec
 import orjson
 import pytest
+import trustme
+from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from kindling.metrics import documents, manifests
 from kindling.metrics.component import MetricsApi
 from kindling.metrics.samples import Reading, Summary, Usage, usage
-from kindling.metrics.scraping import Agent, Scraper, Unreachable, agent_of
+from kindling.metrics.scraping import Agent, Scraper, Unreachable, agent_of, reader
 from kubecore import errors
 from kubecore.json import JsonObject
 
@@ -83,12 +87,42 @@ def test_documents_have_the_form_of_the_metrics_api() -> None:
 
 
 def test_agents_are_where_nodes_say() -> None:
-    node = {
-        "metadata": {"name": "n"},
-        "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]},
-    }
+    addresses = [{"type": "Hostname", "address": "n"}, {"type": "InternalIP", "address": "10.0.0.1"}]
+    node: JsonObject = {"metadata": {"name": "n"}, "status": {"addresses": addresses}}
     assert agent_of(node) == Agent("n", "10.0.0.1", 10250)
     assert agent_of({"metadata": {"name": "n"}}) is None
+    addresses.append({"type": "InternalIP", "address": "fd00::1"})
+    assert agent_of(node) == Agent("n", "10.0.0.1", 10250), "the first of both families"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+async def test_agents_are_read_at_addresses_of_both_families(address: str) -> None:
+    authority = trustme.CA()
+    serving, asking = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert("n").configure_cert(serving)
+    authority.configure_trust(asking)
+    now = datetime.now(UTC).isoformat()
+    counters = {
+        "cpu": {"time": now, "usageCoreNanoSeconds": 7},
+        "memory": {"time": now, "workingSetBytes": 9},
+    }
+    stats = {"node": {"nodeName": "n", "startTime": now, **counters}, "pods": []}
+    application = web.Application()
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(stats)
+
+    application.router.add_get("/stats/summary", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, address, 0, ssl_context=serving).start()
+        port = runner.addresses[0][1]
+        async with aiohttp.ClientSession() as session:
+            found = await reader(session, asking)(Agent("n", address, port))
+        assert found == msgspec.convert(stats, Summary)
+    finally:
+        await runner.cleanup()
 
 
 class Nodes:
