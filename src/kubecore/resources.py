@@ -70,6 +70,9 @@ STATEFUL_SETS = ResourceType("apps", "v1", "statefulsets", "StatefulSet")
 CONTROLLER_REVISIONS = ResourceType("apps", "v1", "controllerrevisions", "ControllerRevision")
 JOBS = ResourceType("batch", "v1", "jobs", "Job")
 CRON_JOBS = ResourceType("batch", "v1", "cronjobs", "CronJob")
+HORIZONTAL_POD_AUTOSCALERS = ResourceType(
+    "autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler"
+)
 POD_DISRUPTION_BUDGETS = ResourceType("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 ENDPOINT_SLICES = ResourceType("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases", "Lease")

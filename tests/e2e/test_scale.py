@@ -1,10 +1,10 @@
-"""Many virtual machines at once."""
+"""Many virtual machines at once, and as many as are needed."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -62,3 +62,38 @@ def test_twenty_machines_created_at_once_all_run_none_lost_or_doubled(
         assert len(addresses) == _COUNT
     finally:
         clean_up(machines)
+
+
+_SETS = f"{KUBEVIRT}/namespaces/{NAMESPACE}/virtualmachineinstancereplicasets"
+_AUTOSCALERS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
+
+
+@pytest.fixture
+def busy_set(cluster: Cluster) -> Iterator[str]:
+    """A replica set of one instance, and an autoscaler that finds that it uses too much memory."""
+    name, template = "busy", _idle("busy")["spec"]["template"]
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": template}
+    kinds = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceReplicaSet"}
+    cluster.request("POST", _SETS, {**kinds, "metadata": {"name": name}, "spec": spec})
+    target = {"name": "memory", "target": {"type": "AverageValue", "averageValue": "8Mi"}}
+    wanted = {"minReplicas": 1, "maxReplicas": 2, "metrics": [{"type": "Resource", "resource": target}]}
+    wanted["scaleTargetRef"] = {**kinds, "name": name}
+    autoscaler = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": wanted}
+    cluster.request("POST", _AUTOSCALERS, {**autoscaler, "metadata": {"name": name}})
+    yield name
+    cluster.request("DELETE", f"{_AUTOSCALERS}/{name}")
+    cluster.request("DELETE", f"{_SETS}/{name}")
+
+
+@pytest.mark.timeout(240)
+def test_an_autoscaler_adds_instances_to_a_set_that_uses_too_much(cluster: Cluster, busy_set: str) -> None:
+    def both_run() -> bool:
+        status = cluster.request("GET", f"{_SETS}/{busy_set}").get("status", {})
+        return bool(status.get("readyReplicas") == 2)
+
+    wait_for("two instances are ready", both_run, 90)
+    status = cluster.request("GET", f"{_AUTOSCALERS}/{busy_set}")["status"]
+    said = {each["type"]: each["reason"] for each in status["conditions"]}
+    assert said["ScalingActive"] == "ValidMetricFound"
+    (metric,) = status["currentMetrics"]
+    assert metric["resource"]["current"]["averageValue"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import uvloop
 
 from kindling.controllers.attachments import AttachDetachController
+from kindling.controllers.autoscalers import AutoscalerController
 from kindling.controllers.cluster_roles import ClusterRoleAggregation
 from kindling.controllers.cron_jobs import CronJobController
 from kindling.controllers.daemon_sets import DaemonSetController
@@ -47,6 +48,7 @@ from kubecore.runtime import Manager, set_up_logging, until_signalled
 
 CONTROLLERS: tuple[Callable[[Environment], object], ...] = (
     AttachDetachController,
+    AutoscalerController,
     ClusterRoleAggregation,
     CronJobController,
     DaemonSetController,

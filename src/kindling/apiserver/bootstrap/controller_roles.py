@@ -83,6 +83,13 @@ patch,update - persistentvolumeclaims/status
     "generic-garbage-collector": """
 delete,get,list,patch,update,watch * *
 """,
+    "horizontal-pod-autoscaler": f"""
+{_READ} autoscaling horizontalpodautoscalers
+update autoscaling horizontalpodautoscalers/status
+get,update * */scale
+{_READ} - pods
+list metrics.k8s.io pods
+""",
     "job-controller": f"""
 get,list,patch,update,watch batch jobs
 update batch jobs/status

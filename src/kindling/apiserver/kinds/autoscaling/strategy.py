@@ -1,4 +1,4 @@
-"""HorizontalPodAutoscalers. They are stored only: no controller acts on them."""
+"""HorizontalPodAutoscalers."""
 
 from __future__ import annotations
 
