@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta, times
+from kubecore.objects.durations import seconds_of
 from kubecore.objects.structs import encode, part, parts
 from virtplane.api import labels, storage_labels
 from virtplane.api import resources as kinds
@@ -42,7 +42,6 @@ _ONLINE_TEXTS = {
     "Paused": "Snapshot taken while the VM was paused.",
 }
 _DEFAULT_DEADLINE_SECONDS = 300.0
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "ns": 1e-9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +71,23 @@ def content_name(uid: str) -> str:
     return f"vmsnapshot-content-{uid}"
 
 
-def seconds_of(duration: str) -> float:
-    """Seconds of a duration as Go writes it (``1h30m``); 0 for none."""
-    return sum(
-        float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)(h|ms|us|ns|m|s)", duration)
-    )
-
-
 def deadline_seconds(snapshot: VirtualMachineSnapshot) -> float:
-    """Seconds after creation at which an unfinished snapshot fails; 0 for never."""
+    """Seconds after creation at which an unfinished snapshot fails; 0 for never.
+
+    A deadline that came past admission and is no duration is that of snapshots without one.
+    """
     given = snapshot.spec.failure_deadline
-    return _DEFAULT_DEADLINE_SECONDS if given is None else seconds_of(given)
+    try:
+        return _DEFAULT_DEADLINE_SECONDS if given is None else seconds_of(given)
+    except ValueError:
+        return _DEFAULT_DEADLINE_SECONDS
 
 
 def is_expired(snapshot: VirtualMachineSnapshot, now: datetime) -> bool:
     """Whether the deadline has passed."""
     limit = deadline_seconds(snapshot)
     age = (now - times.parse_time(snapshot.metadata.creation_timestamp or "")).total_seconds()
-    return 0 < limit < age
+    return limit != 0 and limit < age
 
 
 def choose_volumes(vm: VirtualMachine, claims: Container[str]) -> Volumes:

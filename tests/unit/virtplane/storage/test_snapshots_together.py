@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -232,12 +233,26 @@ async def test_a_restore_makes_claims_of_the_snapshot_and_puts_the_machine_on_th
         ({}, 300),
         ({"failureDeadline": "1m"}, 60),
         ({"failureDeadline": "90s"}, 90),
+        ({"failureDeadline": "1h30m"}, 5400),
         ({"failureDeadline": "0"}, 0),
+        ({"failureDeadline": "soon"}, 300),
     ],
 )
 def test_a_snapshot_has_five_minutes_unless_it_says_otherwise(spec: JsonObject, seconds: float) -> None:
     snapshot = decode(VirtualMachineSnapshot, _snapshot(**spec))
     assert decisions.deadline_seconds(snapshot) == seconds
+
+
+@pytest.mark.parametrize(
+    ("deadline", "age", "expired"),
+    [("1m", 59, False), ("1m", 61, True), ("0", 10**6, False), ("-1m", 0, True)],
+)
+def test_a_deadline_before_its_snapshot_has_passed_already(deadline: str, age: int, expired: bool) -> None:
+    created = datetime(2026, 1, 1, tzinfo=UTC)
+    document = _snapshot(failureDeadline=deadline)
+    document["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    snapshot = decode(VirtualMachineSnapshot, document)
+    assert decisions.is_expired(snapshot, created + timedelta(seconds=age)) is expired
 
 
 @pytest.mark.feature("SNP-14")
