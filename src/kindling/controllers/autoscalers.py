@@ -74,6 +74,7 @@ class AutoscalerController:
         self._histories: dict[Key, History] = {}
         self._looks: dict[Key, _Look] = {}
         self._kinds: dict[tuple[str, str], ResourceType] = {}
+        self._discovered: datetime | None = None
         controller = environment.controller(NAME, self.reconcile)
         controller.watch(self._autoscalers)
         controller.depend(self._pods)
@@ -253,8 +254,12 @@ class AutoscalerController:
         reference = get_object(autoscaler, "spec", "scaleTargetRef")
         group = get_str(reference, "apiVersion").rpartition("/")[0]
         kind, name = get_str(reference, "kind"), get_str(reference, "name")
-        if (group, kind) not in self._kinds:
+        now = self._environment.clock()
+        is_old = self._discovered is None or (now - self._discovered).total_seconds() >= SYNC_SECONDS
+        # Users name any kinds: each that there is not must not ask for all of the API.
+        if (group, kind) not in self._kinds and is_old:
             found = await discover(self._client)
+            self._discovered = now
             served = [each.resource for each in found.preferred()]
             self._kinds = {(each.group, each.kind): each for each in served}
         resource = self._kinds.get((group, kind))

@@ -187,6 +187,18 @@ async def test_a_target_that_is_not_there_is_told(
         assert _message(cluster, "AbleToScale") == expected
 
 
+async def test_many_targets_of_no_kind_do_not_each_ask_for_all_kinds(
+    cluster: Cluster, metrics: _Metrics
+) -> None:
+    for number in range(20):
+        wanted = _autoscaler(f"Nothing{number}")
+        wanted["metadata"]["name"] = f"auto-{number}"
+        cluster.api.put(HORIZONTAL_POD_AUTOSCALERS, wanted)
+    async with cluster.running(AutoscalerController):
+        asked = [each for each in cluster.api.requests if each.path == "/apis"]
+        assert len(asked) <= 2, "once for each worker"
+
+
 @pytest.mark.parametrize("selector", ["", "a in (", "=" * 10000])
 async def test_a_scale_whose_selector_means_nothing_is_told(
     cluster: Cluster, metrics: _Metrics, selector: str
