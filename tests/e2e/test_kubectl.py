@@ -208,6 +208,25 @@ def test_run_attaches_and_removes_the_pod(kubectl: Kubectl) -> None:
     assert kubectl.attempt("get", "pod", "once").returncode != 0
 
 
+def test_a_container_is_held_to_its_limit_of_processors(kubectl: Kubectl) -> None:
+    """The limit is that of the container alone: its neighbour has none."""
+
+    def container(name: str, script: str, limits: Document) -> Document:
+        common = {"image": IMAGE, "imagePullPolicy": "IfNotPresent", "resources": {"limits": limits}}
+        return {"name": name, "command": ["sh", "-c", script], **common}
+
+    quota = "cd /sys/fs/cgroup; cat cpu/cpu.cfs_quota_us cpu.max 2>/dev/null | cut -d ' ' -f 1"
+    limited = container("limited", f'until [ "$({quota})" = 5000 ]; do sleep 0.1; done', {"cpu": "50m"})
+    containers = [limited, container("free", f"{quota}; {WAIT}", {})]
+    spec: Document = {"restartPolicy": "Never", "containers": containers}
+    made: Document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "held"}, "spec": spec}
+    kubectl("create", "-f", "-", stdin=json.dumps(made).encode())
+    ended = "jsonpath={.status.containerStatuses[?(@.name=='limited')].state.terminated.exitCode}=0"
+    kubectl("wait", f"--for={ended}", "pod/held", "--timeout=30s")
+    assert kubectl("logs", "held", "-c", "free").strip() in ("-1", "max")
+    kubectl("delete", "pod", "held", "--now")
+
+
 # What it tells about kinds.
 
 

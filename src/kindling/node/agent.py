@@ -27,6 +27,7 @@ from kindling.node.pods.admission import Refusal
 from kindling.node.pods.allocations import Allocations
 from kindling.node.pods.cgroups import pods_with_cgroups, remove_pod_cgroups
 from kindling.node.pods.confinement import Confinement
+from kindling.node.pods.cpu_quotas import CpuQuotas
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.pleg import Pleg
 from kindling.node.pods.pod_cgroups import NodeShare, PodCgroups
@@ -141,9 +142,9 @@ class NodeAgent:
         networks = PodNetworks(to.client, to.runtime, to.record_event, settings.networks)
         pod_cgroups = self._pod_cgroups(pod_workers)
         await asyncio.to_thread(pod_cgroups.start)
-        starter = self._make_starter(
-            to, backend, images, volumes, devices, host_files, Bounds(confinement, pod_cgroups, cpus)
-        )
+        cpu_quotas = CpuQuotas(settings.cgroup_root, cpus.cpus)
+        bounds = Bounds(confinement, pod_cgroups, cpu_quotas, cpus)
+        starter = self._make_starter(to, backend, images, volumes, devices, host_files, bounds)
 
         allocations = Allocations(identity.ROOT / "kindling_allocated_resources.json")
         resizer = Resizer(
@@ -151,6 +152,7 @@ class NodeAgent:
                 runtime=to.runtime,
                 allocations=allocations,
                 pod_cgroups=pod_cgroups,
+                cpu_quotas=cpu_quotas,
                 admitted=pod_workers.admitted,
                 allocatable=lambda: self._facts().allocatable,
                 record_event=to.record_event,
@@ -166,6 +168,7 @@ class NodeAgent:
         async def release(uid: str) -> None:
             resizer.forget(uid)
             cpus.release(uid)
+            cpu_quotas.forget(uid)
             devices.release(uid)
             backend.forget(uid)
             await asyncio.to_thread(remove_pod_cgroups, settings.cgroup_root, uid)
@@ -248,6 +251,7 @@ class NodeAgent:
                 host_files=host_files,
                 confinement=bounds.confinement,
                 pod_cgroups=bounds.pod_cgroups,
+                cpu_quotas=bounds.cpu_quotas,
                 cpus=bounds.cpus.cpus,
                 is_pinned=bounds.cpus.is_pinned,
                 default_environment=settings.default_environment,

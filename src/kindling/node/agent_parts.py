@@ -12,6 +12,7 @@ from kindling.node.networks.attachments import PodNetworks
 from kindling.node.pods import identity
 from kindling.node.pods.allocations import Allocations
 from kindling.node.pods.confinement import Confinement
+from kindling.node.pods.cpu_quotas import CpuQuotas
 from kindling.node.pods.pleg import Pleg
 from kindling.node.pods.pod_cgroups import PodCgroups
 from kindling.node.pods.pod_workers import PodWorkers
@@ -76,4 +77,5 @@ class Bounds:
 
     confinement: Confinement
     pod_cgroups: PodCgroups
+    cpu_quotas: CpuQuotas
     cpus: CpuManager

@@ -107,6 +107,15 @@ class CgroupTree:
                 directory.mkdir(parents=True, exist_ok=True)
                 _write(directory, _separate(controller, limits))
 
+    def set_quota(self, cgroup: str, quota: int) -> None:
+        """Limit the processors of a cgroup; one that is gone needs no limit. Raises OSError."""
+        period, parts = str(resources.CPU_PERIOD), cgroup.lstrip("/")
+        if self.is_unified:
+            _write(self.root / parts, {"cpu.max": f"{quota} {period}"})
+        else:
+            files = {"cpu.cfs_period_us": period, "cpu.cfs_quota_us": str(quota)}
+            _write(self.root / "cpu" / parts, files)
+
     def _ensure_unified(self, cgroup: str, limits: CgroupLimits) -> None:
         offered = (self.root / "cgroup.controllers").read_text().split()
         enabled = " ".join(f"+{name}" for name in _CONTROLLERS if name in offered)

@@ -37,14 +37,17 @@ class ContainerInputs:
     termination_file: Path
     node_memory_bytes: int
     default_environment: Mapping[str, str] = field(default_factory=dict)
-    cpus: tuple[str, bool] = ("", False)
-    """The processors that it runs on (empty: all), and whether they are its own."""
+    cpus: str = ""
+    """The processors that it runs on (empty: all)."""
     target: str = ""
     """Id of the container whose processes an ephemeral container sees."""
 
 
 def container_config(pod: JsonObject, container: JsonObject, inputs: ContainerInputs) -> dict[str, Any]:
-    """CRI's ContainerConfig. Raises ConfigProblem or SecurityProblem."""
+    """CRI's ContainerConfig, without a quota of processors: `CpuQuotas` sets that once the container runs.
+
+    Raises ConfigProblem or SecurityProblem.
+    """
     name = get_str(container, "name")
     values = environment.build_environment(container, inputs.context)
     command, arguments = environment.command_line(container, values)
@@ -83,7 +86,7 @@ def container_config(pod: JsonObject, container: JsonObject, inputs: ContainerIn
         "tty": get_bool(container, "tty"),
         "linux": {
             "resources": resources.linux_resources(
-                pod, container, inputs.node_memory_bytes, inputs.cpus[0], owns_cpus=inputs.cpus[1]
+                pod, container, inputs.node_memory_bytes, inputs.cpus, with_quota=False
             ),
             "security_context": security.container_security(pod, container, inputs.image, inputs.target),
         },

@@ -11,6 +11,7 @@ import orjson
 from kindling.node.pods import resources
 from kindling.node.pods.admission import refusal
 from kindling.node.pods.allocations import Allocations, view, wanted
+from kindling.node.pods.cpu_quotas import CpuQuotas
 from kindling.node.pods.pod_cgroups import PodCgroups
 from kindling.node.pods.runtime_status import PodRuntimeStatus
 from kindling.node.runtime.containerd import Containerd
@@ -96,6 +97,7 @@ class ResizeServices:
     runtime: Containerd
     allocations: Allocations
     pod_cgroups: PodCgroups
+    cpu_quotas: CpuQuotas
     admitted: Callable[[], Sequence[JsonObject]]
     allocatable: Callable[[], Mapping[str, str]]
     record_event: Callable[[JsonObject, str, str, str, str], None]
@@ -145,6 +147,7 @@ class Resizer:
         granted = self.view(pod)
         self._assume(uid, granted, observed)
         actuated = services.allocations.actuated(uid)
+        await services.cpu_quotas.hold_running(view(pod, dict(actuated)), observed)
         changed = [
             container
             for kind in ("containers", "initContainers")

@@ -41,12 +41,16 @@ def cpu_quota(milli: int) -> int:
     return max(_MIN_QUOTA, milli * CPU_PERIOD // 1000)
 
 
+def container_quota(container: JsonObject) -> int | None:
+    """The microseconds of a `CPU_PERIOD` that a container may use; None: all of them."""
+    limit = _milli(get_object(container, "resources", "limits").get("cpu"))
+    return cpu_quota(limit) if limit else None
+
+
 def linux_resources(
-    pod: JsonObject, container: JsonObject, node_memory_bytes: int, cpus: str = "", *, owns_cpus: bool = False
+    pod: JsonObject, container: JsonObject, node_memory_bytes: int, cpus: str = "", *, with_quota: bool = True
 ) -> dict[str, Any]:
-    """CRI's LinuxContainerResources of a container that runs on the processors `cpus` (default: all). One
-    that owns them is not held back by a quota.
-    """
+    """CRI's LinuxContainerResources of a container that runs on the processors `cpus` (default: all)."""
     requests = get_object(container, "resources", "requests")
     limits = get_object(container, "resources", "limits")
     cpu_limit = _milli(limits.get("cpu"))
@@ -57,8 +61,9 @@ def linux_resources(
     }
     if cpus:
         resources["cpuset_cpus"] = cpus
-    if cpu_limit and not owns_cpus:
-        resources |= {"cpu_period": CPU_PERIOD, "cpu_quota": cpu_quota(cpu_limit)}
+    quota = container_quota(container)
+    if quota is not None and with_quota:
+        resources |= {"cpu_period": CPU_PERIOD, "cpu_quota": quota}
     if "memory" in limits:
         resources["memory_limit_in_bytes"] = Quantity.parse(limits["memory"]).value
     huge = {name: Quantity.parse(limits[name]).value for name in limits if name.startswith(HUGE_PAGES)}

@@ -15,6 +15,7 @@ from kindling.node.images.manager import ImageManager, ImageProblem, Wanted, cre
 from kindling.node.pods import environment, identity, sandbox
 from kindling.node.pods.confinement import Confinement
 from kindling.node.pods.container import ContainerInputs, DeviceGrant, container_config, find_container
+from kindling.node.pods.cpu_quotas import CpuQuotas
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.environment import ConfigProblem, EnvironmentContext, Sources
 from kindling.node.pods.pod_cgroups import PodCgroups
@@ -93,6 +94,7 @@ class StarterServices:
     host_files: host_image.HostFiles
     confinement: Confinement
     pod_cgroups: PodCgroups
+    cpu_quotas: CpuQuotas
     cpus: Callable[[JsonObject, str], tuple[str, bool]]
     """The processors of a container (empty: all), and whether they are its own."""
     is_pinned: Callable[[JsonObject], bool]
@@ -138,6 +140,7 @@ class ContainerStarter:
         )
         container_id = await self._create(pod, current.id, name, values, sandbox_config)
         await self._launch(pod, container_id, name)
+        await self._services.cpu_quotas.hold(pod, container, container_id)
         session.waiting.pop(name, None)
         _link_log(pod, name, values["log_path"], container_id)
         await self._after_start(session, container, container_id, current.ips)
@@ -216,7 +219,7 @@ class ContainerStarter:
                 termination_file=_termination_file(pod, name, attempt),
                 node_memory_bytes=services.node_memory_bytes,
                 default_environment=services.default_environment,
-                cpus=services.cpus(pod, name),
+                cpus=services.cpus(pod, name)[0],
                 target=_target(container, observed),
             )
             (identity.log_directory(pod) / name).mkdir(parents=True, exist_ok=True, mode=0o755)

@@ -152,9 +152,9 @@ async def test_the_others_move_away_and_back(tmp_path: Path) -> None:
     assert runtime.updates[2:] == [("s1", "0-7")]
 
 
-def test_who_owns_processors_has_no_quota() -> None:
+def test_a_container_starts_on_its_processors_without_a_quota() -> None:
     made = pod("2")
-    document = linux_resources(made, made["spec"]["containers"][0], 1 << 32, "1,5", owns_cpus=True)
+    document = linux_resources(made, made["spec"]["containers"][0], 1 << 32, "1,5", with_quota=False)
     assert document["cpuset_cpus"] == "1,5" and "cpu_quota" not in document
 
 

@@ -89,6 +89,8 @@ class Node:
     others: list[JsonObject] = field(default_factory=list)
     done: list[Any] = field(default_factory=list)
     failure: str = ""
+    held: str = ""
+    """The limit of processors that running containers were held to last."""
 
     async def update_resources(self, container: str, resources: JsonObject) -> None:
         if self.failure:
@@ -101,6 +103,9 @@ class Node:
     async def ensure(self, _pod: JsonObject) -> None:
         self.done.append("ensure")
 
+    async def hold_running(self, pod: JsonObject, _observed: PodRuntimeStatus) -> None:
+        self.held = pod["spec"]["containers"][0]["resources"]["limits"]["cpu"]
+
     def resizer(self) -> Resizer:
         this: Any = self
         return Resizer(
@@ -108,6 +113,7 @@ class Node:
                 runtime=this,
                 allocations=Allocations(self.path / "grants.json"),
                 pod_cgroups=this,
+                cpu_quotas=this,
                 admitted=lambda: self.others,
                 allocatable=lambda: ALLOCATABLE,
                 record_event=lambda _pod, _kind, reason, text, _container: self.done.append((reason, text)),
@@ -155,6 +161,7 @@ async def test_a_restarted_agent_finishes_what_was_granted(tmp_path: Path) -> No
     again = node.resizer()
     await again.actuate(pod("2"), running())
     assert ("id", 200_000) in node.done
+    assert node.held == "1", "what it runs with, until it is resized"
 
 
 async def test_a_resize_that_does_not_fit_waits_for_room(tmp_path: Path) -> None:
