@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from kubecore.client import ConfigError, ConnectionFailed
 from kubecore.errors import StatusError
+from virtplane.compute.handler.troubles import Trouble
 
 logger = logging.getLogger(__name__)
 
@@ -34,13 +35,10 @@ async def in_time(request: Awaitable[_Result]) -> _Result:
 
 async def until_answered(purpose: str, ask: Callable[[], Awaitable[_Result]]) -> _Result:
     """Repeat a request until it succeeds. A failure is logged once, with the `purpose`."""
-    said = ""
+    trouble = Trouble(logger, "The API server does not answer; trying again", purpose=purpose)
     while True:
         try:
             return await in_time(ask())
         except FAILURES as error:
-            if str(error) != said:
-                said = str(error)
-                extra = {"purpose": purpose, "err": said}
-                logger.warning("The API server does not answer; trying again", extra=extra)
+            trouble.met(error)
         await asyncio.sleep(RETRY_SECONDS)

@@ -17,6 +17,7 @@ from kubecore.runtime import EventRecorder
 from virtplane.api.labels import CPU_MANAGER, CPU_MANAGER_OLD, HEARTBEAT, SCHEDULABLE
 from virtplane.compute.handler.api import FAILURES, in_time
 from virtplane.compute.handler.kvm import KvmVerdict
+from virtplane.compute.handler.troubles import Trouble
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +82,8 @@ class Heartbeat:
         self._is_ready = is_ready
         self._dedicates_cpus = dedicates_cpus
         self._announced = False
-        self._trouble = ""
+        message = "The node's labels cannot be written; trying again. New guests have to wait."
+        self._trouble = Trouble(logger, message, node=node_name)
 
     async def run(self) -> None:
         """Write heartbeats until cancelled; the last one marks the node as not schedulable for guests."""
@@ -99,12 +101,9 @@ class Heartbeat:
         try:
             await self._beat(schedulable=schedulable)
         except FAILURES as error:
-            if str(error) != self._trouble:
-                self._trouble = str(error)
-                text = "The node's labels cannot be written; trying again. New guests have to wait."
-                logger.warning(text, extra={"node": self._node_name, "err": self._trouble})
+            self._trouble.met(error)
             return False
-        self._trouble = ""
+        self._trouble.over()
         return True
 
     async def _beat(self, *, schedulable: bool) -> None:

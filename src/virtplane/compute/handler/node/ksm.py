@@ -23,6 +23,7 @@ from virtplane.api.config import ClusterConfig
 from virtplane.compute.handler.api import FAILURES, in_time
 from virtplane.compute.handler.node.rounds import Rounds
 from virtplane.compute.handler.threads import in_thread
+from virtplane.compute.handler.troubles import Trouble
 
 logger = logging.getLogger(__name__)
 
@@ -149,7 +150,8 @@ class KsmKeeper:
         self._config = config
         self._kernel = kernel or KernelKsm()
         self.rounds = Rounds()
-        self._trouble = ""
+        message = "KSM of the node cannot be set; trying again"
+        self._trouble = Trouble(logger, message, node=node_name)
         self._was_managed = True
         """Unknown at the start: an earlier virt-handler may have managed the node."""
 
@@ -160,12 +162,9 @@ class KsmKeeper:
     async def _round(self) -> float:
         try:
             await self.keep()
-            self._trouble = ""
+            self._trouble.over()
         except (*FAILURES, OSError, ValueError, KeyError) as error:
-            if str(error) != self._trouble:
-                self._trouble = str(error)
-                extra = {"node": self._node_name, "err": self._trouble}
-                logger.warning("KSM of the node cannot be set; trying again", extra=extra)
+            self._trouble.met(error)
         return _INTERVAL_SECONDS * random.uniform(1.0, _JITTER)
 
     async def keep(self) -> None:

@@ -20,6 +20,7 @@ from virtplane.api.kubevirt_v1.configuration import MediatedDevicesConfiguration
 from virtplane.compute.handler.api import FAILURES, in_time
 from virtplane.compute.handler.node.rounds import Rounds
 from virtplane.compute.handler.threads import in_thread
+from virtplane.compute.handler.troubles import Trouble
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +180,8 @@ class MediatedDevices:
         self._changed = changed
         self._kernel = kernel or KernelDevices()
         self.rounds = Rounds()
-        self._trouble = ""
+        message = "The node's mediated devices cannot be set; trying again"
+        self._trouble = Trouble(logger, message, node=node_name)
 
     async def run(self) -> None:
         """Keep them until cancelled."""
@@ -188,12 +190,9 @@ class MediatedDevices:
     async def _round(self) -> float:
         try:
             await self.keep()
-            self._trouble = ""
+            self._trouble.over()
         except (*FAILURES, OSError) as error:
-            if str(error) != self._trouble:
-                self._trouble = str(error)
-                extra = {"node": self._node_name, "err": self._trouble}
-                logger.warning("The node's mediated devices cannot be set; trying again", extra=extra)
+            self._trouble.met(error)
         return _LOOK_SECONDS
 
     async def keep(self) -> None:
