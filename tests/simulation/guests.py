@@ -42,6 +42,7 @@ class _Networks:
 
     def __init__(self) -> None:
         self.cards: dict[str, Card] = {}
+        self.is_recalled = True
 
 
 class _Libvirt:

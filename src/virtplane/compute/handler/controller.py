@@ -44,6 +44,7 @@ launcher, libvirt or storage holds up. An idle worker costs 1.2 KiB."""
 _RETRY_SECONDS = 1.0
 _BEHIND_SECONDS = 0.1
 _AGENT_SECONDS = 10.0
+_IDLE = (Action.NOTHING, Action.WAIT)
 _FAILED = "Synchronizing with the Domain failed."
 """KubeVirt's reason for a guest that is not as its instance says."""
 
@@ -143,11 +144,15 @@ class InstanceController:
         seen = await machine.observe()
         action = decisions.next_action(vmi, seen, datetime.now(UTC))
         error = await self._act(machine, vmi, action)
+        seen = await machine.observe()
+        if error is None and action in _IDLE and _is_unread(machine, seen):
+            # Libvirt answered only now, so that the step did nothing for its guest.
+            error = await self._act(machine, vmi, Action.NOTHING)
         self._tell_of_guest(machine, vmi)
         lasting = machine.fatal or ("" if machine.lines.gone else machine.lines.lasting_trouble)
         if error is None and lasting:
             error = _FAILED, lasting
-        return await self._report(machine, vmi, error, await machine.observe())
+        return await self._report(machine, vmi, error, seen)
 
     async def _forget_others(self, key: Key, vmi: VirtualMachineInstance | None) -> None:
         """Drop machines of this name that belong to earlier instances or whose pod has ended."""
@@ -329,6 +334,7 @@ class InstanceController:
             facts=machine.agent.facts,
             emulation=self._emulation,
             cards=machine.networks.cards,
+            cards_known=machine.networks.is_recalled,
             machine=machine.machine_type,
             sync_error=error,
             credentials=machine.agent.credentials.outcome,
@@ -364,6 +370,12 @@ class InstanceController:
             grace = decisions.grace_seconds(vmi)
             return RequeueAfter(min(decisions.SHUTDOWN_REPEAT_SECONDS, max(grace, _BEHIND_SECONDS)))
         return RequeueAfter(_AGENT_SECONDS) if phase == "Running" else DONE
+
+
+def _is_unread(machine: Machine, seen: Observation) -> bool:
+    """Whether a guest runs of which this virt-handler does not know yet what it has."""
+    is_active = seen.domain_known and seen.domain is not None and seen.domain.is_active
+    return is_active and not machine.networks.is_recalled
 
 
 def _is_reported(vmi: VirtualMachineInstance, reason: str, message: str) -> bool:

@@ -87,6 +87,8 @@ class Report:
     """The versions of agents that are supported, as regular expressions."""
     memory_error: str = ""
     """Why memory could not be plugged, or the empty string."""
+    cards_known: bool = True
+    """False after a restart of virt-handler, until it has read which interfaces the guest has."""
 
 
 def render(vmi: VirtualMachineInstance, report: Report) -> VirtualMachineInstanceStatus:
@@ -236,7 +238,7 @@ def _running(
         selinux_context=status.selinux_context or "none",
         current_cpu_topology=current_topology(vmi, report.shape),
         memory=memory_status(vmi, report.shape),
-        interfaces=interfaces(vmi, report),
+        interfaces=interfaces(vmi, report) if report.cards_known else status.interfaces,
         guest_os_info=report.facts.os_info,
         volume_status=_with_targets(vmi, report.plugged),
         fs_freeze_status=_freeze_status(report.facts, status),

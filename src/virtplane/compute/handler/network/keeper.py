@@ -56,7 +56,8 @@ class GuestNetworks:
         self._followed: tuple[Wire, ...] = ()
         """The interfaces of the specification with which the domain last agreed."""
         self._cleared: frozenset[str] = frozenset()
-        self._is_recalled = False
+        self.is_recalled = False
+        """Whether `cards` are what a running guest has; not yet when virt-handler has restarted."""
         self.plugins: Mapping[str, InterfaceBindingPlugin] = {}
         """The registered binding plug-ins, by name."""
 
@@ -71,7 +72,7 @@ class GuestNetworks:
         """Find again what was prepared before virt-handler restarted. Raises what `prepare` raises, and
         HypervisorError.
         """
-        if self._is_recalled:
+        if self.is_recalled:
             return
         plugged = plugged_interfaces(await hypervisor.description(self._domain))
         found = [wire for wire in wires(vmi, self.plugins) if wire.interface.name in plugged]
@@ -81,7 +82,7 @@ class GuestNetworks:
             if present.name not in self.cards and present.mac:
                 # A binding plug-in's sidecar made it; only the domain knows its MAC.
                 self.cards[present.name] = Card(present.mac, wire.names.pod, is_up=present.is_up)
-        self._is_recalled = True
+        self.is_recalled = True
 
     async def follow(
         self, vmi: VirtualMachineInstance, link: LauncherLink, hypervisor: Hypervisor, *, emulation: bool

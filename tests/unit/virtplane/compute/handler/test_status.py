@@ -91,6 +91,13 @@ def test_running_guest_reports_interfaces_topology_and_volumes() -> None:
     assert rendered["activePods"] == {"p": "n"}
 
 
+def test_interfaces_stay_as_they_were_reported_until_it_is_known_what_the_guest_has() -> None:
+    vmi = deep_copy(VMI)
+    vmi["status"] = written(VMI, report())
+    assert written(vmi, report(cards={}, cards_known=False))["interfaces"] == vmi["status"]["interfaces"]
+    assert "ipAddress" not in written(vmi, report(cards={}))["interfaces"][0]
+
+
 @pytest.mark.parametrize("by_disk", [True, False])
 def test_volumes_move_unless_the_guest_itself_cannot(by_disk: bool) -> None:
     vmi = deep_copy(VMI)

@@ -22,6 +22,7 @@ from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.decisions import Observation
 from virtplane.compute.handler.hotplug.plugs import Plugged
 from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.network.cards import Card
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.status import GuestFacts
 
@@ -35,6 +36,16 @@ class Lines:
     ping_failed = False
 
 
+class Networks:
+    def __init__(self) -> None:
+        self.cards: dict[str, Card] = {}
+        self.prepared: dict[str, Card] = {}
+        self.is_recalled = True
+
+    def recall(self) -> None:
+        self.cards, self.is_recalled = self.prepared, True
+
+
 class Machine:
     """Plays one machine; what is asked of it is noted in `asked`."""
 
@@ -44,12 +55,15 @@ class Machine:
         self.lines = Lines()
         self.remarks: list[str] = []
         self.seen = Observation(launcher_ready=True, launcher_gone=False, domain=None)
+        self.soon: Observation | None = None
+        """What is seen from the second look on."""
+        self.looks = 0
         self.asked: list[str] = []
         self.failure: Exception | None = None
         self.changed: Callable[[], None] = lambda: None
         # What the report is made of.
         self.facts, self.fatal, self.machine_type = GuestFacts(), "", "q35"
-        self.networks = type("Networks", (), {"cards": {}})()
+        self.networks = Networks()
         self.shutdown_started = None
         self.credentials = type("Keeper", (), {"outcome": None})()
         self.cpu_memory = type("CpuMemory", (), {"shape": None, "memory_error": ""})()
@@ -61,6 +75,9 @@ class Machine:
         return self.seen.domain
 
     async def observe(self) -> Observation:
+        self.looks += 1
+        if self.soon is not None and self.looks > 1:
+            self.seen, self.soon = self.soon, None
         return self.seen
 
     async def start(self, _vmi: object, **_options: object) -> None:
@@ -81,6 +98,7 @@ class Machine:
 
     async def recall(self, _vmi: object) -> None:
         self.asked.append("recall")
+        self.networks.recall()
 
     @property
     def agent(self) -> Machine:
@@ -155,7 +173,11 @@ class Node:
                 "uid": "u" if name == "vm" else name,
                 "labels": {"kubevirt.io/nodeName": NODE},
             },
-            "spec": {"domain": {"devices": {}}, "hostname": hostname},
+            "spec": {
+                "domain": {"devices": {"interfaces": [{"name": "default", "masquerade": {}}]}},
+                "networks": [{"name": "default", "pod": {}}],
+                "hostname": hostname,
+            },
             "status": {"phase": "Scheduled", "nodeName": NODE, "activePods": {POD: NODE}, **status},
         }
         self.api.put(VIRTUAL_MACHINE_INSTANCES, vmi)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.network.cards import Card
 from virtplane.compute.handler.settings import HandlerSettings
 
 pytestmark = pytest.mark.looptime
@@ -195,3 +198,25 @@ async def test_the_owner_is_told_of_a_failed_ping(node: Node) -> None:
         told = [event["message"] for event in events if event["reason"] == "GuestAgentPingFailed"]
         assert told == ["GuestAgentPing probe failed for VMI vm"]
         assert not machine.lines.ping_failed
+
+
+@pytest.mark.parametrize("phase", ["Scheduled", "Running"])
+async def test_a_guest_whose_libvirt_answers_late_is_reported_with_its_addresses(
+    node: Node, phase: str
+) -> None:
+    """As after a restart of virt-handler: the connection opens while the first step is being taken."""
+    shown = [{"name": "default", "ipAddress": "10.1.0.5"}]
+    node.put(phase=phase, interfaces=shown if phase == "Running" else [])
+    machine = node.prepared
+    machine.networks.is_recalled = False
+    machine.networks.prepared = {"default": Card("02:00:00:00:00:01", "eth0", addresses=("10.1.0.5",))}
+    machine.see(domain=None, domain_known=False)
+    machine.soon = replace(machine.seen, domain=RUNNING, domain_known=True)
+    async with node.working():
+        await asyncio.sleep(1)
+    written = [json.loads(each.body or b"") for each in node.api.requests if each.method == "PATCH"]
+    changes = [change for each in written for change in each if change["path"].startswith("/status/interf")]
+    assert {change["op"] for change in changes} == {"add"}
+    if phase == "Scheduled":
+        assert "10.1.0.5" in json.dumps(written[0])
+    assert (node.status["phase"], node.status["interfaces"][0]["ipAddress"]) == ("Running", "10.1.0.5")
