@@ -74,9 +74,10 @@ def _read_aggregated(document: JsonObject, found: Discovery) -> None:
             if get_str(version, "freshness") == "Stale":
                 found.failures[f"{name}/{version_name}"] = "stale GroupVersion discovery"
             for entry in get_list(version, "resources"):
+                # What a server says of the kind's group is not believed: it would speak for other servers.
                 resource = ResourceType(
-                    get_str(entry, "responseKind", "group", default=name) or name,
-                    get_str(entry, "responseKind", "version", default=version_name) or version_name,
+                    name,
+                    version_name,
                     get_str(entry, "resource"),
                     get_str(entry, "responseKind", "kind"),
                     get_str(entry, "scope") == "Namespaced",

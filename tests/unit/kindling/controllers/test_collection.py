@@ -5,23 +5,28 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 
 from kindling.controllers import garbage_collector, namespaces, resource_quotas, root_ca, service_accounts
 from kindling.controllers.namespaces import Contents, conditions
 from kindling.controllers.ownership_graph import OwnershipGraph, node_of
+from kubecore.client import Request, Response
+from kubecore.errors import StatusError
 from kubecore.json import JsonObject
 from kubecore.resources import (
     CONFIG_MAPS,
     EVENTS,
     NAMESPACES,
     PODS,
+    REPLICA_SETS,
     RESOURCE_QUOTAS,
     SECRETS,
     SERVICE_ACCOUNTS,
     ResourceType,
 )
-from kubecore.testing import MemoryApi
+from kubecore.testing import MemoryApi, discovery
+from kubecore.testing.memory import built_in_resources
 
 from .conftest import Cluster
 
@@ -196,6 +201,42 @@ async def test_an_owner_in_another_namespace_is_no_owner(cluster: Cluster) -> No
         "OwnerRefInvalidNamespace",
         f'ownerRef [v1/ConfigMap, namespace: lab, name: owner, uid: {uid}] does not exist in namespace "lab"',
     )
+
+
+async def test_a_server_that_claims_kinds_of_others_has_nothing_of_them_collected(cluster: Cluster) -> None:
+    claimed = {"group": "apps", "version": "v1", "kind": "ReplicaSet"}
+    widgets = {
+        "resource": "widgets",
+        "responseKind": claimed,
+        "scope": "Namespaced",
+        "verbs": ["get", "list"],
+    }
+
+    def aggregated(request: Request) -> Response | None:
+        document = discovery.aggregated(request.path, built_in_resources())
+        if document is None:
+            return None
+        if request.path == "/apis":
+            versions = [{"version": "v1", "resources": [widgets], "freshness": "Current"}]
+            document["items"].append({"metadata": {"name": "example.com"}, "versions": versions})
+        return Response(200, {}, orjson.dumps(document))
+
+    cluster.api.reactions.append(aggregated)
+    owner = cluster.api.put(REPLICA_SETS, {"metadata": {"name": "web", "namespace": "lab"}})
+    reference = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": "web",
+        "uid": owner["metadata"]["uid"],
+    }
+    cluster.api.put(PODS, {"metadata": {"name": "web-1", "namespace": "lab", "ownerReferences": [reference]}})
+    # An owner that no watch has shown is asked for.
+    late = StatusError(503, "ServiceUnavailable", "the list takes too long")
+    cluster.api.reactions.append(lambda request: late if request.path == REPLICA_SETS.path() else None)
+    async with cluster.running(garbage_collector.GarbageCollector):
+        await asyncio.sleep(2 * garbage_collector.PATIENCE_SECONDS)
+        assert names(cluster, PODS) == ["web-1"]
+        assert any(request.path == REPLICA_SETS.path("lab", "web") for request in cluster.api.requests)
 
 
 async def test_custom_kinds_are_collected_as_soon_as_they_are_served(cluster: Cluster) -> None:

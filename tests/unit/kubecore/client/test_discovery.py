@@ -37,7 +37,7 @@ async def test_the_aggregated_form_takes_two_requests_and_the_preferred_version_
     def resource(kind: str, version: str) -> JsonObject:
         return {
             "resource": "widgets",
-            "responseKind": {"group": "", "version": "", "kind": kind},
+            "responseKind": {"group": "apps", "version": "v3", "kind": kind},
             "scope": "Namespaced",
             "singularResource": "widget",
             "shortNames": ["wd"],
