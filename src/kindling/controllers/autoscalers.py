@@ -7,6 +7,7 @@ so. What was asked for lately is remembered by the process; after a restart it i
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -162,13 +163,16 @@ class AutoscalerController:
             return None
         namespace = meta.namespace(autoscaler)
         pods = [pod for pod in self._pods.list(namespace) if selector.matches(meta.labels(pod))]
+        used = await self._used(namespace, target)
         found: list[Proposal] = []
         failures: list[tuple[str, str]] = []
         for metric in metrics:
             try:
-                found.append(await self._proposal(namespace, metric, target, pods))
+                found.append(self._proposal(metric, target, pods, used))
             except NoValue as error:
                 failures.append((get_str(metric, "type"), str(error)))
+            # There may be thousands: other controllers do not wait for them.
+            await asyncio.sleep(0)
         best = max(found, key=lambda each: each.replicas, default=None)
         # While one metric is unknown, the others may add replicas, and take none away.
         if best is None or (failures and best.replicas < target.replicas):
@@ -190,8 +194,20 @@ class AutoscalerController:
         text = f"the HPA was unable to compute the replica count: {text}"
         self._say(status, "ScalingActive", Words("False", f"FailedGet{kind}Metric", text))
 
-    async def _proposal(
-        self, namespace: str, metric: JsonObject, target: _Target, pods: Sequence[JsonObject]
+    async def _used(self, namespace: str, target: _Target) -> list[JsonObject] | NoValue:
+        """The metrics of the target's pods, which all metrics of an autoscaler share."""
+        try:
+            listed = await self._client.list(_POD_METRICS, namespace, target.selector)
+        except (StatusError, ConnectionFailed) as error:
+            return NoValue(f"unable to fetch metrics from resource metrics API: {error}")
+        return get_list(listed, "items")
+
+    def _proposal(
+        self,
+        metric: JsonObject,
+        target: _Target,
+        pods: Sequence[JsonObject],
+        used: Sequence[JsonObject] | NoValue,
     ) -> Proposal:
         """What one metric asks for. Raises NoValue."""
         kind = get_str(metric, "type")
@@ -201,12 +217,9 @@ class AutoscalerController:
         resource = get_str(source, "name")
         failed = f"failed to get {resource} utilization"
         unknown = f"{failed}: unable to get metrics for resource {resource}"
-        try:
-            listed = await self._client.list(_POD_METRICS, namespace, target.selector)
-        except (StatusError, ConnectionFailed) as error:
-            text = f"unable to fetch metrics from resource metrics API: {error}"
-            raise NoValue(f"{unknown}: {text}") from error
-        samples = samples_of(get_list(listed, "items"), resource, get_str(source, "container"))
+        if isinstance(used, NoValue):
+            raise NoValue(f"{unknown}: {used}") from used
+        samples = samples_of(used, resource, get_str(source, "container"))
         if not samples:
             raise NoValue(f"{unknown}: no metrics returned from resource metrics API")
         try:
@@ -265,6 +278,9 @@ class AutoscalerController:
         resource = self._kinds.get((group, kind))
         if resource is None:
             raise _Unscalable(f'no matches for kind "{kind}" in group "{group}"')
+        if not resource.namespaced:
+            # Whoever may write autoscalers of a namespace has no rights outside of it.
+            raise _Unscalable("the server could not find the requested resource")
         try:
             scale = await self._client.get(resource, name, meta.namespace(autoscaler), "scale")
         except StatusError as error:

@@ -13,7 +13,8 @@ from kindling.controllers.autoscalers import AutoscalerController
 from kubecore.client import Request, Response
 from kubecore.json import JsonObject
 from kubecore.objects.times import format_time
-from kubecore.resources import DEPLOYMENTS, EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS
+from kubecore.resources import DEPLOYMENTS, EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, ResourceType
+from kubecore.testing import MemoryApi
 
 from .conftest import Cluster
 
@@ -197,6 +198,46 @@ async def test_many_targets_of_no_kind_do_not_each_ask_for_all_kinds(
     async with cluster.running(AutoscalerController):
         asked = [each for each in cluster.api.requests if each.path == "/apis"]
         assert len(asked) <= 2, "once for each worker"
+
+
+async def test_no_autoscaler_of_a_namespace_scales_what_belongs_to_none(cluster: Cluster) -> None:
+    fleets = ResourceType("example.com", "v1", "fleets", "Fleet", namespaced=False)
+    cluster.api = MemoryApi([fleets])
+    cluster.api.put(fleets, {"metadata": {"name": "all"}, "spec": {"replicas": 2}})
+    target = {"apiVersion": "example.com/v1", "kind": "Fleet", "name": "all"}
+    wanted = _autoscaler(scaleTargetRef=target, minReplicas=7)
+    cluster.api.put(HORIZONTAL_POD_AUTOSCALERS, wanted)
+    async with cluster.running(AutoscalerController):
+        assert cluster.get(fleets, "all")["spec"]["replicas"] == 2
+        assert _said(cluster) == {"AbleToScale": ("False", "FailedGetScale")}
+        text = "the server could not find the requested resource"
+        expected = f"the HPA controller was unable to get the target's current scale: {text}"
+        assert _message(cluster, "AbleToScale") == expected
+
+
+async def test_an_autoscaler_of_many_metrics_costs_one_question_and_nobody_else_waits(
+    cluster: Cluster, metrics: _Metrics
+) -> None:
+    many = [_cpu({"type": "Utilization", "averageUtilization": 100 + number}) for number in range(2000)]
+    cluster.api.put(HORIZONTAL_POD_AUTOSCALERS, _autoscaler(metrics=many))
+    turns: list[int] = []
+
+    async def others() -> None:
+        turns.append(0)
+        while not _status(cluster):
+            await asyncio.sleep(0)
+            turns[-1] += 1
+
+    def asked(request: Request) -> None:
+        if "metrics.k8s.io" in request.path:
+            tasks.append(asyncio.create_task(others()))
+
+    tasks: list[asyncio.Task[None]] = []
+    cluster.api.reactions.insert(0, asked)
+    async with cluster.running(AutoscalerController):
+        await asyncio.gather(*tasks)
+    (turns_of_others,) = turns
+    assert turns_of_others > len(many)
 
 
 @pytest.mark.parametrize("selector", ["", "a in (", "=" * 10000])
