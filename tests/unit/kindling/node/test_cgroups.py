@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -25,8 +26,10 @@ def nested(directory: Path, depth: int) -> None:
 
 def open_below(directory: Path) -> list[str]:
     """What this process has open of a tree, removed directories included."""
-    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
-    targets = [os.readlink(link) for link in links if os.path.lexists(link)]
+    targets = []
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the listing's own is closed by now
+            targets.append(str(link.readlink()))
     return [target for target in targets if target.startswith(f"{directory}/")]
 
 
