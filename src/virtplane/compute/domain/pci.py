@@ -2,6 +2,9 @@
 
 On q35 a device is plugged into a root port, and a port cannot be plugged into a running guest. So there are
 as many ports as KubeVirt gives: `_PORTS` of which `_FREE` are free, twice that for guests with more memory.
+
+A guest that says how many ports its interfaces have (kubevirt.io/pci-interface-slot-count) finds its other
+devices at the addresses behind them, however many interfaces it starts with.
 """
 
 from __future__ import annotations
@@ -24,6 +27,9 @@ _MOST = 31
 
 _VIRTIO_MODELS = ("virtio", "virtio-transitional", "virtio-non-transitional")
 _CONTROLLERS = ("scsi", "usb", "virtio-serial")
+_COUNT = re.compile(r"-?[0-9]{1,9}", re.ASCII)
+_SEATING = ("filesystem", "interface", "controller", "disk", "hostdev", "memballoon", "rng", "input", "vsock")
+"""The order in which libvirt gives ports to devices."""
 
 
 def parts(address: str) -> dict[str, str]:
@@ -56,12 +62,32 @@ def root_ports(vmi: VirtualMachineInstance, devices: Element) -> list[Element]:
         return []
     is_large = memory_bytes(domain) > _LARGE_BYTES
     ports, free = (2 * _PORTS, 2 * _FREE) if is_large else (_PORTS, _FREE)
-    count = min(_MOST, max(ports, seats(devices) + free))
+    used, reserved = seats(devices), 0
+    slots = annotations.get(labels.PCI_INTERFACE_SLOT_COUNT)
+    if slots is not None:
+        reserved = min(_free_slots(slots, len(domain.devices.interfaces)), max(0, _MOST - used))
+        _seat(devices, reserved)
+    count = min(_MOST, max(ports, used + free, used + reserved))
     # Index 0 is the root complex.
     return [
         element("controller", {"type": "pci", "index": index, "model": "pcie-root-port"})
         for index in range(1, count + 1)
     ]
+
+
+def _free_slots(slots: str, interfaces: int) -> int:
+    if not _COUNT.fullmatch(slots):
+        raise ValueError(f"annotation {labels.PCI_INTERFACE_SLOT_COUNT}: {slots!r} is not a number")
+    return max(0, int(slots) - interfaces)
+
+
+def _seat(devices: Element, reserved: int) -> None:
+    """Give each device its port, and leave `reserved` ports free after those of the interfaces."""
+    seated = sorted(filter(_takes_port, devices), key=lambda device: _SEATING.index(str(device.tag)))
+    for index, device in enumerate(seated[:_MOST], start=1):
+        is_behind = device.tag not in ("filesystem", "interface")
+        bus = index + reserved if is_behind else index
+        device.append(address_element(f"0000:{bus:02x}:00.0"))
 
 
 def seats(devices: Element) -> int:

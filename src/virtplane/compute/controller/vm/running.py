@@ -68,9 +68,11 @@ class RunningInstances:
                 return error
         elif settings.gate("DeclarativeHotplugVolumes") and not settings.gate("HotplugVolumes"):
             await self._patch(vmi, liveupdate.volume_operations(vm, vmi))
+        await self._patch_machine(draft, metadata.template_operations(vm, vmi))
         if not conditions.has_status(known, "RestartRequired", "True"):
             await self._patch(vmi, interfaces.instance_operations(vm, vmi))
-            await self._clear_template(draft, vmi)
+            # Interfaces that have left the guest leave the template too.
+            await self._patch_machine(draft, interfaces.template_operations(draft.vm, vmi))
         if not settings.live_update or conditions.has_status(known, "RestartRequired", "True"):
             return None
         update = liveupdate.live_update(vm, vmi, cpu_allocation_ratio=settings.cpu_allocation_ratio)
@@ -79,9 +81,8 @@ class RunningInstances:
             _require_restart(known, update.restart_message)
         return update.error
 
-    async def _clear_template(self, draft: Draft, vmi: VirtualMachineInstance) -> None:
-        """Remove interfaces that have left the guest from the template, in the draft too."""
-        operations = interfaces.template_operations(draft.vm, vmi)
+    async def _patch_machine(self, draft: Draft, operations: list[JsonObject]) -> None:
+        """Change the VM, in the draft too."""
         if operations:
             name, namespace = draft.vm.metadata.name, draft.vm.metadata.namespace
             answer = await self._cluster.client.patch(

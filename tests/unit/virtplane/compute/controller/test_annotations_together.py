@@ -103,3 +103,35 @@ async def test_backups_stop_and_begin_again_to_freeze_a_running_guest(api: Memor
         _change(api, {}, {})
         await until(lambda: _HOOK in _on_pod(api))
         assert _SKIP not in _on_pod(api)
+
+
+_PCI = {"kubevirt.io/pci-topology-version": "v2", "kubevirt.io/pci-interface-slot-count": "9"}
+
+
+def _place(api: MemoryApi, annotations: dict[str, str]) -> None:
+    instance = api.get(kinds.VIRTUAL_MACHINE_INSTANCES, "vm", "ns") or {}
+    instance["metadata"]["annotations"] = annotations
+    api.put(kinds.VIRTUAL_MACHINE_INSTANCES, instance)
+
+
+def _on_template(api: MemoryApi) -> dict[str, str]:
+    machine = api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {}
+    return meta.annotations(machine["spec"]["template"])
+
+
+async def test_a_template_without_a_pci_topology_gets_that_of_its_guest(api: MemoryApi) -> None:
+    _place(api, {**_PCI, "of others": "stays"})
+    before = _on_template(api)
+    async with running_controllers(api, Images(_IMAGE, "sidecar:2")):
+        await until(lambda: _on_template(api) == before | _PCI)
+
+
+async def test_a_template_keeps_the_pci_topology_that_it_names(api: MemoryApi) -> None:
+    _place(api, _PCI)
+    named = {"kubevirt.io/pci-topology-version": "v3"}
+    _change(api, {}, named)
+    async with running_controllers(api, Images(_IMAGE, "sidecar:2")):
+        await until(lambda: _HOOK in _on_pod(api))
+        _change(api, {_SKIP: "true"}, named)
+        await until(lambda: _HOOK not in _on_pod(api))
+        assert _on_template(api) == named

@@ -127,3 +127,49 @@ def test_guests_with_many_devices_have_three_free_ports_still() -> None:
 )
 def test_guests_that_get_no_devices_later_have_no_ports_for_them(change: JsonObject) -> None:
     assert ports(rendered(VIRTIO, **change)) == 0
+
+
+_SLOTS = {"kubevirt.io/pci-topology-version": "v2", "kubevirt.io/pci-interface-slot-count": "9"}
+
+
+_CARD: JsonObject = {"interfaces": [{"name": "default"}]}
+
+
+def _buses(root: ElementTree.Element) -> dict[str, list[str]]:
+    """The buses of the devices that have addresses, by kind."""
+    found: dict[str, list[str]] = {}
+    for device in root.findall("devices/*"):
+        for address in device.findall("address[@type='pci']"):
+            found.setdefault(device.tag, []).append(str(address.get("bus")))
+    return found
+
+
+def test_ports_kept_for_interfaces_keep_the_addresses_of_the_other_devices() -> None:
+    kept = _buses(rendered(VIRTIO, annotations=_SLOTS, devices=_CARD))
+    assert kept["interface"] == ["0x01"]
+    assert min(bus for kind, buses in kept.items() if kind != "interface" for bus in buses) == "0x0a"
+    none = _buses(rendered(VIRTIO, annotations=_SLOTS))
+    assert {**none, "interface": ["0x01"]} == kept
+
+
+def test_ports_kept_for_interfaces_count_as_free_ones() -> None:
+    # Card, disk, SCSI and serial controllers, balloon.
+    assert ports(rendered(VIRTIO, devices=_CARD)) == 5 + 3
+    assert ports(rendered(VIRTIO, annotations=_SLOTS, devices=_CARD)) == 5 + 8
+
+
+def test_more_ports_than_the_root_complex_has_are_not_kept() -> None:
+    root = rendered(VIRTIO, annotations={**_SLOTS, "kubevirt.io/pci-interface-slot-count": "99999"})
+    assert ports(root) == 31
+    assert max(bus for buses in _buses(root).values() for bus in buses) == "0x1f"
+
+
+@pytest.mark.parametrize("count", ["0", "-3", "1"])
+def test_a_guest_that_has_all_its_interfaces_has_the_usual_ports(count: str) -> None:
+    change = {**_SLOTS, "kubevirt.io/pci-interface-slot-count": count}
+    assert ports(rendered(VIRTIO, annotations=change, devices=_CARD)) == 5 + 3
+
+
+def test_a_count_of_ports_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="pci-interface-slot-count: 'nine' is not a number"):
+        rendered(VIRTIO, annotations={**_SLOTS, "kubevirt.io/pci-interface-slot-count": "nine"})
