@@ -62,7 +62,7 @@ def root_ports(vmi: VirtualMachineInstance, devices: Element) -> list[Element]:
         return []
     is_large = memory_bytes(domain) > _LARGE_BYTES
     ports, free = (2 * _PORTS, 2 * _FREE) if is_large else (_PORTS, _FREE)
-    used, reserved = seats(devices), 0
+    used, reserved = sum(_takes_port(device) or _counts_as_one(device) for device in devices), 0
     slots = annotations.get(labels.PCI_INTERFACE_SLOT_COUNT)
     if slots is not None:
         reserved = min(_free_slots(slots, len(domain.devices.interfaces)), max(0, _MOST - used))
@@ -90,11 +90,6 @@ def _seat(devices: Element, reserved: int) -> None:
         device.append(address_element(f"0000:{bus:02x}:00.0"))
 
 
-def seats(devices: Element) -> int:
-    """How many of `devices` take a root port."""
-    return sum(_takes_port(device) for device in devices)
-
-
 def _takes_port(device: Element) -> bool:
     tag, model = str(device.tag), device.get("model", "")
     if tag == "disk":
@@ -109,3 +104,10 @@ def _takes_port(device: Element) -> bool:
     if tag == "hostdev":
         return device.get("type") in ("pci", "mdev")
     return tag in ("interface", "filesystem", "vsock")
+
+
+def _counts_as_one(device: Element) -> bool:
+    """Whether KubeVirt counts a device that takes no port itself: watchdogs, whose bridge takes one, and the
+    USB controller that is not there.
+    """
+    return device.tag == "watchdog" or (device.tag == "controller" and device.get("type") == "usb")

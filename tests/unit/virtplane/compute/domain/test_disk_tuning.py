@@ -153,21 +153,26 @@ def test_ports_kept_for_interfaces_keep_the_addresses_of_the_other_devices() -> 
 
 
 def test_ports_kept_for_interfaces_count_as_free_ones() -> None:
-    # Card, disk, SCSI and serial controllers, balloon.
-    assert ports(rendered(VIRTIO, devices=_CARD)) == 5 + 3
-    assert ports(rendered(VIRTIO, annotations=_SLOTS, devices=_CARD)) == 5 + 8
+    # Card, disk, SCSI and serial controllers, balloon, and USB, which counts even where there is none.
+    assert ports(rendered(VIRTIO, devices=_CARD)) == 6 + 3
+    assert ports(rendered(VIRTIO, annotations=_SLOTS, devices=_CARD)) == 6 + 8
+
+
+def test_a_watchdog_counts_for_the_bridge_that_it_is_on() -> None:
+    watched = {**_CARD, "watchdog": {"name": "w", "i6300esb": {"action": "reset"}}}
+    assert ports(rendered(VIRTIO, devices=watched)) == ports(rendered(VIRTIO, devices=_CARD)) + 1
 
 
 def test_more_ports_than_the_root_complex_has_are_not_kept() -> None:
     root = rendered(VIRTIO, annotations={**_SLOTS, "kubevirt.io/pci-interface-slot-count": "99999"})
     assert ports(root) == 31
-    assert max(bus for buses in _buses(root).values() for bus in buses) == "0x1f"
+    assert max(bus for buses in _buses(root).values() for bus in buses) == "0x1e"
 
 
 @pytest.mark.parametrize("count", ["0", "-3", "1"])
 def test_a_guest_that_has_all_its_interfaces_has_the_usual_ports(count: str) -> None:
     change = {**_SLOTS, "kubevirt.io/pci-interface-slot-count": count}
-    assert ports(rendered(VIRTIO, annotations=change, devices=_CARD)) == 5 + 3
+    assert ports(rendered(VIRTIO, annotations=change, devices=_CARD)) == 6 + 3
 
 
 def test_a_count_of_ports_that_is_no_number_is_refused() -> None:
