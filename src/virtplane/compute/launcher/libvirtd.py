@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 
-from virtplane.compute.launcher.settings import libvirt_daemon, program
+from virtplane.compute.launcher.settings import MODULAR_SOCKET, libvirt_daemon, program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -205,7 +205,15 @@ class LibvirtDaemon:
             self._socket.bind(path)
             os.chmod(path, 0o700)
             self._socket.listen(30)
+            self._link(path)
         return self._socket
+
+    def _link(self, path: str) -> None:
+        """Let clients that look for the other kind of daemon, as people's ``virsh`` does, find this one."""
+        other = f"{os.path.dirname(path)}/{MODULAR_SOCKET}"
+        if os.path.lexists(other):
+            os.unlink(other)
+        os.symlink(os.path.basename(path), other)
 
     def _environment(self) -> dict[str, str]:
         home = self._settings.home_directory

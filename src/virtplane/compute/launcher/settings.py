@@ -8,6 +8,9 @@ import sys
 LIBVIRT_SOCKET = "libvirt/libvirt-sock"
 """Below the runtime directory; the monolithic daemon's name, also used with virtqemud."""
 
+MODULAR_SOCKET = "virtqemud-sock"
+"""Beside it: the name by which KubeVirt's launchers are asked (``virsh -c qemu+unix:///session?socket=...``)."""
+
 SHARE_DIRECTORY = "/var/run/kubevirt"
 CONTROL_SOCKET = "sockets/launcher-sock"
 """Below the shared directory."""

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.host, pytest.mark.timeout(60)]
 _NEVER = 3600
 """Seconds: longer than a test may take, so that nothing but what the test does ends the launcher."""
 
-_PROGRAMS = ("libvirtd", "qemu-system-x86_64", "setpriv", "unshare", "nsenter")
+_PROGRAMS = ("libvirtd", "qemu-system-x86_64", "setpriv", "unshare", "nsenter", "virsh")
 
 _DOMAIN = """
 <domain type='qemu'><name>ns_vm</name><memory unit='MiB'>16</memory>
@@ -85,6 +85,24 @@ async def _leave_an_orphan(launcher: int) -> None:
     process = await asyncio.create_subprocess_exec(*enter)
     assert await process.wait() == 0
     await _until(lambda: "sleep" in _children(launcher))
+
+
+async def test_the_guest_is_found_by_the_name_of_the_daemon_in_kubevirts_launchers(
+    container: tuple[Path, asyncio.subprocess.Process],
+) -> None:
+    folder, _ = container
+    link = await _connect(folder)
+    await link.request("start")
+    hypervisor = await Hypervisor.open(folder / "run/libvirt/libvirt-sock", lambda: None)
+    await hypervisor.start(_DOMAIN, paused=True)
+    uri = f"qemu+unix:///session?socket={folder}/run/libvirt/virtqemud-sock"
+    asked = await asyncio.create_subprocess_exec(
+        "virsh", "-q", "-c", uri, "list", "--name", stdout=asyncio.subprocess.PIPE
+    )
+    answer, _ = await asked.communicate()
+    assert answer.split() == [b"ns_vm"]
+    await hypervisor.close()
+    await link.close()
 
 
 async def test_only_qemus_end_ends_a_launcher_that_was_left_alone(
