@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.structs import encode
 from virtplane.api import labels
+from virtplane.api.core_v1 import PodDNSConfig
 from virtplane.api.launcherpods import QEMU_USER
+from virtplane.compute.addresses import without_leading_zeros
 from virtplane.compute.launcherpod import containers, metadata, placement, reservations, sidecars, volumes
 from virtplane.compute.launcherpod.inputs import RenderInputs
 from virtplane.compute.launcherpod.volumes import VolumeSet
@@ -100,11 +104,17 @@ def _pod_spec(inputs: RenderInputs, pod_volumes: VolumeSet) -> JsonObject:
     return spec
 
 
+def _resolver(config: PodDNSConfig) -> JsonObject:
+    """Pods may not name servers with leading zeros, as instances may."""
+    servers = tuple(without_leading_zeros(server) for server in config.nameservers)
+    return encode(replace(config, nameservers=servers))
+
+
 def _copied(inputs: RenderInputs) -> JsonObject:
     """The fields that the pod copies from the instance."""
     spec = inputs.spec
     return {
-        "dnsConfig": encode(spec.dns_config) if spec.dns_config is not None else None,
+        "dnsConfig": _resolver(spec.dns_config) if spec.dns_config is not None else None,
         "priorityClassName": spec.priority_class_name,
         "schedulerName": spec.scheduler_name,
         "subdomain": spec.subdomain,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kubecore.json import JsonObject
 from virtplane.api.kubevirt_v1.networks import DHCPOptions
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.addresses import without_leading_zeros
 from virtplane.compute.handler.network.plan import (
     DHCP_ADDRESS,
     BridgePlan,
@@ -59,7 +60,7 @@ def lease(plan: Plan, vmi: VirtualMachineInstance, resolver: Resolver) -> JsonOb
         "dns": list(resolver.servers),
         "search": search,
         "hostname": vmi.spec.hostname or vmi.metadata.name,
-        "ntp": list(options.ntp_servers),
+        "ntp": [without_leading_zeros(server) for server in options.ntp_servers],
         "tftp": options.tftp_server_name or "",
         "bootfile": options.boot_file_name or "",
         "private": {str(option.option): option.value for option in options.private_options},

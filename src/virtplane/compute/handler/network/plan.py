@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-import re
 from dataclasses import dataclass
 from typing import TypeVar
 
 from virtplane.api.kubevirt_v1.networks import PodNetwork
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.addresses import without_leading_zeros
 from virtplane.compute.domain.processor import vcpu_count
 from virtplane.compute.podlinks import MANAGED_TAP, PRIMARY, LinkNames, Wire, wires
 
@@ -19,7 +19,6 @@ DEFAULT_NETWORK6 = "fd10:0:2::/120"
 _FEWEST_ADDRESSES = 4
 _MOST_QUEUES = 256
 _Network = TypeVar("_Network", ipaddress.IPv4Network, ipaddress.IPv6Network)
-_LEADING_ZEROS = re.compile(r"\b0+(?=[0-9])", re.ASCII)
 DHCP_ADDRESS = ipaddress.IPv4Interface("169.254.75.10/32")
 """Where a bridged guest's DHCP server answers: none of the addresses of the pod's network is free for it."""
 
@@ -153,8 +152,7 @@ def _bridge_mac(mac: str) -> str:
 def _masquerade(wire: Wire, mac: str, pod: PodInterface, queues: int) -> MasqueradePlan:
     """The gateway gets the first address of the network, and the guest the second."""
     interface, wanted = wire.interface, wire.network.pod or PodNetwork()
-    # Kubernetes has always read 010 as ten, whatever other systems make of it.
-    cidr = _room(ipaddress.IPv4Network, _LEADING_ZEROS.sub("", wanted.vm_network_cidr or DEFAULT_NETWORK))
+    cidr = _room(ipaddress.IPv4Network, without_leading_zeros(wanted.vm_network_cidr or DEFAULT_NETWORK))
     ipv6 = None
     if pod.has_ipv6:
         cidr6 = _room(ipaddress.IPv6Network, wanted.vm_i_pv6_network_cidr or DEFAULT_NETWORK6)

@@ -148,3 +148,9 @@ def test_the_pod_has_the_account_of_the_spec_and_a_token_for_a_volume_only(
     volumes = [{"name": "sa", "serviceAccount": {"serviceAccountName": "volume"}}] if has_volume else []
     spec = rendered(instance(serviceAccountName=account, volumes=volumes))["spec"]
     assert (spec.get("serviceAccountName"), spec["automountServiceAccountToken"]) == (used, has_token)
+
+
+def test_a_pod_names_servers_without_leading_zeros() -> None:
+    wanted = {"nameservers": ["8.8.8.8", "01.1.1.010"], "searches": ["example.com"]}
+    pod = rendered(instance(dnsPolicy="None", dnsConfig=wanted))
+    assert pod["spec"]["dnsConfig"] == {**wanted, "nameservers": ["8.8.8.8", "1.1.1.10"]}

@@ -11,6 +11,7 @@ from virtplane.api.config import ClusterConfig
 from virtplane.api.core_v1 import PodDNSConfig
 from virtplane.api.kubevirt_v1.probes import Probe
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
+from virtplane.compute.addresses import without_leading_zeros
 from virtplane.serving.responses import NOT_SUPPORTED, REQUIRED, Cause
 
 EVICTION_STRATEGIES = ("LiveMigrate", "LiveMigrateIfPossible", "None", "External")
@@ -149,7 +150,7 @@ def _dns_config(config: PodDNSConfig) -> Iterator[Cause]:
         yield Cause(f"must not have more than {MAX_NAMESERVERS} nameservers: [{listed}]", "nameservers")
     for server in servers:
         try:
-            ipaddress.ip_address(server)
+            ipaddress.ip_address(without_leading_zeros(server))
         except ValueError:
             yield Cause(f"must be valid IP address: {server}", "nameservers")
     if len(config.searches) > MAX_SEARCH_PATHS:

@@ -11,6 +11,7 @@ from kubecore.objects import names
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.networks import DHCPOptions, Interface, Network, Port, PortRange
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
+from virtplane.compute.addresses import without_leading_zeros
 from virtplane.compute.apiserver.admission.rules.disks import PCI_ADDRESS
 from virtplane.serving.responses import (
     DUPLICATE,
@@ -285,7 +286,7 @@ def _dhcp(path: str, index: int, options: DHCPOptions) -> Iterator[Cause]:
             yield Cause("provided DHCPPrivateOptions are out of range, must be in range 224 to 254", path)
     for position, server in enumerate(options.ntp_servers):
         try:
-            ipaddress.IPv4Address(server)
+            ipaddress.IPv4Address(without_leading_zeros(server))
         except ValueError:
             yield Cause(
                 "NTP servers must be a list of valid IPv4 addresses.",

@@ -99,3 +99,19 @@ async def test_a_mac_address_is_one_of_ethernet(address: str, problem: str) -> N
     found = [message for _, message in await causes(_card(macAddress=address))]
     expected = f"interface {INTERFACE}.name has {problem} MAC address ({address})."
     assert found == ([expected] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("server", "is_refused"),
+    [("0127.0.0.3", False), ("127.0.0.3", False), ("::1", True), ("127.0.0.300", True)],
+)
+async def test_servers_of_the_time_may_have_leading_zeros(server: str, is_refused: bool) -> None:
+    found = [message for _, message in await causes(_card(dhcpOptions={"ntpServers": [server]}))]
+    assert found == (["NTP servers must be a list of valid IPv4 addresses."] if is_refused else [])
+
+
+async def test_name_servers_may_have_leading_zeros() -> None:
+    servers = ["01.1.1.1", "2001:0db8::0001"]
+    assert await causes(instance(dnsPolicy="None", dnsConfig={"nameservers": servers})) == []
+    refused = await causes(instance(dnsPolicy="None", dnsConfig={"nameservers": ["01.1.1"]}))
+    assert refused == [("nameservers", "must be valid IP address: 01.1.1")]

@@ -110,3 +110,8 @@ def test_whoever_adds_the_routes_in_turn_can_reach_every_gateway(wanted: list[Ro
             assert any(route.gateway in network for network in reachable)
     assert {DEFAULT, *wanted} <= set(found)
     assert found[-1] == DEFAULT
+
+
+def test_servers_of_the_time_are_told_without_leading_zeros() -> None:
+    options = {"ntpServers": ["127.0.0.1", "0127.0.0.010"]}
+    assert offer({"masquerade": {}, "dhcpOptions": options})["ntp"] == ["127.0.0.1", "127.0.0.10"]
