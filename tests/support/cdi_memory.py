@@ -110,12 +110,13 @@ class MemoryCluster:
         found = await self.until(core.PODS, name)
         return self.api.put(core.PODS, {**found, **status})
 
-    async def event(self, reason: str, name: str = "dv") -> JsonObject:
-        """The event about an object once it is recorded."""
+    async def event(self, reason: str, name: str = "dv", message: str | None = None) -> JsonObject:
+        """The event about an object, with this message if one is named, once it is recorded."""
         async with asyncio.timeout(20):
             while True:
                 for each in self.api.list(core.EVENTS, NAMESPACE):
-                    if each["reason"] == reason and each["involvedObject"]["name"] == name:
+                    is_it = each["reason"] == reason and each["involvedObject"]["name"] == name
+                    if is_it and message in (None, each["message"]):
                         return each
                 await asyncio.sleep(0.01)
 

@@ -167,15 +167,19 @@ def test_pod_is_found_by_node() -> None:
     assert decisions.pod_on_node(vmi, "node3") == ""
 
 
-@pytest.mark.feature("MIG-32", "STO-02")
-def test_unshared_claim_forbids_live_migration() -> None:
-    claim = {"claimName": "c", "accessModes": ["ReadWriteOnce"]}
+@pytest.mark.feature("MIG-32", "STO-01", "STO-02")
+@pytest.mark.parametrize("mode", ["ReadWriteOnce", "ReadWriteMany"])
+def test_unshared_claim_forbids_live_migration(mode: str) -> None:
+    claim = {"claimName": "c", "accessModes": [mode]}
     vmi = instance(
         "Running",
         volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}],
         status={"volumeStatus": [{"name": "d", "target": "", "persistentVolumeClaimInfo": claim}]},
     )
     found = decisions.migratability(vmi, emulation=False)
+    if mode == "ReadWriteMany":
+        assert found.reason != "DisksNotLiveMigratable"
+        return
     assert not found.possible
     assert found.reason == "DisksNotLiveMigratable"
     assert found.method == "LiveMigration"

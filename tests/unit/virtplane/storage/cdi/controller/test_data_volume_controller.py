@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 from tests.support.cdi_claims import STORAGE, ended, pod_status
@@ -24,13 +25,17 @@ def conditions(volume: JsonObject) -> dict[str, tuple[str, str, str]]:
     }
 
 
+def _runs(wanted: tuple[str, str, str], volume: JsonObject) -> bool:
+    return conditions(volume)["Running"] == wanted
+
+
 def put_claim(cluster: MemoryCluster, **annotations: str) -> JsonObject:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": GIB, "storageClassName": "old"}
     metadata = {"name": "dv", "namespace": NAMESPACE, "annotations": annotations}
     return cluster.api.put(CLAIMS, {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
 
 
-@pytest.mark.feature("STO-46")
+@pytest.mark.feature("STO-46", "SUP-26", "SUP-28")
 async def test_claim_without_driver_is_filled_by_its_own_annotations() -> None:
     async with memory_cluster() as cluster:
         await cluster.data_volume(storage_class="old", labels={"x": "y"}, annotations={"a/b": "c"})
@@ -52,6 +57,49 @@ async def test_claim_without_driver_is_filled_by_its_own_annotations() -> None:
         assert done["status"]["progress"] == "100.0%"
         await cluster.gone(core.PODS, "importer-dv")
         assert (await cluster.event("ImportSucceeded"))["type"] == "Normal"
+        bound = await cluster.event("Bound")
+        assert (bound["type"], bound["message"]) == ("Normal", "PVC dv Bound")
+        assert bound["source"]["component"] == "datavolume-import-controller"
+
+
+@pytest.mark.feature("SUP-25", "SUP-27")
+async def test_import_that_fails_is_told_in_conditions_and_events_as_often_as_it_does() -> None:
+    async with memory_cluster() as cluster:
+        await cluster.data_volume(storage_class="old")
+        await cluster.claim()
+        await cluster.bind("dv")
+        refusals = ("404. Status: 404 Not Found", "403. Status: 403 Forbidden")
+        for number, refusal in enumerate(refusals, 1):
+            text = f"Unable to connect to http data source: expected status code 200, got {refusal}"
+            status = pod_status("Running", ended(text, code=1, reason="Error"))
+            status["status"]["containerStatuses"][0]["restartCount"] = number
+            await cluster.run_pod("importer-dv", **status)
+            wanted = ("False", "Error", text)
+            await cluster.until(kinds.DATA_VOLUMES, "dv", partial(_runs, wanted))
+            told = await cluster.event("Error", message=text)
+            assert told["type"] == "Warning"
+            assert told["source"]["component"] == "datavolume-import-controller"
+            assert told["firstTimestamp"]
+
+
+@pytest.mark.feature("STO-48")
+@pytest.mark.parametrize("storage_class", ["csi", "old"])
+async def test_networks_of_a_data_volume_are_those_of_its_pods_and_of_nothing_else(
+    storage_class: str,
+) -> None:
+    networks = {
+        "v1.multus-cni.io/default-network": "bridge-network",
+        "k8s.v1.cni.cncf.io/networks": "storage",
+    }
+    async with memory_cluster("None") as cluster:
+        annotations = {**networks, "example.com/other": "x"}
+        await cluster.data_volume(storage_class=storage_class, annotations=annotations)
+        claim = await cluster.claim()
+        name = f"importer-prime-{claim['metadata']['uid']}" if storage_class == "csi" else "importer-dv"
+        pod = await cluster.until(core.PODS, name)
+        found = pod["metadata"]["annotations"]
+        assert networks.items() <= found.items()
+        assert "example.com/other" not in found
 
 
 async def test_claim_with_driver_names_a_source_that_goes_after_success() -> None:

@@ -23,7 +23,10 @@ from virtplane.storage.cdi.controller.profiles.decisions import capability_of, r
 from virtplane.storage.cdi.controller.profiles.reconciler import ProfileController
 
 RWX_BLOCK = {"accessModes": ["ReadWriteMany"], "volumeMode": "Block"}
+RWO_BLOCK = {"accessModes": ["ReadWriteOnce"], "volumeMode": "Block"}
 RWO_FILE = {"accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem"}
+INSTALLED = {"app.kubernetes.io/part-of": "hyperconverged-cluster", "app.kubernetes.io/version": "4.17.4"}
+"""Labels of the CDI object."""
 
 
 def storage_class(provisioner: str, **parameters: str) -> StorageClass:
@@ -117,7 +120,9 @@ async def cluster() -> AsyncIterator[Cluster]:
             task = asyncio.create_task(manager.run())
             await manager.wait_started()
             made = Cluster(administrator)
-            await made.create(kinds.CDIS, "cdi", spec={})
+            cdi = {"apiVersion": kinds.CDIS.api_version, "kind": "CDI", "spec": {}}
+            metadata = {"name": "cdi", "labels": INSTALLED}
+            await administrator.create(kinds.CDIS, {**cdi, "metadata": metadata})
             try:
                 yield made
             finally:
@@ -125,12 +130,45 @@ async def cluster() -> AsyncIterator[Cluster]:
                 await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.mark.feature("STO-08")
+@pytest.mark.feature("STO-27")
+@pytest.mark.parametrize(
+    ("provisioner", "strategy"),
+    [
+        ("csi-vxflexos.dellemc.com", "csi-clone"),
+        ("csi-isilon.dellemc.com", "csi-clone"),
+        ("csi-powermax.dellemc.com", "csi-clone"),
+        ("csi-powerstore.dellemc.com", "copy"),  # csi-clone until CDI 1.60
+        ("hspc.csi.hitachi.com", "csi-clone"),
+        ("csi.hpe.com", "csi-clone"),
+        ("spectrumscale.csi.ibm.com", "csi-clone"),
+        ("rook-ceph.rbd.csi.ceph.com", "csi-clone"),
+        ("openshift-storage.rbd.csi.ceph.com", "csi-clone"),
+        ("cephfs.csi.ceph.com", "csi-clone"),
+        ("openshift-storage.cephfs.csi.ceph.com", "csi-clone"),
+    ],
+)
+async def test_provisioners_have_their_clone_strategy_whether_or_not_they_have_snapshots(
+    provisioner: str, strategy: str
+) -> None:
+    async with cluster() as made:
+        await made.create(kinds.VOLUME_SNAPSHOT_CLASSES, "snap", driver=provisioner, deletionPolicy="Delete")
+        await made.create(STORAGE_CLASSES, "c", provisioner=provisioner)
+        found = await made.until("c", provisioner=provisioner)
+        assert found["status"]["cloneStrategy"] == strategy
+
+
+@pytest.mark.feature("STO-08", "STO-09")
 async def test_profile_is_made_for_a_class_and_goes_with_it() -> None:
     async with cluster() as made:
         await made.create(STORAGE_CLASSES, "c", provisioner="rbd.csi.ceph.com")
         found = await made.until("c", provisioner="rbd.csi.ceph.com", cloneStrategy="csi-clone")
-        assert found["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "cdi-controller"
+        assert found["metadata"]["labels"] == {
+            "app": "containerized-data-importer",
+            "app.kubernetes.io/component": "storage",
+            "app.kubernetes.io/managed-by": "cdi-controller",
+            "cdi.kubevirt.io": "",
+            **INSTALLED,
+        }
         assert found["metadata"]["ownerReferences"][0]["kind"] == "CDI"
         assert found["status"]["claimPropertySets"][0] == RWX_BLOCK
         assert found["status"]["dataImportCronSourceFormat"] == "pvc"
@@ -141,6 +179,7 @@ async def test_profile_is_made_for_a_class_and_goes_with_it() -> None:
         await made.gone("c")
 
 
+@pytest.mark.feature("STO-11")
 async def test_own_sets_replace_those_of_the_table_and_incomplete_ones_change_nothing() -> None:
     async with cluster() as made:
         await made.create(STORAGE_CLASSES, "c", provisioner="rbd.csi.ceph.com")
@@ -149,6 +188,9 @@ async def test_own_sets_replace_those_of_the_table_and_incomplete_ones_change_no
         await made.client.patch(kinds.STORAGE_PROFILES, "c", own, type="merge")
         found = await made.until("c", cloneStrategy="copy")
         assert found["status"]["claimPropertySets"] == [RWO_FILE]
+        own = {"spec": {"dataImportCronSourceFormat": "snapshot"}}
+        await made.client.patch(kinds.STORAGE_PROFILES, "c", own, type="merge")
+        await made.until("c", dataImportCronSourceFormat="snapshot", cloneStrategy="copy")
         wrong = {"spec": {"snapshotClass": "none", "cloneStrategy": "snapshot"}}
         await made.client.patch(kinds.STORAGE_PROFILES, "c", wrong, type="merge")
         await made.create(STORAGE_CLASSES, "later", provisioner="example.com")
@@ -156,6 +198,7 @@ async def test_own_sets_replace_those_of_the_table_and_incomplete_ones_change_no
         assert (await made.profile("c"))["status"]["cloneStrategy"] == "copy"
 
 
+@pytest.mark.feature("STO-12")
 async def test_snapshot_class_of_the_driver_makes_snapshots_the_strategy() -> None:
     async with cluster() as made:
         await made.create(STORAGE_CLASSES, "c", provisioner="openshift-storage.rbd.csi.ceph.com")
@@ -163,7 +206,15 @@ async def test_snapshot_class_of_the_driver_makes_snapshots_the_strategy() -> No
         await made.until("c", dataImportCronSourceFormat="pvc")
         for name, driver in (("b", "example.com"), ("a", "openshift-storage.rbd.csi.ceph.com")):
             await made.create(kinds.VOLUME_SNAPSHOT_CLASSES, name, driver=driver, deletionPolicy="Delete")
-        await made.until("c", dataImportCronSourceFormat="snapshot", snapshotClass="a")
+        shown = await made.until("c", dataImportCronSourceFormat="snapshot", snapshotClass="a")
+        assert {key: value for key, value in shown["status"].items() if key != "conditions"} == {
+            "claimPropertySets": [RWX_BLOCK, RWO_BLOCK, RWO_FILE],
+            "cloneStrategy": "csi-clone",
+            "dataImportCronSourceFormat": "snapshot",
+            "provisioner": "openshift-storage.rbd.csi.ceph.com",
+            "snapshotClass": "a",
+            "storageClass": "c",
+        }
         await made.until("d", cloneStrategy="snapshot", snapshotClass="b")
         await made.client.delete(kinds.VOLUME_SNAPSHOT_CLASSES, "b")
         found = await made.until("d", cloneStrategy="copy")
