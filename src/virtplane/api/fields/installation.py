@@ -124,7 +124,7 @@ _CONFIGURATION: Table = {
     "virtTemplateDeployment": warns(),
     "virtualMachineInstancesPerNode": acts("how many guests a node takes"),
     "virtualMachineOptions.disableFreePageReporting": acts("guests keep the pages that they free"),
-    "virtualMachineOptions.disableSerialConsoleLog": acts("no container shows the serial console"),
+    "virtualMachineOptions.disableSerialConsoleLog": acts("the serial console is not logged"),
     "vmRolloutStrategy": acts("whether changes reach running guests"),
     "vmStateStorageClass": acts("storage class of claims for firmware and TPM state"),
     **prefixed("webhookConfiguration", _LIMIT),

@@ -7,12 +7,14 @@ import contextlib
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from kubecore.client import Client
 from kubecore.objects.structs import UnfitDocument, encode
 from kubecore.objects.times import now_rfc3339
 from kubecore.runtime import DONE, Controller, EventRecorder, Informer, Key, RequeueAfter, Result, key_of
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.configuration import KubeVirtConfiguration
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.disks import MissingSource
 from virtplane.compute.domain.document import domain_name
@@ -269,19 +271,11 @@ class InstanceController:
         return None
 
     async def _start(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
-        configuration = self._config().configuration
-        smbios = {key: value for key, value in encode(configuration.smbios).items() if value}
-        reporting = configuration.virtual_machine_options.disable_free_page_reporting is None
-        seconds = configuration.mem_balloon_stats_period
         try:
             await machine.start(
                 vmi,
                 emulation=self._emulation,
-                options={
-                    "smbios": smbios,
-                    "free_page_reporting": reporting,
-                    "balloon_seconds": 10 if seconds is None else seconds,
-                },
+                options=domain_options(self._config().configuration),
                 claim_settings=self._claim_settings(),
                 ovmf_folder=self._config().ovmf_path(vmi.spec.architecture or "amd64"),
             )
@@ -376,6 +370,17 @@ def _is_unread(machine: Machine, seen: Observation) -> bool:
     """Whether a guest runs of which this virt-handler does not know yet what it has."""
     is_active = seen.domain_known and seen.domain is not None and seen.domain.is_active
     return is_active and not machine.networks.is_recalled
+
+
+def domain_options(configuration: KubeVirtConfiguration) -> dict[str, Any]:
+    """What the installation says about every domain: members of DomainContext (pure)."""
+    options, seconds = configuration.virtual_machine_options, configuration.mem_balloon_stats_period
+    return {
+        "smbios": {key: value for key, value in encode(configuration.smbios).items() if value},
+        "serial_console_log": options.disable_serial_console_log is None,
+        "free_page_reporting": options.disable_free_page_reporting is None,
+        "balloon_seconds": 10 if seconds is None else seconds,
+    }
 
 
 def _is_reported(vmi: VirtualMachineInstance, reason: str, message: str) -> bool:

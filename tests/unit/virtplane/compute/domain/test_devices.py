@@ -9,6 +9,7 @@ import pytest
 
 from kubecore.json import JsonObject
 from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.configuration import KubeVirtConfiguration
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain import document
 from virtplane.compute.domain.context import (
@@ -18,6 +19,7 @@ from virtplane.compute.domain.context import (
     FirmwareImage,
     InterfaceLink,
 )
+from virtplane.compute.handler.controller import domain_options
 
 OVMF = FirmwareImage("/ovmf/code.fd", "/ovmf/variables.fd")
 
@@ -34,13 +36,16 @@ def rendered(
     emulation: bool = False,
     mtu: int = 1500,
     boot: BootFiles = BootFiles(),  # noqa: B008 - immutable
+    options: dict[str, Any] | None = None,
 ) -> ElementTree.Element:
     sources = {
         name: DiskSource(f"/{name}.qcow2", "qcow2", backing_path=f"/{name}.img", backing_format="raw")
         for name in disks
     }
     links = {"default": InterfaceLink("tap0", "02:00:00:00:00:01", mtu)}
-    context = DomainContext(emulation=emulation, disks=sources, interfaces=links, boot=boot)
+    context = DomainContext(
+        emulation=emulation, disks=sources, interfaces=links, boot=boot, **(options or {})
+    )
     return ElementTree.fromstring(document.render(decode(VirtualMachineInstance, vmi), context))
 
 
@@ -330,6 +335,25 @@ def test_a_tpm_is_there_when_it_is_asked_for(tpm: JsonObject, model: str, kept: 
 @pytest.mark.parametrize(("logged", "count"), [(True, 1), (False, 0)])
 def test_the_serial_console_is_written_to_a_log_unless_switched_off(logged: bool, count: int) -> None:
     root = rendered(instance(devices={"logSerialConsole": logged}))
+    assert len(root.findall("devices/serial/log")) == count
+
+
+@pytest.mark.feature("SUP-13")
+@pytest.mark.parametrize(
+    ("options", "asked", "count"),
+    [
+        ({}, None, 1),
+        ({"disableSerialConsoleLog": {}}, None, 0),
+        ({"disableSerialConsoleLog": {}}, True, 1),
+        ({}, False, 0),
+    ],
+)
+def test_the_installation_switches_the_log_of_the_serial_console_off_unless_a_guest_asks_for_it(
+    options: JsonObject, asked: bool | None, count: int
+) -> None:
+    configuration = decode(KubeVirtConfiguration, {"virtualMachineOptions": options})
+    devices = {} if asked is None else {"logSerialConsole": asked}
+    root = rendered(instance(devices=devices), options=domain_options(configuration))
     assert len(root.findall("devices/serial/log")) == count
 
 
