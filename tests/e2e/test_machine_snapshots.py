@@ -83,7 +83,7 @@ def _restore(cluster: Cluster, snapshot: str) -> None:
     wait_for(f"{snapshot} is restored", lambda: status().get("complete"), 60)
 
 
-@pytest.mark.feature("SNP-02", "SNP-12", "SNP-15", "SNP-19", "VMC-85")
+@pytest.mark.feature("SNP-02", "SNP-12", "SNP-15", "SNP-19", "VMC-85", "VMC-86")
 def test_a_machine_returns_to_its_snapshots_and_is_cloned(
     cluster: Cluster, claims: Claims, machines: list[Machine]
 ) -> None:

@@ -51,10 +51,12 @@ def test_verbosities_are_levels_of_logs() -> None:
     ]
 
 
+@pytest.mark.feature("SUP-11")
 @pytest.mark.parametrize(
     ("levels", "node", "wanted"),
     [
         ({}, "n", (2, 2, 2, 2)),
+        ({"virtAPI": 5, "virtController": 4, "virtHandler": 3, "virtOperator": 6}, "n", (6, 5, 4, 3)),
         ({"virtOperator": 1, "virtAPI": 3, "virtController": 4, "virtHandler": 5}, "n", (1, 3, 4, 5)),
         ({"virtHandler": 5, "nodeVerbosity": {"n": 7}}, "n", (7, 7, 7, 7)),
         ({"virtHandler": 5, "nodeVerbosity": {"n": 7}}, "other", (2, 2, 2, 5)),

@@ -167,7 +167,7 @@ def test_pod_is_found_by_node() -> None:
     assert decisions.pod_on_node(vmi, "node3") == ""
 
 
-@pytest.mark.feature("MIG-32", "STO-01", "STO-02")
+@pytest.mark.feature("MIG-32", "STO-01", "STO-02", "VMC-51")
 @pytest.mark.parametrize("mode", ["ReadWriteOnce", "ReadWriteMany"])
 def test_unshared_claim_forbids_live_migration(mode: str) -> None:
     claim = {"claimName": "c", "accessModes": [mode]}

@@ -10,6 +10,7 @@ _VERBOSITY = "VIRT_LAUNCHER_LOG_VERBOSITY"
 _DEBUG = "3:access 3:event 3:node_device 3:remote 3:rpc 3:util.dbus 3:util.json 3:util.object 1:*"
 
 
+@pytest.mark.feature("SUP-11")
 @pytest.mark.parametrize(
     ("environment", "filters"),
     [

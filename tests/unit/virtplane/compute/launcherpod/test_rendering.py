@@ -109,6 +109,18 @@ def test_a_guests_own_switch_for_its_log_beats_the_installations() -> None:
     assert [item["name"] for item in asked["spec"]["initContainers"]] == ["guest-console-log"]
 
 
+@pytest.mark.feature("SUP-11")
+@pytest.mark.parametrize(("labels", "level"), [({}, "2"), ({"logVerbosity": "7"}, "7")])
+def test_the_launchers_verbosity_is_the_installations_or_the_guests_own(
+    labels: dict[str, str], level: str
+) -> None:
+    vmi = instance()
+    vmi["metadata"]["labels"] = labels
+    made = rendered(vmi, settings(developerConfiguration={"logVerbosity": {"virtLauncher": 2}}))
+    environment = {each["name"]: each.get("value") for each in made["spec"]["containers"][0]["env"]}
+    assert environment["VIRT_LAUNCHER_LOG_VERBOSITY"] == level
+
+
 @pytest.mark.feature("VML-19")
 @pytest.mark.parametrize(("given", "seconds"), [({}, 60), ({"terminationGracePeriodSeconds": 180}, 210)])
 def test_the_pod_outlives_the_guests_grace_period(given: JsonObject, seconds: int) -> None:

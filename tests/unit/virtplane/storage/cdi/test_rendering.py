@@ -68,7 +68,7 @@ def test_one_of_pvc_and_storage_is_needed() -> None:
         rendering.render_data_volume({"source": {}}, _STORAGE)
 
 
-@pytest.mark.feature("STO-14")
+@pytest.mark.feature("STO-14", "VMC-51")
 @pytest.mark.parametrize(
     ("asked", "modes", "volume_mode"),
     [

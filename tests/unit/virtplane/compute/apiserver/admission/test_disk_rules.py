@@ -49,6 +49,29 @@ async def test_a_volume_shows_as_a_disk_or_a_cdrom_and_not_as_both() -> None:
     assert await causes(_disk(cdrom={"bus": "virtio"})) == [(f"{_DISK}.cdrom.bus", wrong)]
 
 
+@pytest.mark.feature("VMC-43")
+@pytest.mark.parametrize(
+    ("name", "is_valid"),
+    [
+        ("root-1", True),
+        ("1", True),
+        ("x" * 63, True),
+        ("x" * 64, False),
+        ("Root", False),
+        ("root disk", False),
+        ("root_disk", False),
+        ("-root", False),
+        ("root-", False),
+        ("root.disk", False),
+    ],
+)
+async def test_names_of_disks_are_labels_of_dns(name: str, is_valid: bool) -> None:
+    volume = {"name": name, "containerDisk": {"image": "i"}}
+    found = await causes(instance(devices={"disks": [{"name": name, "disk": {}}]}, volumes=[volume]))
+    refused = [field for field, _ in found]
+    assert not refused if is_valid else refused[0].endswith("disks[0].name")
+
+
 @pytest.mark.feature("VML-39")
 async def test_boot_orders_begin_with_one_and_are_had_once_over_disks_and_cards() -> None:
     assert await causes(_disk(disk={}, bootOrder=1)) == []

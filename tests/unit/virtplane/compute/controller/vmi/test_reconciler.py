@@ -167,6 +167,32 @@ async def test_a_state_claim_that_is_bound_is_noticed_where_it_belongs_to_the_ma
         await until(lambda: _phase(server) == "Scheduling")
 
 
+@pytest.mark.feature("STO-17")
+@pytest.mark.parametrize(
+    ("configured", "storage_class", "mode"),
+    [("shared", "shared", "ReadWriteMany"), ("", "local", "ReadWriteOnce")],
+)
+async def test_state_is_kept_in_files_of_the_class_for_it(
+    configured: str, storage_class: str, mode: str
+) -> None:
+    server = _api()
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    server.put(resources.STORAGE_CLASSES, {"metadata": {"name": "local", "annotations": default}})
+    server.put(resources.STORAGE_CLASSES, {"metadata": {"name": "shared"}})
+    installation: JsonObject = {"metadata": {"name": "kubevirt", "namespace": "kubevirt"}}
+    installation["spec"] = {"configuration": {"vmStateStorageClass": configured}}
+    server.put(kinds.KUBEVIRTS, {**installation, "status": {"phase": "Deployed"}})
+    vmi = _vmi()
+    vmi["spec"]["domain"]["devices"] = {"tpm": {"persistent": True}}
+    async with running_controllers(server, _IMAGES):
+        server.put(kinds.VIRTUAL_MACHINE_INSTANCES, vmi)
+        await until(lambda: server.list(resources.PERSISTENT_VOLUME_CLAIMS, "ns"))
+        (claim,) = server.list(resources.PERSISTENT_VOLUME_CLAIMS, "ns")
+        spec = claim["spec"]
+        assert (spec["storageClassName"], spec["accessModes"]) == (storage_class, [mode])
+        assert spec["volumeMode"] == "Filesystem"
+
+
 @pytest.mark.parametrize(
     "change",
     [

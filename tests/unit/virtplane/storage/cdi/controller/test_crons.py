@@ -224,6 +224,21 @@ async def test_the_source_stays_until_the_snapshot_of_the_next_one_is_ready() ->
         await here.gone(kinds.DATA_VOLUMES, IMPORT)
 
 
+@pytest.mark.feature("STO-34")
+async def test_class_of_the_template_is_used_in_place_of_the_default_one() -> None:
+    async with cluster() as here:
+        default = {"storageclass.kubernetes.io/is-default-class": "true"}
+        put(here.api, STORAGE_CLASSES, "usual", "", provisioner="csi.example", annotations=default)
+        put(here.api, kinds.STORAGE_PROFILES, "usual", "", spec={}, status={})
+        here.cron()
+        await here.imported()
+        wanted = here.get(kinds.DATA_VOLUMES, IMPORT)["spec"]["storage"]
+        assert wanted["storageClassName"] == "fast"
+        cron = here.get(kinds.DATA_IMPORT_CRONS, "cron")
+        assert cron["metadata"]["annotations"][names.CRON_STORAGE_CLASS] == "fast"
+
+
+@pytest.mark.feature("VMC-04")
 async def test_another_storage_class_means_another_import() -> None:
     async with cluster() as here:
         storage = {"resources": {"requests": {"storage": "1Gi"}}}
