@@ -306,10 +306,19 @@ class Scheduler:
         if old is None or _node_view(old) != _node_view(node):
             self._anything_changed(event, old, node)
 
-    def _claim_changed(self, _event: EventType, _old: JsonObject | None, _new: JsonObject) -> None:
+    def _claim_changed(self, _event: EventType, old: JsonObject | None, claim: JsonObject) -> None:
         # Pods already waiting wait on the old event; pods that come later wait on the new one.
         changed, self._claims_changed = self._claims_changed, asyncio.Event()
         changed.set()
+        if old is not None and not volume_rules.is_bound(old) and volume_rules.is_bound(claim):
+            self._claim_bound(claim)
+
+    def _claim_bound(self, claim: JsonObject) -> None:
+        """Pods that a claim kept waiting need not wait on: it is bound once, so nobody spins."""
+        for key in self._queue.waiting():
+            pod = self._pods.get(*key) if key[0] == meta.namespace(claim) else None
+            if pod is not None and meta.name(claim) in volume_rules.claim_names(pod):
+                self._queue.hasten(key)
 
     def _anything_changed(self, _event: EventType, _old: JsonObject | None, _new: JsonObject) -> None:
         self._queue.wake()

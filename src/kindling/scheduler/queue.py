@@ -65,6 +65,16 @@ class SchedulingQueue:
             waiting.blocked_until = 0.0
             waiting.priority = priority
 
+    def waiting(self) -> list[Key]:
+        """The pods that wait."""
+        return list(self._pods)
+
+    def hasten(self, key: Key) -> None:
+        """What kept a pod waiting is there: it is tried without further back-off."""
+        waiting = self._pods.get(key)
+        if waiting is not None:
+            waiting.not_before = waiting.blocked_until = 0.0
+
     def remove(self, key: Key) -> None:
         """Remove a pod that needs no node any more."""
         self._pods.pop(key, None)

@@ -13,7 +13,14 @@ from kindling.scheduler.loop import Scheduler
 from kindling.scheduler.queue import SchedulingQueue
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
-from kubecore.resources import EVENTS, NODES, PERSISTENT_VOLUME_CLAIMS, PODS, STORAGE_CLASSES
+from kubecore.resources import (
+    EVENTS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    STORAGE_CLASSES,
+)
 from kubecore.runtime import Manager
 from kubecore.testing import MemoryApi
 
@@ -209,6 +216,29 @@ async def test_a_driver_is_told_the_node_and_the_pod_waits_for_the_volume() -> N
         api.put(PERSISTENT_VOLUME_CLAIMS, asked)
         await asyncio.sleep(5)
     assert node_of(api, "p") == "n1"
+
+
+async def test_a_pod_is_not_kept_waiting_once_its_claim_is_bound() -> None:
+    api = MemoryApi()
+    api.put(NODES, node())
+    api.put(STORAGE_CLASSES, {"metadata": {"name": "fast"}, "provisioner": "csi.example.com"})
+    spec: JsonObject = {"storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}
+    for name in ("c", "other"):
+        api.put(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": name, "namespace": "lab"}, "spec": spec})
+    for name, claim in (("p", "c"), ("q", "other")):
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
+        api.put(PODS, pod(name, "100m", volumes=volumes))
+    async with scheduling(api):
+        await asyncio.sleep(0.2)
+        api.put(PERSISTENT_VOLUMES, {"metadata": {"name": "pv"}, "spec": {}})
+        for name, done in (("c", {"pv.kubernetes.io/bind-completed": "yes"}), ("other", {})):
+            found = api.get(PERSISTENT_VOLUME_CLAIMS, name, "lab")
+            assert found is not None
+            found["metadata"]["annotations"] = done
+            api.put(PERSISTENT_VOLUME_CLAIMS, {**found, "spec": {**spec, "volumeName": "pv"}})
+        await asyncio.sleep(0.2)  # of a second that the pods back off
+        assert node_of(api, "p") == "n1"
+        assert node_of(api, "q") == ""
 
 
 def test_pauses_grow_and_end_with_a_change() -> None:
