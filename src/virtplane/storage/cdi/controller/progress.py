@@ -44,14 +44,20 @@ class ScrapedProgress:
         port: int = PORT,
         timeout_seconds: float = _TIMEOUT_SECONDS,
         patience_seconds: float = _PATIENCE_SECONDS,
+        valid_seconds: float = SECONDS,
     ) -> None:
         self._metric, self._port = f"kubevirt_cdi_{what}_progress_total", port
         self._timeout_seconds, self._patience_seconds = timeout_seconds, patience_seconds
+        self._valid_seconds = valid_seconds
         self._asked: dict[tuple[str, str], asyncio.Task[str | None]] = {}
+        self._told: set[asyncio.Task[str | None]] = set()
+        """Whose answers somebody has: they are forgotten soon."""
 
     async def percent(self, address: str, owner_uid: str) -> str | None:
         """The share that is done; None where the worker has not answered yet: it has when it is asked again,
         or it does not answer in time.
+
+        An answer holds for `valid_seconds`: to write it down is an event on which controllers ask again.
         """
         key = (address, owner_uid)
         task = self._asked.get(key)
@@ -61,13 +67,16 @@ class ScrapedProgress:
         await asyncio.wait({task}, timeout=self._patience_seconds)
         if not task.done():
             return None
-        self._forget(key, task)
+        if task not in self._told:
+            self._told.add(task)
+            asyncio.get_running_loop().call_later(self._valid_seconds, self._forget, key, task)
         return task.result()
 
     def _keep(self, key: tuple[str, str], task: asyncio.Task[str | None]) -> None:
         asyncio.get_running_loop().call_later(_KEPT_SECONDS, self._forget, key, task)
 
     def _forget(self, key: tuple[str, str], task: asyncio.Task[str | None]) -> None:
+        self._told.discard(task)
         if self._asked.get(key) is task:
             del self._asked[key]
 

@@ -61,6 +61,25 @@ async def test_worker_that_is_slow_holds_nobody_up_and_is_heard_later() -> None:
         assert (found, asked) == ("5.00%", 1)
 
 
+async def test_worker_is_not_asked_again_while_its_answer_is_new() -> None:
+    asked = 0
+
+    async def answer(_: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        return web.Response(text=f'{METRIC}{{ownerUID="u"}} {asked}\n')
+
+    async with answering(answer) as port:
+        scraper = ScrapedProgress(port=port, patience_seconds=30.0, valid_seconds=3600.0)
+        assert [await scraper.percent("127.0.0.1", "u") for _ in range(3)] == ["1.00%"] * 3
+        brief = ScrapedProgress(port=port, patience_seconds=30.0, valid_seconds=0.0)
+        assert await brief.percent("127.0.0.1", "u") == "2.00%"
+        is_old = asyncio.Event()
+        asyncio.get_running_loop().call_soon(is_old.set)
+        await is_old.wait()
+        assert await brief.percent("127.0.0.1", "u") == "3.00%"
+
+
 async def test_what_a_worker_sends_is_bounded() -> None:
     async def bomb(_: web.Request) -> web.Response:
         body = gzip.compress(f'{METRIC}{{ownerUID="u"}} 5\n'.encode() * 100_000)
