@@ -31,6 +31,8 @@ class DiskSource:
     """True for a block device, False for a file."""
     backing_path: str = ""
     backing_format: str = "raw"
+    backing_block: bool = False
+    """True where what backs it is a block device: QEMU opens none as a file."""
     direct_io: bool = False
     """True where O_DIRECT works on the file and on what backs it."""
     preallocated: bool = False

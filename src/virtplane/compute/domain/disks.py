@@ -172,9 +172,9 @@ def _backing(source: DiskSource) -> Element:
         return element("backingStore")
     return element(
         "backingStore",
-        {"type": "file"},
+        {"type": "block" if source.backing_block else "file"},
         element("format", {"type": source.backing_format}),
-        element("source", {"file": source.backing_path}),
+        element("source", {"dev" if source.backing_block else "file": source.backing_path}),
         element("backingStore"),
     )
 

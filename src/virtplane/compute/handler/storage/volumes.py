@@ -149,6 +149,7 @@ class VolumePreparer:
             "qcow2",
             backing_path=base.path,
             backing_format=base.format,
+            backing_block=base.block,
         )
 
     def write_config_drives(self, devices: Sequence[Mapping[str, object]]) -> None:

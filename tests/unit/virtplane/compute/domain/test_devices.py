@@ -10,6 +10,7 @@ import pytest
 from kubecore.json import JsonObject
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.configuration import KubeVirtConfiguration
+from virtplane.api.kubevirt_v1.disks import Disk
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain import document
 from virtplane.compute.domain.context import (
@@ -19,6 +20,7 @@ from virtplane.compute.domain.context import (
     FirmwareImage,
     InterfaceLink,
 )
+from virtplane.compute.domain.disks import render_disk
 from virtplane.compute.handler.controller import domain_options
 
 OVMF = FirmwareImage("/ovmf/code.fd", "/ovmf/variables.fd")
@@ -382,3 +384,16 @@ def test_enlightenments_with_a_value_can_be_switched_off(enabled: bool, state: s
     spinlocks, vendor = only(root, "features/hyperv/spinlocks"), only(root, "features/hyperv/vendor_id")
     assert (spinlocks.get("state"), vendor.get("state")) == (state, state)
     assert (spinlocks.get("retries"), vendor.get("value")) == (("8191", "me") if enabled else (None, None))
+
+
+@pytest.mark.parametrize("block", [True, False])
+def test_what_backs_a_disk_is_named_as_what_it_is(block: bool) -> None:
+    """QEMU opens no block device as a file."""
+    source = DiskSource("/over.qcow2", "qcow2", backing_path="/dev/base", backing_block=block)
+    disk = decode(Disk, {"name": "base", "disk": {"bus": "virtio"}})
+    below = render_disk(disk, source, "vda", transitional=False).find("backingStore")
+    assert below is not None
+    kind, attribute = ("block", "dev") if block else ("file", "file")
+    shown = below.find("source")
+    assert shown is not None
+    assert (below.get("type"), shown.get(attribute)) == (kind, "/dev/base")
