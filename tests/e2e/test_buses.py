@@ -12,12 +12,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.e2e.claims import Claims, claim
 from tests.e2e.clusters import CORE, FULL_GUEST_IMAGE, KUBEVIRT, NAMESPACE, Cluster, Machine, manifest
 from tests.e2e.commands import ROOT
 from tests.e2e.failures import Document
 from tests.e2e.support import Console, wait_for
 from tests.support import tpm
 from tests.support.clusters import clean_up
+from tests.support.shellpods import shell_pod
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(300)]
 
@@ -26,6 +28,7 @@ _INSTALLATION = f"{KUBEVIRT}/namespaces/kubevirt/kubevirts/kubevirt"
 _DEFINITIONS = f"/apis/k8s.cni.cncf.io/v1/namespaces/{NAMESPACE}/network-attachment-definitions"
 _CARDS = {"e1000": "e1000", "e1000e": "e1000e", "rtl8139": "8139cp"}
 """Models, and the guest's drivers for them; also the names of their networks."""
+_MEDIA = ("cd-one", "cd-two")
 _BRIDGE, _NODE_ADDRESS = "br-cards", "192.168.79.1"
 
 
@@ -91,6 +94,7 @@ def _hardware() -> Document:
     _plug(spec, "on-usb", empty, disk={"bus": "usb"}, serial="USB-1")
     _plug(spec, "kept", empty, disk={"bus": "scsi", "readonly": True}, serial="KEPT-1")
     _plug(spec, "medium", {"configMap": {"name": "hardware"}}, cdrom={"bus": "sata"})
+    devices["disks"].append({"name": "drive", "cdrom": {"bus": "sata"}})
     _plug(spec, "metrics", {"downwardMetrics": {}}, disk={"bus": "virtio"})
     devices["downwardMetrics"] = {}
     domain["cpu"] = {"cores": 2, "features": [{"name": "rdrand", "policy": "disable"}]}
@@ -151,6 +155,58 @@ def test_a_guest_sees_disks_on_every_bus(hardware: Machine) -> None:
             console.run("mount -o ro /dev/sr0 /mnt && cat /mnt/greeting; umount /mnt") == "from the cluster"
         )
         assert "/ata" in console.run("readlink /sys/block/sr0")
+
+
+@pytest.fixture
+def media(full_cluster: Cluster, hardware: Machine) -> Iterator[None]:
+    """Claims with disks that begin with the claims' names; afterwards the drive is empty, as before."""
+    claims = Claims(full_cluster)
+    for name in _MEDIA:
+        claims.create(claim(name, "16Mi", "Filesystem"))
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in _MEDIA]
+    mounts = [{"name": name, "mountPath": f"/{name}"} for name in _MEDIA]
+    with shell_pod(full_cluster, "burner", volumes=volumes, volumeMounts=mounts) as pod:
+        for name in _MEDIA:
+            disk = f"/{name}/disk.img"
+            done = pod.run(f"truncate -s 1M {disk} && printf {name} | dd of={disk} conv=notrunc")
+            assert done.returncode == 0, done.stderr
+    yield
+    _insert(hardware, "")
+    claims.remove()
+
+
+def _insert(machine: Machine, medium: str) -> None:
+    """Have the drive hold a claim, or nothing."""
+    volumes = machine.vm()["spec"]["template"]["spec"]["volumes"]
+    kept = [each for each in volumes if each["name"] != "drive"]
+    source = {"claimName": medium, "hotpluggable": True}
+    added = [{"name": "drive", "persistentVolumeClaim": source}] if medium else []
+    change = {"spec": {"template": {"spec": {"volumes": [*kept, *added]}}}}
+    machine.cluster.request("PATCH", machine._vm_path, change)
+
+
+def _medium(console: Console) -> str:
+    """What the medium in the second drive begins with; the first holds the config map."""
+    return console.run("head -c 6 /dev/sr1 2>&1")
+
+
+def _holds(console: Console, medium: str) -> bool:
+    return medium in _medium(console)
+
+
+@pytest.mark.usefixtures("media")
+def test_a_guest_sees_media_that_are_inserted_changed_and_ejected(hardware: Machine) -> None:
+    started = hardware.uid()
+    with hardware.console() as console:
+        assert _holds(console, "No medium")
+        for name in _MEDIA:
+            _insert(hardware, name)
+            wait_for(f"the drive holds {name}", partial(_holds, console, name), 60)
+        assert "Read-only" in console.run("echo x 2>&1 >/dev/sr1")
+        _insert(hardware, "")
+        wait_for("the drive is empty", partial(_holds, console, "No medium"), 60)
+    assert hardware.uid() == started
+    assert "RestartRequired" not in {each["type"] for each in hardware.vm()["status"]["conditions"]}
 
 
 def _in_node(cluster: Cluster) -> list[str]:

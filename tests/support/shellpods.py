@@ -92,14 +92,16 @@ class ShellPod:
 def shell_pod(
     cluster: Cluster, name: str, namespace: str = "default", **container: Any
 ) -> Iterator[ShellPod]:
-    """A pod for the time of a test; `container` has fields of its container, `labels` the pod's labels."""
-    labels = container.pop("labels", {})
+    """A pod for the time of a test; `container` has fields of its container, `labels` and `volumes` the
+    pod's.
+    """
+    labels, volumes = container.pop("labels", {}), container.pop("volumes", [])
     command = {"name": "main", "image": IMAGE, "command": ["sh", "-c", _WAIT], **container}
     manifest = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": labels},
-        "spec": {"containers": [command], "terminationGracePeriodSeconds": 0},
+        "spec": {"containers": [command], "volumes": volumes, "terminationGracePeriodSeconds": 0},
     }
     cluster.request("POST", f"{CORE}/namespaces/{namespace}/pods", manifest)
     made = ShellPod(cluster, name, namespace)
