@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import libvirt
 
@@ -49,6 +49,7 @@ class DaemonConnection:
         self._relay = relay
         self._slots = asyncio.Semaphore(2)
         self._agent_slot = asyncio.Semaphore(1)
+        self._running: set[asyncio.Task[Any]] = set()
         self._events = RateLimit(*_EVENTS)
         self._on_change = on_change
         self._loop = asyncio.get_running_loop()
@@ -101,15 +102,34 @@ class DaemonConnection:
         seconds: float | None = None,
         slots: asyncio.Semaphore | None = None,
     ) -> _Result:
-        """Run a blocking call. Raises HypervisorError."""
-        async with slots or self._slots:
-            if not self.is_open:
-                raise HypervisorError(operation, "the connection is closed")
-            try:
-                return await call_daemon(operation, function, *arguments, seconds=seconds)
-            except DaemonSilent:
-                self.give_up()
-                raise
+        """Run a blocking call. Raises HypervisorError.
+
+        Whoever has asked may be cancelled: the call's thread runs on, so it keeps its slot and its timeout.
+        """
+        slot = slots or self._slots
+        await slot.acquire()
+        task = asyncio.create_task(self._call(operation, function, *arguments, seconds=seconds))
+        self._running.add(task)
+        task.add_done_callback(partial(self._has_come_back, slot))
+        await asyncio.wait((task,))
+        return task.result()
+
+    async def _call(
+        self, operation: str, function: Callable[..., _Result], *arguments: object, seconds: float | None
+    ) -> _Result:
+        if not self.is_open:
+            raise HypervisorError(operation, "the connection is closed")
+        try:
+            return await call_daemon(operation, function, *arguments, seconds=seconds)
+        except DaemonSilent:
+            self.give_up()
+            raise
+
+    def _has_come_back(self, slot: asyncio.Semaphore, task: asyncio.Task[Any]) -> None:
+        slot.release()
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # of which nobody may be left to hear
 
     async def on(
         self,

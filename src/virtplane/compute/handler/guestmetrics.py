@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 3.0
 """A guest whose libvirt does not answer in this time has no metrics this time."""
-_COLLECT_SECONDS = 8.0
+_ASK_SECONDS, _COLLECT_SECONDS = 8.0, 9.0
 """Prometheus waits ten by default."""
 _AT_ONCE = 16
 _MOST_DEVICES = 64
@@ -116,6 +116,8 @@ class GuestMetrics:
         self._node = node
         self._guests = guests
         self._loop = asyncio.get_running_loop()
+        self._silent: set[str] = set()
+        """The domains of which nothing was heard when they were asked last."""
 
     def describe(self) -> list[Metric]:
         """Nothing: which metrics there are is known when they are collected."""
@@ -128,30 +130,45 @@ class GuestMetrics:
             return asked.result(_COLLECT_SECONDS)
         except (TimeoutError, futures.CancelledError):
             asked.cancel()
-            logger.warning("The guests' libvirt daemons did not answer; Prometheus gets no metrics of guests")
+            logger.warning("virt-handler is too busy to ask for metrics of guests; Prometheus gets none")
             return []
 
     async def ask(self) -> list[Metric]:
-        """Ask libvirt of every guest; those that do not answer are left out."""
+        """Ask libvirt of every guest; those that do not answer are left out, and wait for the others the
+        next time.
+        """
         slots = asyncio.Semaphore(_AT_ONCE)
         found: dict[str, Metric] = {}
+        guests = sorted(self._guests(), key=lambda guest: guest.domain in self._silent)
+        self._silent &= {guest.domain for guest in guests}
 
         async def one(guest: Guest) -> None:
             async with slots:
-                counted = await _counted(guest)
+                counted = await self._counted(guest)
             for figure, labels, value in samples(guest.vmi, self._node, counted):
                 _add(found, figure, labels, value)
 
-        await asyncio.gather(*map(one, self._guests()))
+        try:
+            async with asyncio.timeout(_ASK_SECONDS), asyncio.TaskGroup() as asking:
+                for guest in guests:
+                    asking.create_task(one(guest))
+        except TimeoutError:
+            shown = {"silent": len(self._silent), "guests": len(guests)}
+            logger.warning(
+                "Daemons of libvirt do not answer; metrics of some guests are missing", extra=shown
+            )
         return list(found.values())
 
-
-async def _counted(guest: Guest) -> Mapping[str, Any]:
-    try:
-        return await asyncio.wait_for(guest.connection.statistics(guest.domain), _ANSWER_SECONDS)
-    except (HypervisorError, TimeoutError) as error:
-        logger.debug("libvirt told nothing of a guest", extra={"vmi": guest.domain, "err": str(error)})
-        return {}
+    async def _counted(self, guest: Guest) -> Mapping[str, Any]:
+        self._silent.add(guest.domain)
+        try:
+            asked = guest.connection.statistics(guest.domain)
+            counted = await asyncio.wait_for(asked, _ANSWER_SECONDS)
+        except (HypervisorError, TimeoutError) as error:
+            logger.debug("libvirt told nothing of a guest", extra={"vmi": guest.domain, "err": str(error)})
+            return {}
+        self._silent.discard(guest.domain)
+        return counted
 
 
 def _add(found: dict[str, Metric], figure: Figure, labels: Mapping[str, str], value: float) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -14,6 +16,8 @@ from tests.support.launcher_daemon import launched
 from kubecore.objects.structs import decode
 from kubecore.runtime.metrics import collected
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.handler import guestmetrics, libvirtcalls
+from virtplane.compute.handler.daemonconnection import DaemonConnection
 from virtplane.compute.handler.guestmetrics import NAMES, Guest, GuestMetrics, samples
 from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.libvirtcalls import HypervisorError
@@ -144,6 +148,69 @@ async def test_a_guest_that_does_not_answer_costs_the_others_nothing() -> None:
     ]
     found = await GuestMetrics("n", lambda: guests).ask()
     assert {sample.labels["name"] for metric in found for sample in metric.samples} == {"vm"}
+
+
+@pytest.mark.looptime
+async def test_however_many_guests_are_silent_the_others_have_metrics() -> None:
+    silent = [Guest(_vmi(f"silent-{number}"), f"ns_silent-{number}", _Libvirt(None)) for number in range(100)]
+    others = [Guest(_vmi(f"vm-{number}"), f"ns_vm-{number}", _Libvirt(_COUNTED)) for number in range(20)]
+    metrics = GuestMetrics("n", lambda: [*others[:10], *silent, *others[10:]])
+
+    async def told() -> set[str]:
+        async with asyncio.timeout(10):  # as long as Prometheus waits
+            found = {sample.labels["name"] for metric in await metrics.ask() for sample in metric.samples}
+        return found & {guest.vmi.metadata.name for guest in others}
+
+    assert len(await told()) == 10
+    for _ in range(len(silent) // 32):
+        await told()
+    assert len(await told()) == 20
+
+
+async def test_a_daemon_that_keeps_its_counts_costs_no_thread_for_each_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guestmetrics, "_ANSWER_SECONDS", 0.02)
+    daemon = _Stuck()
+    connection = Hypervisor(DaemonConnection(daemon, Mock(), lambda: None))
+    metrics = GuestMetrics("n", lambda: [Guest(_vmi(), "ns_vm", connection)])
+    for _ in range(20):
+        assert await metrics.ask() == []
+    try:
+        assert 0 < daemon.waiting <= 2
+    finally:
+        daemon.answers.set()
+
+
+async def test_a_daemon_is_given_up_when_those_who_asked_it_have_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(libvirtcalls, "CALL_SECONDS", 0.1)
+    daemon, gone = _Stuck(), asyncio.Event()
+    connection = Hypervisor(DaemonConnection(daemon, Mock(), gone.set))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(connection.statistics("ns_vm"), 0.02)
+    try:
+        await asyncio.wait_for(gone.wait(), 30)
+    finally:
+        daemon.answers.set()
+    assert not connection.is_open
+
+
+class _Stuck:
+    """A connection of libvirt that finds its domain, and does not come back with its counts."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+        self.waiting = 0
+
+    def lookupByName(self, _name: str) -> _Stuck:
+        return self
+
+    def domainListGetStats(self, _domains: object, _wanted: int) -> list[Any]:
+        self.waiting += 1
+        self.answers.wait()
+        return []
 
 
 async def test_prometheus_reads_them_from_a_thread() -> None:
