@@ -88,7 +88,10 @@ class WebhookClient:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = aiohttp.ClientSession(auto_decompress=False)
+            # Webhooks that do not answer keep their connections: the calls of others do not wait for one.
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0), auto_decompress=False
+            )
         return self._session
 
     async def close(self) -> None:

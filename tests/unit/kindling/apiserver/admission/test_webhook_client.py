@@ -22,13 +22,20 @@ from kubecore.json import JsonObject
 class Hook:
     """A webhook server of this test, as ``hook.ns.svc`` and on 127.0.0.1."""
 
-    def __init__(self, port: int, authority: trustme.CA, bundle: str) -> None:
-        self.port = port
+    def __init__(self, authority: trustme.CA, bundle: str) -> None:
+        self.port = 0
         self.authority = authority
         self.bundle = bundle
+        self.held = asyncio.Semaphore(0)
+        """Released for each call that gets no answer."""
 
     def config(self, path: str) -> JsonObject:
         return {"url": f"https://127.0.0.1:{self.port}{path}", "caBundle": self.bundle}
+
+    async def hold(self, _request: web.Request) -> web.Response:
+        self.held.release()
+        await asyncio.Event().wait()
+        raise AssertionError
 
 
 async def _echo(request: web.Request) -> web.Response:
@@ -88,6 +95,7 @@ async def hook() -> AsyncIterator[Hook]:
     authority = trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1", "hook.ns.svc").configure_cert(context)
+    made = Hook(authority, base64.b64encode(authority.cert_pem.bytes()).decode())
     app = web.Application()
     context.load_verify_locations(cadata=authority.cert_pem.bytes().decode())
     context.verify_mode = ssl.CERT_OPTIONAL
@@ -100,12 +108,13 @@ async def hook() -> AsyncIterator[Hook]:
     app.router.add_post("/long", _long)
     app.router.add_post("/trailing", _trailing)
     app.router.add_post("/packed", _packed)
+    app.router.add_post("/held", made.hold)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
-    port = runner.addresses[0][1]
-    yield Hook(port, authority, base64.b64encode(authority.cert_pem.bytes()).decode())
+    made.port = runner.addresses[0][1]
+    yield made
     await runner.cleanup()
 
 
@@ -163,6 +172,18 @@ async def test_what_goes_wrong_is_told(hook: Hook, client: WebhookClient, path: 
     with pytest.raises(WebhookCallError) as caught:
         await client.call(hook.config(path), {}, 0.2)
     assert message in str(caught.value)
+
+
+async def test_a_webhook_that_never_answers_takes_no_call_from_the_others(
+    hook: Hook, client: WebhookClient
+) -> None:
+    still = [asyncio.create_task(client.call(hook.config("/held"), {}, 60)) for _ in range(100)]
+    for _ in still:
+        await hook.held.acquire()
+    assert await client.call(hook.config("/echo"), {}, 20) == {"asked": {}, "timeout": "20s"}
+    for each in still:
+        each.cancel()
+    await asyncio.gather(*still, return_exceptions=True)
 
 
 async def test_other_authorities_are_not_trusted(hook: Hook, client: WebhookClient) -> None:
