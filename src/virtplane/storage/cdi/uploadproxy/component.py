@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 _BUNDLE = "ca-bundle.crt"
 _CERTIFICATE, _KEY = "tls.crt", "tls.key"
 _CONNECT_SECONDS = 30.0
+_KEY_SECONDS = 1.0
+"""So long the key is believed to be the same: anybody may send what is no token."""
 
 
 class CdiUploadProxy:
@@ -67,19 +69,31 @@ class ClusterAccess:
         self._client, self._namespace, self._certificates = client, namespace, certificates
         self._session: aiohttp.ClientSession | None = None
         self._made_of: tuple[int, str] | None = None
+        self._verifier: Verifier | None = None
+        self._key_read = 0.0
         self._old: list[aiohttp.ClientSession] = []
         """Sessions with earlier certificates: uploads may still go on in them."""
 
     async def verified(self, token: str) -> VerifiedToken:
         """What a token says. Raises InvalidToken, StatusError, ConnectionFailed."""
+        now = asyncio.get_running_loop().time()
+        if self._verifier is None or now - self._key_read >= _KEY_SECONDS:
+            self._key_read = now
+            self._verifier = await self._read_key()
+        if self._verifier is None:
+            raise InvalidToken("there is no key yet")
+        return self._verifier.verify(token)
+
+    async def _read_key(self) -> Verifier | None:
+        """None where there is no key. Raises InvalidToken, StatusError, ConnectionFailed."""
         try:
             secret = await self._client.get(SECRETS, cdi_names.SIGNING_KEY, self._namespace)
             key = base64.b64decode(get_str(get_object(secret, "data"), cdi_names.SIGNING_KEY_PUBLIC))
-            return Verifier(cdi_names.API_SERVER_ISSUER, key).verify(token)
+            return Verifier(cdi_names.API_SERVER_ISSUER, key)
         except StatusError as error:
             if not is_not_found(error):
                 raise
-            raise InvalidToken("there is no key yet") from error
+            return None
         except (ValueError, binascii.Error) as error:
             raise InvalidToken(
                 f"the key in secret {cdi_names.SIGNING_KEY} cannot be read: {error}"
@@ -107,7 +121,9 @@ class ClusterAccess:
         if self._session is None or made_of != self._made_of:
             tls = await asyncio.to_thread(self._tls, authorities)
             before, timeout = self._session, aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
-            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls), timeout=timeout)
+            # Any number of uploads may stand still: none waits for another's end.
+            connector = aiohttp.TCPConnector(ssl=tls, limit=0)
+            self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
             self._made_of = made_of
             if before is not None:
                 self._old.append(before)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import gzip
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -15,12 +18,16 @@ import trustme
 from aiohttp import web
 from tests.support.web import web_session
 
+from kubecore.resources import CONFIG_MAPS, SECRETS
+from kubecore.testing import MemoryApi
+from virtplane.api import cdi_names
 from virtplane.api.core_v1 import PersistentVolumeClaimSpec, TypedObjectReference
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.storage_kinds import PersistentVolumeClaim
+from virtplane.storage.cdi import tokens
 from virtplane.storage.cdi.tokens import InvalidToken, VerifiedToken
 from virtplane.storage.cdi.uploadproxy import targets
-from virtplane.storage.cdi.uploadproxy.component import runner_of
+from virtplane.storage.cdi.uploadproxy.component import ClusterAccess, runner_of
 from virtplane.storage.cdi.uploadproxy.proxy import UploadProxy
 
 READY = {
@@ -227,3 +234,74 @@ async def test_server_that_is_not_there_is_an_error_of_the_proxy() -> None:
 
 async def test_browsers_may_ask_first() -> None:
     assert (await ask(FakeCluster(), method="OPTIONS"))[0] == 200
+
+
+@pytest.mark.looptime
+async def test_whoever_sends_what_is_no_token_asks_nothing_of_the_api(tmp_path: Path) -> None:
+    api = MemoryApi()
+    keys = [tokens.new_signing_key() for _ in range(2)]
+    signed = [
+        tokens.Signer(cdi_names.API_SERVER_ISSUER, base64.b64decode(key[cdi_names.SIGNING_KEY_PRIVATE]), 60)
+        for key in keys
+    ]
+    good = [each.sign(tokens.Payload(tokens.Operation.UPLOAD, "disk", "ns")) for each in signed]
+    secret = {"metadata": {"name": cdi_names.SIGNING_KEY, "namespace": "cdi"}}
+    async with api.client() as client:
+        cluster = ClusterAccess(client, "cdi", tmp_path)
+        with pytest.raises(InvalidToken, match="no key"):
+            await cluster.verified(good[0])
+        api.put(SECRETS, {**secret, "data": keys[0]})
+        api.requests.clear()
+        assert (await cluster.verified(good[0])).name == "disk"
+        for _ in range(100):
+            with pytest.raises(InvalidToken):
+                await cluster.verified("no.token.atall")
+        assert len(api.requests) == 1
+        api.put(SECRETS, {**secret, "data": keys[1]})
+        await asyncio.sleep(2)
+        assert (await cluster.verified(good[1])).name == "disk"
+        with pytest.raises(InvalidToken):
+            await cluster.verified(good[0])
+        api.remove(SECRETS, cdi_names.SIGNING_KEY, "cdi")
+        await asyncio.sleep(2)
+        for _ in range(2):
+            with pytest.raises(InvalidToken, match="no key"):
+                await cluster.verified(good[1])
+
+
+async def test_uploads_that_stand_still_keep_no_other_from_its_server(tmp_path: Path) -> None:
+    authority, api = trustme.CA(), MemoryApi()
+    pair = authority.issue_cert("client.upload-server.cdi.kubevirt.io")
+    pair.private_key_pem.write_to_path(tmp_path / "tls.key")
+    for part in pair.cert_chain_pems:
+        part.write_to_path(tmp_path / "tls.crt", append=True)
+    bundle = {"metadata": {"name": cdi_names.UPLOAD_SERVER_BUNDLE, "namespace": "cdi"}}
+    api.put(CONFIG_MAPS, {**bundle, "data": {"ca-bundle.crt": authority.cert_pem.bytes().decode()}})
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    held, end = asyncio.Semaphore(0), asyncio.Event()
+
+    async def hold(_: web.Request) -> web.Response:
+        held.release()
+        await end.wait()
+        return web.Response()
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text="ready")
+
+    application = web.Application()
+    application.router.add_get("/held", hold)
+    application.router.add_get("/", answer)
+    async with api.client() as client, running(application, context) as port:
+        cluster = ClusterAccess(client, "cdi", tmp_path)
+        session, url = await cluster.session(), f"https://127.0.0.1:{port}/"
+        still = [asyncio.create_task(session.get(f"{url}held")) for _ in range(100)]
+        for _ in still:
+            await held.acquire()
+        try:
+            async with asyncio.timeout(20), session.get(url) as found:
+                assert await found.text() == "ready"
+        finally:
+            end.set()
+            await asyncio.gather(*still)
+            await cluster.close()
