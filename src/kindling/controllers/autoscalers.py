@@ -26,6 +26,8 @@ from kubecore.runtime import DONE, Key, RequeueAfter, Result
 
 NAME = "horizontal-pod-autoscaler"
 SYNC_SECONDS = 15.0
+_CHANGED_SECONDS = 1.0
+"""An autoscaler that changes all the time is looked at no more often: each look is remembered for an hour."""
 _POD_METRICS = ResourceType("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
 _UNSERVED = {
     "Pods": "custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered",
@@ -91,9 +93,10 @@ class AutoscalerController:
             self._looks.pop(key, None)
             return DONE
         now, spec, last = self._environment.clock(), get_object(autoscaler, "spec"), self._looks.get(key)
-        # The status that a look writes is no reason to look again.
-        if last is not None and last.spec == spec:
-            remaining = SYNC_SECONDS - (now - last.moment).total_seconds()
+        # What a look writes is no reason to look again; a user's changes are, but not each of many.
+        if last is not None:
+            pause = SYNC_SECONDS if last.spec == spec else _CHANGED_SECONDS
+            remaining = pause - (now - last.moment).total_seconds()
             if remaining > 0:
                 return RequeueAfter(remaining)
         status = deep_copy(get_object(autoscaler, "status"))

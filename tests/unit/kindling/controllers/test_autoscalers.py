@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from kindling.controllers.autoscalers import AutoscalerController
+from kindling.controllers.autoscalers import SYNC_SECONDS, AutoscalerController
 from kubecore.client import Request, Response
 from kubecore.json import JsonObject
 from kubecore.objects.times import format_time
@@ -127,6 +127,23 @@ async def test_a_look_does_not_lead_to_the_next_before_its_time(cluster: Cluster
         await asyncio.sleep(60)
         later = [each for each in cluster.api.requests if "metrics.k8s.io" in each.path]
         assert (len(asked), len(later)) == (1, 5)
+
+
+async def test_an_autoscaler_that_changes_all_the_time_is_looked_at_once_a_second(
+    cluster: Cluster, metrics: _Metrics
+) -> None:
+    cluster.api.put(HORIZONTAL_POD_AUTOSCALERS, _autoscaler())
+    async with cluster.running(AutoscalerController):
+        cluster.api.requests.clear()
+        for number in range(100):
+            found = cluster.get(HORIZONTAL_POD_AUTOSCALERS, "auto", "lab")
+            spec = {**found["spec"], "maxReplicas": 100 + number}
+            cluster.api.put(HORIZONTAL_POD_AUTOSCALERS, {**found, "spec": spec})
+            await asyncio.sleep(0.05)
+        assert 4 <= len([each for each in cluster.api.requests if "metrics.k8s.io" in each.path]) <= 6
+        metrics.used = "1000m"
+        await asyncio.sleep(SYNC_SECONDS)
+        assert _replicas(cluster) > 2
 
 
 @pytest.mark.parametrize(("replicas", "wanted"), [(20, 10), (1, 3), (0, 0)])
