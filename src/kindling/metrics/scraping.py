@@ -23,6 +23,10 @@ FRESH_SECONDS = 10.0
 STALE_SECONDS = 120.0
 """Use since a reading that is older says little about now."""
 _TIMEOUT_SECONDS = 10.0
+_REST = 3.0
+"""After a failure, a node is left alone for so many times as long as that took: those who ask meanwhile, and
+those who have waited for the same answer, are told at once.
+"""
 _MAX_BYTES = 32 * 1024 * 1024
 _DEFAULT_PORT = 10250
 
@@ -63,6 +67,8 @@ class Scraper:
         self._read = read
         self._readings: dict[str, tuple[Reading, ...]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._silent: dict[str, tuple[float, str]] = {}
+        """Nodes that are left alone: until when, and why."""
 
     async def usages(self, agents: Iterable[Agent]) -> dict[str, NodeUsage]:
         """The recent usage of each node whose agent answers."""
@@ -84,10 +90,15 @@ class Scraper:
             del self._readings[name]
         for name in set(self._locks) - nodes:
             del self._locks[name]
+        for name in set(self._silent) - nodes:
+            del self._silent[name]
 
     async def _usage(self, agent: Agent) -> NodeUsage:
         async with self._locks.setdefault(agent.node, asyncio.Lock()):
             now = asyncio.get_running_loop().time()
+            until, failure = self._silent.get(agent.node, (0.0, ""))
+            if now < until:
+                raise Unreachable(failure)
             recent = [each for each in self._readings.get(agent.node, ()) if now - each.at < STALE_SECONDS]
             if not recent or now - recent[-1].at > FRESH_SECONDS:
                 recent.append(await self._reading(agent))
@@ -99,7 +110,13 @@ class Scraper:
             return usage(recent[-2], recent[-1])
 
     async def _reading(self, agent: Agent) -> Reading:
-        summary = await self._read(agent)
+        begun = asyncio.get_running_loop().time()
+        try:
+            summary = await self._read(agent)
+        except Unreachable as error:
+            now = asyncio.get_running_loop().time()
+            self._silent[agent.node] = (now + (now - begun) * _REST, str(error))
+            raise
         return Reading(asyncio.get_running_loop().time(), datetime.now(UTC), summary)
 
 

@@ -170,6 +170,24 @@ async def test_a_node_that_does_not_answer_hides_no_other() -> None:
     assert set(found) == {"n"}
 
 
+@pytest.mark.looptime
+async def test_those_who_ask_for_a_silent_node_do_not_wait_one_after_the_other() -> None:
+    nodes, silent = Nodes(), Agent("silent", "10.0.0.2", 10250)
+
+    async def read(agent: Agent) -> Summary:
+        if agent == silent and loop.time() < 100:
+            await asyncio.sleep(10)
+            raise Unreachable("it says nothing")
+        return await nodes.read(agent)
+
+    loop, scraper = asyncio.get_running_loop(), Scraper(read)
+    found = await asyncio.gather(*(scraper.usages([AGENT, silent]) for _ in range(50)))
+    assert [set(each) for each in found] == [{"n"}] * 50
+    assert loop.time() <= 11
+    await asyncio.sleep(100)
+    assert set(await scraper.usages([AGENT, silent])) == {"n", "silent"}
+
+
 NODE = {
     "metadata": {"name": "n"},
     "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]},
