@@ -37,7 +37,7 @@ def render_devices(vmi: VirtualMachineInstance, context: DomainContext) -> list[
         elements.append(_watchdog(devices.watchdog))
     elements.append(_balloon(vmi, devices, context))
     if devices.rng is not None:
-        elements.append(_random())
+        elements.append(_random(devices))
     return elements
 
 
@@ -111,7 +111,9 @@ def _usb_redirection(vmi: VirtualMachineInstance, devices: Devices) -> list[Elem
 def _inputs(devices: Devices) -> list[Element]:
     elements = []
     for item in devices.inputs:
-        attributes = {"type": item.type or "tablet", "bus": item.bus or "usb"}
+        bus = item.bus or "usb"
+        model = "virtio" if bus == "virtio" else None
+        attributes = {"type": item.type or "tablet", "bus": bus, "model": model}
         elements.append(element("input", attributes, alias(item.name)))
     return elements
 
@@ -158,5 +160,6 @@ def _balloon(vmi: VirtualMachineInstance, devices: Devices, context: DomainConte
     return element("memballoon", attributes, element("stats", {"period": seconds}) if seconds else None)
 
 
-def _random() -> Element:
-    return element("rng", {"model": "virtio"}, element("backend", {"model": "random"}, "/dev/urandom"))
+def _random(devices: Devices) -> Element:
+    source = element("backend", {"model": "random"}, "/dev/urandom")
+    return element("rng", {"model": _virtio_model(devices)}, source)

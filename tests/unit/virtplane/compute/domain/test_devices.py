@@ -397,3 +397,16 @@ def test_what_backs_a_disk_is_named_as_what_it_is(block: bool) -> None:
     shown = below.find("source")
     assert shown is not None
     assert (below.get("type"), shown.get(attribute)) == (kind, "/dev/base")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "model"), [(True, "virtio-transitional"), (False, "virtio-non-transitional")]
+)
+def test_a_guest_of_old_drivers_has_all_virtio_devices_for_them(wanted: bool, model: str) -> None:
+    inputs = [{"name": "t", "type": "tablet", "bus": "virtio"}, {"name": "u", "type": "tablet", "bus": "usb"}]
+    devices = {"useVirtioTransitional": wanted, "rng": {}, "inputs": inputs}
+    root = rendered(instance(devices=devices))
+    kinds = ("rng", "memballoon", "controller[@type='scsi']", "controller[@type='virtio-serial']")
+    assert [only(root, f"devices/{kind}").get("model") for kind in kinds] == [model] * 4
+    # Input devices are of virtio 1 only.
+    assert [device.get("model") for device in root.findall("devices/input")] == ["virtio", None]
