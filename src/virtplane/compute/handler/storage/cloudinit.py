@@ -113,7 +113,9 @@ def config_drive_files(
 
 
 def _json(metadata: Mapping[str, object]) -> bytes:
-    return json.dumps({key: value for key, value in metadata.items() if value}).encode()
+    """As KubeVirt writes it: guests find their data with tools that do not read JSON."""
+    found = {key: value for key, value in metadata.items() if value}
+    return json.dumps(found, separators=(",", ":")).encode()
 
 
 def _hostname(vmi: VirtualMachineInstance) -> str:
