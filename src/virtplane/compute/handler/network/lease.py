@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kubecore.json import JsonObject
@@ -51,10 +51,7 @@ def lease(plan: Plan, vmi: VirtualMachineInstance, resolver: Resolver) -> JsonOb
     interfaces = vmi.spec.domain.devices.interfaces
     interface = next((item for item in interfaces if item.name == plan.interface), None)
     options = (interface.dhcp_options if interface is not None else None) or DHCPOptions()
-    search = list(resolver.search)
-    if vmi.spec.subdomain:
-        # Gives a guest with a subdomain the search domain in which other guests have their host names.
-        search[:0] = [f"{vmi.spec.subdomain}.{domain}" for domain in search[:1]]
+    search = [*_neighbours(vmi.spec.subdomain, resolver.search), *resolver.search]
     return found | {
         "mac": plan.mac,
         "dns": list(resolver.servers),
@@ -65,6 +62,17 @@ def lease(plan: Plan, vmi: VirtualMachineInstance, resolver: Resolver) -> JsonOb
         "bootfile": options.boot_file_name or "",
         "private": {str(option.option): option.value for option in options.private_options},
     }
+
+
+def _neighbours(subdomain: str | None, search: Sequence[str]) -> list[str]:
+    """The domain in which guests of a subdomain have their names: below that of the namespace's services.
+
+    None where the pod does not search among services, or searches there already.
+    """
+    services = max((domain for domain in search if ".svc." in domain), key=len, default="")
+    if not subdomain or not services or services.startswith(f"{subdomain}."):
+        return []
+    return [f"{subdomain}.{services}"]
 
 
 def _masqueraded(plan: MasqueradePlan) -> JsonObject:

@@ -33,11 +33,13 @@ def instance(interface: dict[str, Any], **spec: Any) -> VirtualMachineInstance:
     return decode(VirtualMachineInstance, document)
 
 
-def offer(interface: dict[str, Any], pod: PodInterface = POD, **spec: Any) -> dict[str, Any]:
+def offer(
+    interface: dict[str, Any], pod: PodInterface = POD, resolver: Resolver = RESOLVER, **spec: Any
+) -> dict[str, Any]:
     vmi = instance(interface, **spec)
     plan = plan_network(vmi, pod)
     assert plan is not None
-    found = lease(plan, vmi, RESOLVER)
+    found = lease(plan, vmi, resolver)
     assert found is not None
     return found
 
@@ -54,6 +56,22 @@ def test_lease_carries_resolver_mtu_and_subdomain() -> None:
     assert found["dns"] == ["10.96.0.10"]
     assert (found["mtu"], found["hostname"], found["routers"]) == (1450, "h", ["10.0.2.1"])
     assert found["routes"] == [["0.0.0.0/0", "10.0.2.1"]]
+
+
+@pytest.mark.parametrize(
+    ("search", "expected"),
+    [
+        (("svc.cluster.local", "ns.svc.cluster.local", "ns.a.long.name"), ["web.ns.svc.cluster.local"]),
+        (("web.ns.svc.cluster.local", "ns.svc.cluster.local"), []),
+        (("example.com",), []),
+        ((), []),
+    ],
+)
+def test_a_subdomain_is_searched_among_the_services_of_the_namespace(
+    search: tuple[str, ...], expected: list[str]
+) -> None:
+    found = offer({"masquerade": {}}, resolver=Resolver(("10.96.0.10",), search), subdomain="web")
+    assert found["search"] == [*expected, *search]
 
 
 @pytest.mark.feature("NET-01", "NET-08")
