@@ -19,6 +19,7 @@ from lxml import etree
 
 from kubecore.objects.structs import encode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.domain.xml import Element
 from virtplane.compute.handler import hookmessages
 from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.sockets import reachable
@@ -47,6 +48,10 @@ _CHANNEL = (
     ("grpc.max_receive_message_length", ANSWER_BYTES),
     ("grpc.max_metadata_size", 8192),
 )
+
+
+_TABLES = ("system", "bios", "baseBoard", "chassis")
+"""Tables of SMBIOS, in the order in which sidecars see them."""
 
 
 class HookError(ValueError):
@@ -84,7 +89,8 @@ class HookSidecars:
         if self._known is None:
             self._known = await self._steps.run("hooks", self._present)
         for sidecar in self._wanting(DEFINE):
-            values = {"domainXML": xml.encode(), "vmi": _document(vmi)}
+            told = shown_domain(sidecar.name, xml)
+            values = {"domainXML": told.encode(), "vmi": _document(vmi)}
             answer = await self._steps.run("hook", self._call, sidecar, DEFINE, values)
             xml = checked_domain(sidecar.name, name, answer.domainXML)
         return xml
@@ -199,19 +205,43 @@ def _document(vmi: VirtualMachineInstance) -> bytes:
     return json.dumps(encode(vmi)).encode()
 
 
+def shown_domain(sidecar: str, xml: str) -> str:
+    """The domain as KubeVirt shows it to sidecars, many of which change its text (pure). Raises HookError.
+
+    Elements without content have an end tag, and the tables of SMBIOS are there even where they are empty.
+    """
+    root = _parsed(sidecar, xml.encode())
+    tables = root.find("sysinfo")
+    if tables is not None:
+        for index, name in enumerate(_TABLES):
+            if tables.find(name) is None:
+                tables.insert(index, etree.Element(name))
+    for node in root.iter(etree.Element):
+        if len(node) == 0 and node.text is None:
+            node.text = ""
+    return etree.tostring(root, encoding="unicode")
+
+
 def checked_domain(sidecar: str, name: str, answer: bytes) -> str:
     """The XML that a sidecar made of the domain `name` (pure). Raises HookError.
 
     Whatever devices it names, QEMU opens them with the launcher's rights.
     """
-    parser = etree.XMLParser(resolve_entities=False, no_network=True)
-    try:
-        root = etree.fromstring(answer, parser)
-    except (etree.XMLSyntaxError, ValueError) as error:
-        raise HookError(f"hook sidecar {sidecar} answers with no XML: {str(error)[:_QUOTED]}") from error
+    root = _parsed(sidecar, answer)
     if root.tag != "domain" or root.findtext("name") != name:
         raise HookError(f"hook sidecar {sidecar} answers with another domain than {name}")
+    for tables in root.findall("sysinfo"):
+        for table in [each for each in tables if len(each) == 0]:
+            tables.remove(table)
     return etree.tostring(root, encoding="unicode")
+
+
+def _parsed(sidecar: str, xml: bytes) -> Element:
+    parser = etree.XMLParser(resolve_entities=False, no_network=True)
+    try:
+        return etree.fromstring(xml, parser)
+    except (etree.XMLSyntaxError, ValueError) as error:
+        raise HookError(f"hook sidecar {sidecar} answers with no XML: {str(error)[:_QUOTED]}") from error
 
 
 def changed_data(sidecar: str, data: bytes, source: bytes) -> CloudInitData:

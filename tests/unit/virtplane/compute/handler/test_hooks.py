@@ -16,7 +16,13 @@ from tests.support.hook_sidecar import sidecar
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.compute.handler import hooks
-from virtplane.compute.handler.hooks import HookError, HookSidecars, changed_data, checked_domain
+from virtplane.compute.handler.hooks import (
+    HookError,
+    HookSidecars,
+    changed_data,
+    checked_domain,
+    shown_domain,
+)
 from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.storage.cloudinit import CloudInitData
 from virtplane.compute.handler.threads import Steps
@@ -181,6 +187,24 @@ async def test_a_sidecar_of_no_known_version_is_named(pod: Pod) -> None:
 def test_a_domain_that_is_none_or_anothers_is_refused(answer: bytes, problem: str) -> None:
     with pytest.raises(HookError, match=problem):
         checked_domain("s", "ns_vm", answer)
+
+
+def test_a_sidecar_finds_the_texts_that_scripts_for_kubevirt_replace() -> None:
+    xml = "<domain><name>ns_vm</name><sysinfo type='smbios'><system><entry name='uuid'>u</entry></system>"
+    told = shown_domain("s", f"{xml}</sysinfo><features><acpi/></features></domain>")
+    assert "</system><bios></bios><baseBoard></baseBoard><chassis></chassis></sysinfo>" in told
+    assert "<acpi></acpi>" in told
+    named = "<baseBoard><entry name='manufacturer'>Radical Edward</entry></baseBoard>"
+    kept = checked_domain("s", "ns_vm", told.replace("<baseBoard></baseBoard>", named).encode())
+    assert (
+        '</system><baseBoard><entry name="manufacturer">Radical Edward</entry></baseBoard></sysinfo>' in kept
+    )
+
+
+def test_a_sidecar_does_not_pass_its_entities_on() -> None:
+    answer = b'<!DOCTYPE d [<!ENTITY n SYSTEM "file:///etc/hostname">]><domain><name>ns_vm</name>&n;</domain>'
+    with pytest.raises(HookError, match="no XML"):
+        shown_domain("s", checked_domain("s", "ns_vm", answer))
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b"7", b'{"UserData": 7}', b"[" * 100000])
