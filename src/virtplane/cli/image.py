@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 import virtplane
+from virtplane.api.accounts import COMPONENT_USER
 from virtplane.cli.install import DEFAULT_IMAGE
 from virtplane.cli.state import IMAGES, add_state_option
 from virtplane.cli.terminal import (
@@ -147,7 +148,7 @@ def _config(architecture: str) -> ImageConfig:
         created_by="virtplane image",
         architecture=architecture,
         environment={"PATH": system.SEARCH_PATH, "LANG": "C.UTF-8"},
-        user="0",
+        user=str(COMPONENT_USER),
         working_directory="/",
         labels={
             "org.opencontainers.image.title": "virtplane",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from virtplane.api.accounts import COMPONENT_USER
 from virtplane.api.launcherpods import QEMU_USER
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -12,8 +13,9 @@ _PASSWD = f"""\
 root:x:0:0:root:/root:/bin/sh
 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
 qemu:x:{QEMU_USER}:{QEMU_USER}:qemu:/:/usr/sbin/nologin
+virtplane:x:{COMPONENT_USER}:{COMPONENT_USER}:virtplane:/:/usr/sbin/nologin
 """
-_GROUP = f"root:x:0:\ntty:x:5:\nnogroup:x:65534:\nqemu:x:{QEMU_USER}:\n"
+_GROUP = f"root:x:0:\ntty:x:5:\nnogroup:x:65534:\nqemu:x:{QEMU_USER}:\nvirtplane:x:{COMPONENT_USER}:\n"
 _NSSWITCH = "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nservices: files\n"
 
 FILES = {"etc/passwd": _PASSWD, "etc/group": _GROUP, "etc/nsswitch.conf": _NSSWITCH}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from kubecore.json import JsonObject
 from virtplane.api import cdi_crds, cdi_labels, ports
 from virtplane.api import cdi_names as names
+from virtplane.api.accounts import COMPONENT_USER
 from virtplane.operators.cdi.operator_rights import operator_rights
-from virtplane.operators.cdi.product import OPERATOR_LABEL, RUN_AS_USER, Settings, own_labels
+from virtplane.operators.cdi.product import OPERATOR_LABEL, Settings, own_labels
 from virtplane.operators.kit.workloads import probed
 
 
@@ -49,7 +50,7 @@ def _deployment(settings: Settings) -> JsonObject:
     pods = {**own, **own_labels(), cdi_labels.COMPONENT: names.OPERATOR, cdi_labels.PROMETHEUS: "true"}
     pod = {
         "serviceAccountName": names.OPERATOR,
-        "securityContext": {"runAsNonRoot": True, "runAsUser": RUN_AS_USER},
+        "securityContext": {"runAsNonRoot": True, "runAsUser": COMPONENT_USER},
         "nodeSelector": {"kubernetes.io/os": "linux"},
         "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
         "containers": [container],

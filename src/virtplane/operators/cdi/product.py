@@ -18,8 +18,6 @@ INJECT_PROXY_CERTIFICATE = f"{_OPERATOR}/injectUploadProxyCert"
 """On Routes of users: they are to trust the upload proxy."""
 CLAIM = "cdi-config"
 """The ConfigMap that belongs to the CDI object that counts."""
-RUN_AS_USER = 1001
-"""The user of the components' processes: the product's image names root."""
 DEFAULT_PRIORITY_CLASS = "kubevirt-cluster-critical"
 WEBHOOK_RENDERING_OFF = "Disabled"
 

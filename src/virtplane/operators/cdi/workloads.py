@@ -9,7 +9,8 @@ from kubecore.json import JsonObject
 from kubecore.objects.structs import encode
 from virtplane.api import cdi_labels, labels, paths, ports
 from virtplane.api import cdi_names as names
-from virtplane.operators.cdi.product import PRODUCT, RUN_AS_USER, Parameters, made
+from virtplane.api.accounts import COMPONENT_USER
+from virtplane.operators.cdi.product import PRODUCT, Parameters, made
 from virtplane.operators.cdi.verbosity import verbosity_of
 from virtplane.operators.kit.workloads import Workloads, add_pull_secrets, mount_secret, place, probed
 
@@ -141,7 +142,7 @@ def _pod(parameters: Parameters, component: _Component) -> JsonObject:
     volumes: list[JsonObject] = []
     pod: JsonObject = {
         "serviceAccountName": component.account,
-        "securityContext": {"runAsNonRoot": True, "runAsUser": RUN_AS_USER},
+        "securityContext": {"runAsNonRoot": True, "runAsUser": COMPONENT_USER},
         "nodeSelector": {"kubernetes.io/os": "linux"},
         "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
         "containers": [_container(parameters, component, volumes)],

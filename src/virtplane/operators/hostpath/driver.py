@@ -287,9 +287,9 @@ def _daemon_set(
 
 
 def _pod_defaults(hpp: JsonObject) -> dict[str, Any]:
-    """What all pods have, and where the user places them."""
+    """What all pods have, and where the user places them. Volumes and sockets are root's."""
     workload = get_object(hpp, "spec", "workload")
-    pod: dict[str, Any] = {"terminationGracePeriodSeconds": 30}
+    pod: dict[str, Any] = {"securityContext": {"runAsUser": 0}, "terminationGracePeriodSeconds": 30}
     if workload.get("nodeSelector"):
         pod["nodeSelector"] = dict(workload["nodeSelector"])
     if workload.get("tolerations"):

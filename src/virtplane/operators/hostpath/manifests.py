@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject
 from virtplane.api import crds, labels, ports
+from virtplane.api.accounts import COMPONENT_USER
 from virtplane.operators.hostpath.product import HOSTPATH, NAME, OPERATOR, Settings, made
 from virtplane.operators.hostpath.rights import operator_rights
 from virtplane.operators.kit.certificates import CertificateSet, CertificateSpec
@@ -80,6 +81,7 @@ def _deployment(settings: Settings, *, require_webhook_certificate: bool) -> Jso
     own = {"name": OPERATOR}
     pod = {
         "serviceAccountName": OPERATOR,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": COMPONENT_USER},
         "nodeSelector": {"kubernetes.io/os": "linux"},
         "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
         "containers": [container],

@@ -82,7 +82,7 @@ def test_the_archive_has_three_layers_and_starts_as_root_with_a_search_path(
                 documents[member.name] = json.loads(content)
     (config,) = (entry for entry in documents.values() if "rootfs" in entry)
     assert len(config["rootfs"]["diff_ids"]) == 3
-    assert config["config"]["User"] == "0"
+    assert config["config"]["User"] == "1001"
     assert "Entrypoint" not in config["config"]
     assert any(entry.startswith("PATH=") for entry in config["config"]["Env"])
     assert config["config"]["Labels"]["org.opencontainers.image.title"] == "virtplane"

@@ -96,7 +96,7 @@ def test_the_system_has_the_users_of_containers(tmp_path: Path) -> None:
     (tmp_path / "var/run").mkdir(parents=True)
     system.complete(tmp_path)
     users = {line.split(":")[0]: line.split(":")[2] for line in (tmp_path / "etc/passwd").read_text().split()}
-    assert users == {"root": "0", "nobody": "65534", "qemu": "107"}
+    assert users == {"root": "0", "nobody": "65534", "qemu": "107", "virtplane": "1001"}
     groups = {line.split(":")[0]: line.split(":")[2] for line in (tmp_path / "etc/group").read_text().split()}
     assert groups["qemu"] == "107"
     assert (tmp_path / "tmp").stat().st_mode & 0o7777 == 0o1777

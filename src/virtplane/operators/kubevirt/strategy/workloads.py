@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kubecore.json import JsonObject, get_int, get_list, get_object
 from virtplane.api import paths, ports
+from virtplane.api.accounts import COMPONENT_USER
 from virtplane.api.paths import KUBELET_ROOT
 from virtplane.components import CDI_OPERATOR, COMPACT_CONTROL_PLANE, COMPONENTS, OPERATOR_PROCESS
 from virtplane.operators.kit.workloads import add_pull_secrets, mount_secret, place, probed
@@ -86,7 +87,7 @@ def operator_deployment(
         for name, path in folders.items():
             volumes.append({"name": f"{name}-certs", "emptyDir": {"medium": "Memory"}})
             container.setdefault("volumeMounts", []).append({"name": f"{name}-certs", "mountPath": path})
-    spec = _pod_spec("virt-operator", container, volumes)
+    spec = _unprivileged(_pod_spec("virt-operator", container, volumes))
     return made_for(namespace).deployment("virt-operator", replicas, spec)
 
 
@@ -95,7 +96,7 @@ def _control_plane_deployment(component: Component, replicas: int, parameters: P
     container, volumes = _component_container(component, parameters)
     if component.serves_webhooks and parameters.require_webhook_certificate:
         container["args"].append(_REQUIRE_CERTIFICATE)
-    spec = _pod_spec(component.name, container, volumes)
+    spec = _unprivileged(_pod_spec(component.name, container, volumes))
     place(spec, get_object(parameters.spec, "infra", "nodePlacement"))
     spec.setdefault("affinity", {}).setdefault("podAntiAffinity", made.apart(component.name))
     add_pull_secrets(spec, get_list(parameters.spec, "imagePullSecrets"))
@@ -211,6 +212,12 @@ def _container(
     }
     probed(container, health_port)
     return container
+
+
+def _unprivileged(pod: JsonObject) -> JsonObject:
+    """What touches nothing of its node; named, because not every image that it runs out of names a user."""
+    pod["securityContext"] = {"runAsNonRoot": True, "runAsUser": COMPONENT_USER}
+    return pod
 
 
 def _pod_spec(name: str, container: JsonObject, volumes: list[JsonObject]) -> JsonObject:

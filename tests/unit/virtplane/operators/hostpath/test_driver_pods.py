@@ -22,6 +22,7 @@ async def test_the_drivers_pod_is_upstreams() -> None:
         assert live["spec"]["selector"]["matchLabels"] == {"k8s-app": "hostpath-provisioner"}
         assert live["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": "10%", "maxSurge": 0}
         pod = live["spec"]["template"]["spec"]
+        assert pod["securityContext"] == {"runAsUser": 0}
         containers = {each["name"]: each for each in pod["containers"]}
         assert list(containers) == [
             "hostpath-provisioner",

@@ -63,6 +63,23 @@ def test_the_control_plane_is_the_operator_in_the_compact_layout() -> None:
     assert command == ["virtplane", "run", names]
 
 
+def test_only_what_acts_on_nodes_is_root() -> None:
+    # whatever user the image has
+    named_users = {
+        d["metadata"]["name"]: d["spec"]["template"]["spec"].get("securityContext", {}).get("runAsUser")
+        for d in rendered().components
+        if d["kind"] in ("Deployment", "DaemonSet")
+    }
+    assert named_users == {"virt-api": 1001, "virt-controller": 1001, "virt-handler": None}
+    pod = named(rendered().components, "DaemonSet", "virt-handler")["spec"]["template"]["spec"]
+    assert [each["securityContext"]["runAsUser"] for each in pod["containers"]] == [0]
+    layouts: tuple[Layout, ...] = ("compact", "distributed")
+    for layout in layouts:
+        operator = manifests.install_objects(manifests.InstallOptions("kubevirt", "image", layout))[-1]
+        context = operator["spec"]["template"]["spec"]["securityContext"]
+        assert context == {"runAsNonRoot": True, "runAsUser": 1001}
+
+
 def test_virt_handler_has_the_node_s_cgroups_beside_its_own() -> None:
     pod = named(rendered().components, "DaemonSet", "virt-handler")["spec"]["template"]["spec"]
     (volume,) = (each for each in pod["volumes"] if each["name"] == "cgroup")

@@ -137,7 +137,7 @@ def _poller_spec(cron: DataImportCron, pollers: Pollers) -> JsonObject:
 
 
 def _security(pollers: Pollers) -> JsonObject:
-    """The product's own image names root as its user, upstream's poller another."""
+    """An image that is made of the machine's own files names no user; upstream's poller has one."""
     return {**_RESTRICTED, "runAsUser": WORKER_USER} if pollers.commands else _RESTRICTED
 
 
