@@ -1,24 +1,39 @@
-"""Guests that ask for a processor find a node that has it."""
+"""Guests get the processor that they ask for, on a node that has it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
-from tests.e2e.clusters import CORE, KUBEVIRT, Cluster, Machine, manifest
+from tests.e2e.clusters import CORE, KUBEVIRT, NAMESPACE, Cluster, Machine, manifest
 from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.host, pytest.mark.timeout(240)]
 
 _INSTALLATION = f"{KUBEVIRT}/namespaces/kubevirt/kubevirts/kubevirt"
 _MODEL, _FEATURE = "cpu-model.node.kubevirt.io/", "cpu-feature.node.kubevirt.io/"
+_NO_NODE = "didn't match Pod's node affinity/selector"
+_SHOWN = {"Nehalem": "Nehalem Class Core i7", "Westmere": "Westmere E56xx"}
+"""What guests read of models."""
 
 
 def labels(cluster: Cluster, prefix: str) -> list[str]:
     """What follows `prefix` in labels of the first node."""
     found = cluster.items(f"{CORE}/nodes")[0]["metadata"]["labels"]
     return sorted(name.removeprefix(prefix) for name in found if name.startswith(prefix))
+
+
+@pytest.fixture
+def default_model(cluster: Cluster) -> Iterator[Callable[[str | None], None]]:
+    """Sets the configuration's model for machines that name none; there is none before and afterwards."""
+
+    def configure(model: str | None) -> None:
+        cluster.request("PATCH", _INSTALLATION, {"spec": {"configuration": {"cpuModel": model}}})
+
+    yield configure
+    configure(None)
 
 
 @pytest.fixture
@@ -49,18 +64,84 @@ def create(cluster: Cluster) -> Iterator[Callable[..., Machine]]:
     clean_up(made)
 
 
+def _flags(machine: Machine) -> list[str]:
+    """What the guest's kernel says that its processor can do."""
+    with machine.console() as console:
+        return console.run("grep -m 1 ^flags /proc/cpuinfo").split()
+
+
 @pytest.mark.guest
-@pytest.mark.feature("NOD-20")
-def test_a_guest_gets_the_model_and_feature_that_its_node_is_labelled_with(
+@pytest.mark.feature("NOD-20", "VML-57", "VML-59", "VML-60", "VML-61")
+def test_a_guest_gets_the_model_and_features_that_its_node_is_labelled_with(
     cluster: Cluster, create: Callable[..., Machine]
 ) -> None:
-    model = labels(cluster, _MODEL)[-1]
-    assert "aes" in labels(cluster, _FEATURE)
-    machine = create("by-model", {"model": model, "features": [{"name": "aes", "policy": "require"}]})
+    offered = set(labels(cluster, _FEATURE))
+    assert "Westmere" in labels(cluster, _MODEL)
+    assert {"adx", "rdrand", "abm", "popcnt"} <= offered and "avx512f" not in offered
+    # Of these, the model has popcnt only.
+    policies = {"adx": "require", "abm": "optional", "avx512f": "optional", "popcnt": "disable"}
+    features = [{"name": name, "policy": policy} for name, policy in policies.items()]
+    machine = create("by-model", {"model": "Westmere", "features": [*features, {"name": "rdrand"}]})
     machine.wait_running()
-    assert machine.pod()["spec"]["nodeSelector"][_MODEL + model] == "true"
-    with machine.console() as console:
-        assert " aes " in console.run("grep -m 1 ^flags /proc/cpuinfo") + " "
+    selected = machine.pod()["spec"]["nodeSelector"]
+    assert selected[_MODEL + "Westmere"] == "true"
+    assert [name for name in (*policies, "rdrand") if _FEATURE + name in selected] == ["adx", "rdrand"]
+    flags = _flags(machine)
+    assert {"adx", "rdrand", "abm", "aes"} <= set(flags)
+    assert not {"popcnt", "avx512f"} & set(flags)
+
+
+@pytest.mark.guest
+@pytest.mark.feature("VML-58", "VML-62")
+def test_a_forbidden_feature_keeps_a_guest_from_nodes_that_have_it_and_a_forced_one_from_none(
+    cluster: Cluster, create: Callable[..., Machine]
+) -> None:
+    here, elsewhere = "aes", "avx512f"
+    assert here in labels(cluster, _FEATURE) and elsewhere not in labels(cluster, _FEATURE)
+    refused = create("forbids-here", {"features": [{"name": here, "policy": "forbid"}]})
+    forced = {"name": "avx512cd", "policy": "force"}
+    runs = create("forbids-elsewhere", {"features": [{"name": elsewhere, "policy": "forbid"}, forced]})
+    runs.wait_running()
+    assert elsewhere not in _flags(runs)
+    wait_for("it is told", lambda: refused.status() == "ErrorUnschedulable", 20)
+    pod = refused.pod()
+    assert not pod["spec"].get("nodeName")
+    (verdict,) = (each for each in pod["status"]["conditions"] if each["type"] == "PodScheduled")
+    assert _NO_NODE in verdict["message"]
+
+
+def _is_default(cluster: Cluster, model: str) -> bool:
+    """Whether an instance that names no model would have this one; it is not made."""
+    path = f"{KUBEVIRT}/namespaces/{NAMESPACE}/virtualmachineinstances?dryRun=All"
+    template = manifest("asked")["spec"]["template"]
+    wanted = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", **template}
+    wanted["metadata"] = {"name": "asked", "namespace": NAMESPACE}
+    return bool(cluster.request("POST", path, wanted)["spec"]["domain"]["cpu"]["model"] == model)
+
+
+@pytest.mark.guest
+@pytest.mark.feature("VML-53", "VML-54")
+def test_a_guest_has_its_machines_model_or_the_installations_or_the_hosts(
+    cluster: Cluster, create: Callable[..., Machine], default_model: Callable[[str | None], None]
+) -> None:
+    wait_for("guests have the host's model", partial(_is_default, cluster, "host-model"), 10)
+    default_model("Nehalem")
+    wait_for("guests have the installation's", partial(_is_default, cluster, "Nehalem"), 20)
+    expected = {"of-installation": "Nehalem", "of-its-own": "Westmere"}
+    machines = [create("of-installation", {}), create("of-its-own", {"model": "Westmere"})]
+    for machine in machines:
+        machine.wait_running(90)
+        model = expected[machine.name]
+        assert machine.pod()["spec"]["nodeSelector"][_MODEL + model] == "true"
+        with machine.console() as console:
+            assert _SHOWN[model] in console.run("grep -m 1 '^model name' /proc/cpuinfo")
+    default_model("nehalem")
+    wait_for("letters count", partial(_is_default, cluster, "nehalem"), 20)
+    mistaken = create("of-no-node", {})
+    wait_for("it is told", lambda: mistaken.status() == "ErrorUnschedulable", 20)
+    default_model(None)
+    wait_for("the host's is theirs again", partial(_is_default, cluster, "host-model"), 20)
+    assert all(machine.is_running() for machine in machines)
 
 
 @pytest.mark.feature("NOD-20")
