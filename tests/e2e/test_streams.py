@@ -6,14 +6,15 @@ import json
 import shutil
 import ssl
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.e2e.clusters import Cluster, Machine, manifest
-from tests.e2e.commands import attempt, program, run
+from tests.e2e.clusters import NAMESPACE, Cluster, Machine, manifest
+from tests.e2e.commands import ROOT, attempt, program, run
 from tests.e2e.failures import Document
 from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
@@ -23,6 +24,8 @@ pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(120)]
 
 SUBPROTOCOL = "plain.kubevirt.io"
 BASE = "/apis/subresources.kubevirt.io"
+_DEFINITIONS = f"/apis/k8s.cni.cncf.io/v1/namespaces/{NAMESPACE}/network-attachment-definitions"
+_BRIDGE, _NODE_ADDRESS, _GUEST_ADDRESS = "br-streams", "192.168.81.1", "192.168.81.99"
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +39,24 @@ def identity(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def guest(cluster: Cluster, identity: Path) -> Iterator[Machine]:
+def network(cluster: Cluster) -> Iterator[str]:
+    """A network beside that of pods: a bridge of the node, on which nobody gives addresses yet."""
+    bridge = {"cniVersion": "1.0.0", "name": "lan", "type": "bridge", "bridge": _BRIDGE, "ipam": {}}
+    definition: Document = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}
+    definition |= {"metadata": {"name": "lan"}, "spec": {"config": json.dumps(bridge)}}
+    cluster.request("POST", _DEFINITIONS, definition)
+    yield "lan"
+    cluster.request("DELETE", f"{_DEFINITIONS}/lan")
+
+
+@pytest.fixture(scope="module")
+def guest(cluster: Cluster, identity: Path, network: str) -> Iterator[Machine]:
     """A guest that has booted, has its agent connected and knows the key."""
     wanted = manifest("streams", grace=1)
-    user_data = wanted["spec"]["template"]["spec"]["volumes"][1]["cloudInitNoCloud"]
+    spec = wanted["spec"]["template"]["spec"]
+    spec["domain"]["devices"]["interfaces"].append({"name": network, "bridge": {}})
+    spec["networks"].append({"name": network, "multus": {"networkName": network}})
+    user_data = spec["volumes"][1]["cloudInitNoCloud"]
     public = identity.with_suffix(".pub").read_text().strip()
     user_data["userData"] += f"ssh_authorized_keys:\n  - {public}\n"
     made = cluster.create(wanted)
@@ -272,6 +289,40 @@ def test_virtctl_shows_what_the_agent_tells_as_indented_json(guest: Machine) -> 
     for command in ("userlist", "fslist"):
         told = virtctl(guest, command, "streams")
         assert list(json.loads(told.stdout)) == ["metadata", "items"]
+
+
+@pytest.fixture
+def leases(cluster: Cluster, guest: Machine, tmp_path: Path) -> Iterator[list[str]]:
+    """DHCP on the other network; the command that runs others beside it."""
+    in_node = ["nsenter", f"--net={cluster.state / 'nodes/node01/ns/net'}"]
+    run(*in_node, "ip", "addr", "replace", f"{_NODE_ADDRESS}/24", "dev", _BRIDGE)
+    command = [*in_node, sys.executable, "-m", "tests.support.netboot", _BRIDGE, _NODE_ADDRESS]
+    with subprocess.Popen([*command, _GUEST_ADDRESS, str(tmp_path)], cwd=ROOT) as server:
+        yield in_node
+        server.kill()
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.feature("ACC-23", "ACC-24")
+def test_a_guest_is_reached_by_ssh_at_the_address_that_it_got_on_another_network(
+    guest: Machine, identity: Path, tmp_path: Path, leases: list[str]
+) -> None:
+    def told() -> list[list[str]]:
+        text = guest.cluster.kubectl("describe", "vmi", "streams")
+        lines = [line.split(maxsplit=1) for line in text.partition("Interfaces:")[2].splitlines()]
+        return lines if _GUEST_ADDRESS in text.partition("Status:")[2] else []
+
+    lines = wait_for("the address is told", told, 60)
+    (card,) = (each for each in (guest.instance() or {})["status"]["interfaces"] if each["name"] == "lan")
+    assert (card["ipAddress"], card["interfaceName"]) == (_GUEST_ADDRESS, "eth1")
+    words = [" ".join(line) for line in lines]
+    for key, value in (("Interface Name", "eth1"), ("Mac", card["mac"]), ("Name", "lan")):
+        assert any(line.startswith(f"{key}:") and line.endswith(f" {value}") for line in words), words
+    assert any(line.startswith("Ip Address:") and line.endswith(f" {_GUEST_ADDRESS}") for line in words)
+    assert any(line.startswith("Ip Addresses:") for line in words)
+    options = ("-i", identity, f"-oUserKnownHostsFile={tmp_path / 'known'}", "-oStrictHostKeyChecking=no")
+    done = run(*leases, "ssh", *options, "-oBatchMode=yes", f"root@{_GUEST_ADDRESS}", "hostname")
+    assert done.stdout == "streams\n"
 
 
 @pytest.mark.parametrize(
