@@ -30,6 +30,7 @@ _COUNTED: dict[str, Any] = {
     "balloon.current": 1024,
     "balloon.maximum": 2048,
     "balloon.swap_in": 3,
+    "balloon.swap_out": 5,
     "balloon.major_fault": 7,
     "vcpu.current": 2,
     "vcpu.0.state": 1,
@@ -82,6 +83,7 @@ def _values(counted: Mapping[str, Any]) -> dict[tuple[str, tuple[str, ...]], flo
     return found
 
 
+@pytest.mark.feature("MON-18", "MON-19")
 def test_counts_become_metrics_in_seconds_and_bytes() -> None:
     assert _values(_COUNTED) == pytest.approx(
         {
@@ -91,6 +93,7 @@ def test_counts_become_metrics_in_seconds_and_bytes() -> None:
             ("memory_actual_balloon_bytes", ()): 1 << 20,
             ("memory_domain_bytes", ()): 2 << 20,
             ("memory_swap_in_traffic_bytes", ()): 3072,
+            ("memory_swap_out_traffic_bytes", ()): 5120,
             ("memory_pgmajfault_total", ()): 7,
             ("vcpu_seconds_total", ("0", "running")): 1.0,
             ("vcpu_wait_seconds_total", ("0",)): 0.25,

@@ -210,7 +210,8 @@ def _images(operator: Operator) -> set[str]:
     return {container["image"] for pod in pods for container in pod["containers"]}
 
 
-async def test_an_upgrade_is_reported_and_completed() -> None:
+@pytest.mark.feature("STO-47")
+async def test_an_upgrade_is_reported_and_completed_and_leaves_data_volumes_alone() -> None:
     async with running() as operator:
         operator.put(GATES)
         await operator.deploy()
@@ -224,6 +225,12 @@ async def test_an_upgrade_is_reported_and_completed() -> None:
         }
     }
     server.put(resources.SERVICES, former)
+    filled: JsonObject = {
+        "metadata": {"name": "disk", "namespace": "users"},
+        "status": {"phase": "Succeeded"},
+    }
+    claim = {"metadata": {"name": "disk", "namespace": "users"}, "status": {"phase": "Bound"}}
+    kept = [server.put(api.DATA_VOLUMES, filled), server.put(resources.PERSISTENT_VOLUME_CLAIMS, claim)]
     newer = replace(SETTINGS, version="v1.3.0", image="registry.test/virtplane:2")
     async with running(newer, server=server) as operator:
         await operator.phase("Upgrading")
@@ -239,6 +246,9 @@ async def test_an_upgrade_is_reported_and_completed() -> None:
         assert labels["operator.cdi.kubevirt.io/createVersion"] == "v1.2.0"
         assert labels["operator.cdi.kubevirt.io/updateVersion"] == "v1.3.0"
         await operator.disappears(resources.SERVICES, "cdi-former")
+    assert kept == [
+        server.get(kind, "disk", "users") for kind in (api.DATA_VOLUMES, resources.PERSISTENT_VOLUME_CLAIMS)
+    ]
 
 
 async def test_an_older_operator_touches_nothing() -> None:

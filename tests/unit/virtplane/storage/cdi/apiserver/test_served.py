@@ -95,7 +95,7 @@ async def _verifier(client: Client) -> Verifier:
     return Verifier("cdi-apiserver", base64.b64decode(secret["data"]["id_rsa.pub"]))
 
 
-@pytest.mark.feature("STO-29")
+@pytest.mark.feature("STO-28", "STO-29")
 async def test_only_who_may_read_the_source_may_clone_it(cluster: CdiCluster) -> None:
     users = ("none", "cloner", "pods", "pods-and-claims")
     for user in users:
@@ -123,6 +123,10 @@ async def test_only_who_may_read_the_source_may_clone_it(cluster: CdiCluster) ->
             }
         ],
     )
+    # The right to read the source is none to write into the target's namespace.
+    await _allow(cluster.client, "reader", "theirs", ("cdi.kubevirt.io", "datavolumes/source"))
+    code, answer = await _create(cluster, _clone("pvc", "theirs"), "reader")
+    assert (code, answer["reason"]) == (403, "Forbidden")
     # Within a namespace everybody may who may make DataVolumes there; and what is there needs no copy.
     assert (await _create(cluster, _clone("pvc", "mine"), "none"))[0] == 201
     populated = _clone("pvc", "theirs", **{"cdi.kubevirt.io/storage.prePopulated": "dv"})

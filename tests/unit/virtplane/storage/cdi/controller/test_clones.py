@@ -61,8 +61,7 @@ def bound_condition(reason: str) -> Any:
     return holds
 
 
-@pytest.mark.feature("STO-21")
-@pytest.mark.feature("VMC-87")
+@pytest.mark.feature("STO-21", "STO-28", "VMC-87")
 async def test_driver_clones_once_the_source_is_at_rest() -> None:
     async with memory_cluster() as cluster:
         profile(cluster, "csi-clone")
