@@ -95,7 +95,7 @@ def golden(cluster: Cluster, debian_image: Path) -> Iterator[None]:
         wait_for("it is gone", lambda: cluster.find(f"{CORE}/namespaces/{_IMAGES}") is None, 120)
 
 
-@pytest.mark.feature("NEW-10")
+@pytest.mark.feature("NEW-10", "VMC-09")
 def test_a_user_starts_a_machine_from_the_golden_image(
     cluster: Cluster, golden: None, user: str, tmp_path: Path
 ) -> None:

@@ -224,6 +224,23 @@ async def test_the_source_stays_until_the_snapshot_of_the_next_one_is_ready() ->
         await here.gone(kinds.DATA_VOLUMES, IMPORT)
 
 
+@pytest.mark.feature("VMC-09")
+async def test_instance_type_and_preference_of_the_cron_are_those_of_its_volumes_and_source() -> None:
+    async with cluster() as here:
+        wanted = {
+            "instancetype.kubevirt.io/default-instancetype": "u1.medium",
+            "instancetype.kubevirt.io/default-preference": "centos.7",
+        }
+        made = here.cron()
+        metadata = {**made["metadata"], "labels": {**wanted, "example.com/team": "a"}}
+        here.api.put(kinds.DATA_IMPORT_CRONS, {**made, "metadata": metadata})
+        await here.imported()
+        for kind, name in ((kinds.DATA_VOLUMES, IMPORT), (kinds.DATA_SOURCES, "ds")):
+            found = here.get(kind, name)["metadata"]["labels"]
+            assert wanted.items() <= found.items()
+            assert "example.com/team" not in found
+
+
 @pytest.mark.feature("STO-34")
 async def test_class_of_the_template_is_used_in_place_of_the_default_one() -> None:
     async with cluster() as here:

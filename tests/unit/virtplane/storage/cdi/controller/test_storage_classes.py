@@ -18,9 +18,11 @@ from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.resources import ResourceType
-from kubecore.runtime import Manager
+from kubecore.runtime import EventRecorder, Manager
+from virtplane.api import cdi_labels as names
 from virtplane.api import resources as kinds
 from virtplane.api import volumesnapshot_crds
+from virtplane.storage.cdi.controller.crons.reconciler import CronController
 
 NAMESPACE = "default"
 MIB = 1 << 20
@@ -55,10 +57,11 @@ _RBD: JsonObject = {
     "reclaimPolicy": "Delete",
     "volumeBindingMode": "Immediate",
 }
+_DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
 _CEPHFS: JsonObject = {
     "metadata": {
         "name": "ocs-storagecluster-cephfs",
-        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+        "annotations": _DEFAULT,
     },
     "provisioner": "openshift-storage.cephfs.csi.ceph.com",
 }
@@ -333,3 +336,53 @@ async def test_scratch_space_of_a_device_is_files_until_the_import_ends(
             )
         await here.gone(core.PERSISTENT_VOLUME_CLAIMS, "disk-scratch")
         await here.gone(core.PODS, "importer-disk")
+
+
+@asynccontextmanager
+async def crons(here: Storage) -> AsyncIterator[None]:
+    """DataImportCrons are followed, while the context lasts."""
+    async with EventRecorder(here.client, "cdi-deployment") as recorder:
+        manager = Manager(here.client)
+        CronController(
+            here.client, manager, recorder, namespace="cdi", image="importer:1", has_image_streams=False
+        )
+        task = asyncio.create_task(manager.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.feature("STO-43")
+async def test_imports_of_a_cron_wait_for_a_default_class_with_a_profile(tmp_path: Path) -> None:
+    async with storage(tmp_path) as here, crons(here):
+        wanted = {"resources": {"requests": {"storage": str(SIZE)}}}
+        source = {"registry": {"url": "docker://registry.example/disk"}}
+        cron: JsonObject = {"apiVersion": kinds.DATA_IMPORT_CRONS.api_version, "kind": "DataImportCron"}
+        cron["metadata"] = {
+            "name": "cron",
+            "annotations": {names.SOURCE_DESIRED_DIGEST: "sha256:" + "a" * 64},
+        }
+        template = {"spec": {"source": source, "storage": wanted}}
+        cron["spec"] = {"schedule": "0 */12 * * *", "managedDataSource": "ds", "template": template}
+        await here.client.create(kinds.DATA_IMPORT_CRONS, cron, NAMESPACE)
+        name = "ds-" + "a" * 12
+        await here.until(
+            kinds.DATA_VOLUMES, name, lambda found: _reason(found, "Bound") == "ErrClaimNotValid"
+        )
+        await here.storage_class({**_UNKNOWN, "metadata": {"name": "unknown", "annotations": _DEFAULT}})
+        await here.until(
+            kinds.STORAGE_PROFILES, "unknown", lambda found: "provisioner" in found.get("status", {}), ""
+        )
+        await here.until(
+            kinds.DATA_VOLUMES,
+            name,
+            lambda found: "no accessMode specified in StorageProfile" in str(found.get("status")),
+        )
+        assert not (await here.client.list(core.PERSISTENT_VOLUME_CLAIMS, NAMESPACE))["items"]
+        found = await here.client.get(kinds.DATA_IMPORT_CRONS, "cron", NAMESPACE)
+        assert (meta.get_condition(found, "UpToDate") or {})["status"] == "False"
+        profile = {"claimPropertySets": [{"accessModes": ["ReadWriteOnce"], "volumeMode": "Block"}]}
+        await here.client.patch(kinds.STORAGE_PROFILES, "unknown", {"spec": profile}, type="merge")
+        assert (await here.claim(name))["volumeMode"] == "Block"
