@@ -1,0 +1,179 @@
+"""What users read when they look for a fault: logs of consoles and pods, events, lists of objects."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+from tests.e2e.claims import CLAIMS, device, is_gone
+from tests.e2e.clusters import KUBEVIRT, NAMESPACE, Cluster, Machine, manifest
+from tests.e2e.failures import Document
+from tests.e2e.processes import kill
+from tests.e2e.support import wait_for
+from tests.support.clusters import clean_up
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.guest,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),
+]
+
+_INSTALLATION = f"{KUBEVIRT}/namespaces/kubevirt/kubevirts/kubevirt"
+_DISK = "blank-disk"
+_SECRET = "written-to-the-console"
+_LOG = "guest-console-log"
+_LOG_OF_QEMU = ",logfile="
+"""In the argument of a serial console that QEMU logs."""
+
+
+def _with_blank_disk() -> Document:
+    """A machine whose template has CDI make an empty disk of one GiB."""
+    wanted = manifest("patient", grace=1)
+    template = wanted["spec"]["template"]
+    template["metadata"]["labels"]["kubevirt.io/domain"] = "patient"
+    spec = template["spec"]
+    spec["domain"]["devices"]["disks"].append({"name": "data", "disk": {"bus": "virtio"}, "serial": _DISK})
+    spec["volumes"].append({"name": "data", "dataVolume": {"name": _DISK}})
+    storage = {"resources": {"requests": {"storage": "1Gi"}}}
+    blank = {"metadata": {"name": _DISK}, "spec": {"source": {"blank": {}}, "storage": storage}}
+    wanted["spec"]["dataVolumeTemplates"] = [blank]
+    return wanted
+
+
+@pytest.fixture(scope="module")
+def patient(cluster: Cluster) -> Iterator[Machine]:
+    """A guest that runs."""
+    made = cluster.create(_with_blank_disk())
+    try:
+        made.wait_running(120)
+        yield made
+    finally:
+        clean_up([made])
+        wait_for("its disk is gone", partial(is_gone, cluster, f"{CLAIMS}/{_DISK}"), 60)
+
+
+@pytest.mark.feature("VMC-11", "VMC-44", "VMC-49")
+def test_a_blank_disk_has_its_gibibytes_and_nothing_on_it(cluster: Cluster, patient: Machine) -> None:
+    with patient.console() as console:
+        disk = device(console, _DISK)
+        assert console.run(f"cat /sys/block/{disk}/size") == str((1 << 30) // 512)
+        assert console.run(f"head -c 1048576 /dev/{disk} | tr -d '\\0' | wc -c") == "0"
+        # Its owner finds it by the machine.
+        console.run(f"echo mine | dd of=/dev/{disk} conv=fsync 2>/dev/null")
+    path = r"jsonpath={.spec.template.spec.volumes}{'\n'}"
+    volumes = json.loads(cluster.kubectl("get", "vm", "patient", "-o", path))
+    assert volumes[-1] == {"dataVolume": {"name": _DISK}, "name": "data"}
+    assert (
+        cluster.request("GET", f"{CLAIMS}/{volumes[-1]['dataVolume']['name']}")["status"]["phase"] == "Bound"
+    )
+
+
+@pytest.mark.feature("SUP-15", "SUP-16")
+def test_the_log_container_has_what_the_guest_wrote_to_its_console(
+    cluster: Cluster, patient: Machine
+) -> None:
+    with patient.console() as console:
+        # In two parts: an echo of what is typed does not have it.
+        console.run(f"echo {_SECRET[:7]}''{_SECRET[7:]}")
+
+    def log() -> str:
+        wanted = ("-l", "kubevirt.io/domain=patient", "--tail=-1", "-c", _LOG)
+        return cluster.kubectl("logs", "-n", NAMESPACE, *wanted)
+
+    wait_for("the log has it", lambda: _SECRET in log(), 20)
+    assert "login:" in log()
+    assert any(_LOG_OF_QEMU in argument for argument in patient.command())
+
+
+@pytest.mark.feature("SUP-07")
+def test_events_of_a_namespace_and_of_an_object_are_listed(cluster: Cluster, patient: Machine) -> None:
+    lines = cluster.kubectl("get", "events", "-n", NAMESPACE).splitlines()
+    assert lines[0].split() == ["LAST", "SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
+    started = [line.split() for line in lines if "virtualmachineinstance/patient" in line]
+    assert ["Normal", "Started"] in [line[1:3] for line in started]
+    told = cluster.kubectl("describe", "vmi", "patient").partition("\nEvents:")[2]
+    assert "VirtualMachineInstance started." in told
+
+
+@pytest.mark.feature("STO-10")
+def test_storage_profiles_are_listed_one_for_each_class(cluster: Cluster) -> None:
+    heading, *rows = cluster.kubectl("get", "StorageProfile", "-o", "wide").splitlines()
+    classes = cluster.kubectl("get", "sc", "--no-headers").splitlines()
+    assert heading.split() == ["NAME", "AGE"]
+    assert [row.split()[0] for row in rows] == sorted(line.split()[0] for line in classes)
+    assert all(len(row.split()) == 2 for row in rows)
+
+
+@pytest.mark.feature("SUP-09")
+def test_logs_of_components_are_followed_and_kept_of_the_container_before(cluster: Cluster) -> None:
+    name = cluster.component_pod("virt-handler")["metadata"]["name"]
+    logs = ("logs", "-n", "kubevirt", name)
+    assert '"component":"virt-handler"' in cluster.kubectl(*logs)
+    command = ["kubectl", *logs, "-f", "--tail=1"]
+    with subprocess.Popen(command, env=cluster.environment, stdout=subprocess.PIPE, text=True) as followed:
+        assert followed.stdout is not None
+        first = followed.stdout.readline()
+        kill(cluster.component("virt-handler"))
+        # It ends with the container.
+        seen = [first.rstrip(), *followed.stdout.read().splitlines()]
+
+    def has_log_of_before() -> bool:
+        return set(seen) <= set(cluster.kubectl(*logs, "--previous").splitlines())
+
+    wait_for("the log of the container before is there", has_log_of_before, 60)
+    wait_for("it runs again", lambda: cluster.component("virt-handler"), 60)
+
+
+@pytest.fixture
+def pods_of(cluster: Cluster) -> Iterator[Callable[..., Machine]]:
+    """Creates machines of which only the pods matter."""
+    made: list[Machine] = []
+
+    def create(name: str, **devices: object) -> Machine:
+        wanted = manifest(name, grace=1)
+        wanted["spec"]["template"]["spec"]["domain"]["devices"] |= devices
+        made.append(cluster.create(wanted))
+        return made[-1]
+
+    yield create
+    clean_up(made)
+
+
+def _is_logged(machine: Machine) -> bool:
+    """Whether its pod has the container with the log, once there is a pod."""
+    spec = wait_for("its pod is there", machine.pod, 60)["spec"]
+    return _LOG in {each["name"] for each in spec.get("initContainers", ())}
+
+
+@pytest.mark.feature("SUP-13")
+def test_the_installation_switches_the_logs_of_consoles_off_for_all_who_do_not_ask(
+    cluster: Cluster, pods_of: Callable[..., Machine]
+) -> None:
+    found = cluster.request("GET", _INSTALLATION)["spec"].get("configuration") or {}
+
+    def configure(options: Document | None) -> None:
+        change = {"spec": {"configuration": {"virtualMachineOptions": options}}}
+        cluster.request("PATCH", _INSTALLATION, change)
+
+    def is_unlogged() -> bool:
+        """Components take the setting over in their own time."""
+        machine = pods_of("silent")
+        has_log = _is_logged(machine)
+        if has_log:
+            clean_up([machine])
+        return not has_log
+
+    configure({"disableSerialConsoleLog": {}})
+    try:
+        wait_for("guests are not logged", is_unlogged, 60)
+        assert _is_logged(pods_of("asking", logSerialConsole=True))
+        silent = Machine(cluster, "silent")
+        silent.wait_running(120)
+        assert not any(_LOG_OF_QEMU in argument for argument in silent.command())
+    finally:
+        configure(found.get("virtualMachineOptions"))
