@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -115,9 +116,21 @@ def test_a_config_map_and_a_secret_are_disks_in_the_guest(create: Callable[[Docu
 
 
 @pytest.mark.guest
+@pytest.mark.feature("VMC-82", "SUP-24")
 def test_a_machine_boots_the_disk_that_is_filled_for_it(create: Callable[[Document], Machine]) -> None:
-    machine = create(documents("vm-data-volume.yaml")[0])
+    wanted = documents("vm-data-volume.yaml")[0]
+    [template] = wanted["spec"]["dataVolumeTemplates"]
+    machine = create(wanted)
+    kubectl = partial(machine.cluster.kubectl, "-n", NAMESPACE)
+    wait_for("the machine waits for its disk", lambda: machine.status() == "Provisioning", 30)
+    wait_for("the importer is listed", lambda: "importer-" in kubectl("get", "pods"), 30)
     wait_for("the machine runs", machine.is_running, 90)
+    told = re.sub(r" +", " ", kubectl("describe", "dv", template["metadata"]["name"]))
+    assert "\n Phase: Succeeded\n" in told
+    for condition in ("Bound", "Ready", "Running"):
+        assert f"\n Type: {condition}\n" in told
+    for member in ("Last Heartbeat Time", "Last Transition Time", "Message", "Reason", "Status"):
+        assert f"\n {member}: " in told
     with machine.console() as console:
         assert console.run("hostname") == "with-data-volume"
 

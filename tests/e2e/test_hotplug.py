@@ -38,7 +38,7 @@ def _is_rid_of(machine: Machine, *names: str) -> bool:
 
 
 @pytest.mark.feature("VML-29", "VML-30", "VML-31", "VML-32", "VML-33", "CTL-39", "CTL-40")
-@pytest.mark.feature("SUP-04", "CTL-56", "CTL-58")
+@pytest.mark.feature("SUP-04", "SUP-05", "CTL-56", "CTL-58")
 def test_volumes_come_and_go_while_the_guest_runs(cluster: Cluster, claims: Claims) -> None:
     for name, mode in (("files", "Filesystem"), ("blocks", "Block")):
         claims.create(claim(name, "64Mi", mode))
@@ -114,6 +114,9 @@ def _dump_memory(cluster: Cluster, machine: Machine, console: Console) -> None:
     assert console.run("echo alive") == "alive"
     cluster.virtctl("memory-dump", "remove", "plugged")
     wait_for("nothing is left of it", lambda: not _dump(machine), 30)
+    # But the claim, with the dump in it.
+    found = cluster.request("GET", f"{CLAIMS}/dump")
+    assert found["metadata"]["annotations"]["kubevirt.io/memory-dump"] == file
 
 
 def _dump(machine: Machine) -> Document:

@@ -7,13 +7,16 @@ import json
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.e2e.claims import device
 from tests.e2e.clusters import CORE, KUBEVIRT, NAMESPACE, Cluster, Machine, manifest
 from tests.e2e.failures import Document, NotInTime
 from tests.e2e.processes import kill
 from tests.e2e.support import wait_for
+from tests.support.clusters import clean_up
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(150)]
 
@@ -196,9 +199,39 @@ def test_metrics_are_for_prometheus_alone(cluster: Cluster, tenant: str, compone
     assert ask(address, port, "GET", "/healthz")[0] == 200
 
 
-def test_prometheus_reads_what_guests_use(cluster: Cluster, new_machine: Create) -> None:
-    machine = new_machine("measured")
-    machine.wait_running()
+_COUNTERS = {
+    "network_receive_bytes_total": "default",
+    "network_transmit_bytes_total": "default",
+    "storage_iops_read_total": "data",
+    "storage_iops_write_total": "data",
+    "storage_read_traffic_bytes_total": "data",
+    "storage_write_traffic_bytes_total": "data",
+}
+"""Metrics that count what a guest does, and the device whose count is looked at."""
+_MOVED = 4 << 20
+"""The bytes that the guest reads and writes."""
+_SWAPPED = {
+    "memory_swap_in_traffic_bytes": "gauge",
+    "memory_swap_out_traffic_bytes": "gauge",
+}
+
+
+@pytest.fixture
+def measured(cluster: Cluster) -> Iterator[Machine]:
+    """A machine with an empty disk."""
+    wanted = manifest("measured", grace=1)
+    spec = wanted["spec"]["template"]["spec"]
+    disk = {"name": "data", "disk": {"bus": "virtio"}, "serial": "data"}
+    spec["domain"]["devices"]["disks"].append(disk)
+    spec["volumes"].append({"name": "data", "emptyDisk": {"capacity": "16Mi"}})
+    machine = cluster.create(wanted)
+    yield machine
+    clean_up([machine])
+
+
+@pytest.mark.feature("MON-07", "MON-08", "MON-10", "MON-11", "MON-15", "MON-16", "MON-18", "MON-19")
+def test_prometheus_reads_what_guests_use(cluster: Cluster, measured: Machine) -> None:
+    measured.wait_running()
     with namespace(cluster, "monitoring"):
         reader = f"Bearer {token(cluster, 'monitoring', 'prometheus-k8s')}"
 
@@ -216,6 +249,37 @@ def test_prometheus_reads_what_guests_use(cluster: Cluster, new_machine: Create)
         assert float(line.rpartition(" ")[2]) > 0
         cards = of_guest("virt-handler", "kubevirt_vmi_network_receive_bytes_total{")
         assert ['interface="default"' in card for card in cards] == [True]
+
+        def counts() -> dict[str, float]:
+            found = {}
+            for name, label in _COUNTERS.items():
+                lines = of_guest("virt-handler", f"kubevirt_vmi_{name}{{")
+                [line] = [each for each in lines if f'="{label}"' in each]
+                assert f'namespace="{NAMESPACE}"' in line
+                found[name] = float(line.rpartition(" ")[2])
+            return found
+
+        before = counts()
+        with measured.console() as console:
+            data = device(console, "data")
+            blocks = f"bs=1048576 count={_MOVED >> 20} conv=fsync"
+            console.run(f"dd if=/dev/{data} of=/dev/null {blocks} 2>/dev/null")
+            console.run(f"dd if=/dev/zero of=/dev/{data} {blocks} 2>/dev/null")
+            console.run("ping -c 2 $(ip route | sed -n 's/default via \\([^ ]*\\).*/\\1/p')")
+        grown = {name: count - before[name] for name, count in counts().items()}
+        assert all(growth > 0 for growth in grown.values()), grown
+        assert grown["storage_read_traffic_bytes_total"] >= _MOVED
+        assert grown["storage_write_traffic_bytes_total"] >= _MOVED
+        for name, kind in (*dict.fromkeys(_COUNTERS, "counter").items(), *_SWAPPED.items()):
+            assert told("virt-handler", f"# TYPE kubevirt_vmi_{name} ") == [
+                f"# TYPE kubevirt_vmi_{name} {kind}"
+            ]
+        for name in _SWAPPED:
+            wait_for(
+                "the balloon tells of swapping",
+                partial(of_guest, "virt-handler", f"kubevirt_vmi_{name}{{"),
+                40,
+            )
         assert len(of_guest("virt-operator", "kubevirt_vmi_info{")) == 1
         for state in ("virt_api_ready", "virt_controller_leading", "virt_operator_leading"):
             assert told("virt-operator", f"kubevirt_{state}_status") == [f"kubevirt_{state}_status 1.0"]
@@ -246,6 +310,7 @@ def test_a_launcher_is_admitted_by_the_restricted_standard_and_filtered(cluster:
         cluster.request("DELETE", f"{path}/filtered")
 
 
+@pytest.mark.feature("SUP-23")
 def test_an_image_that_cannot_be_pulled_is_named_in_machine_and_instance(
     cluster: Cluster, new_machine: Create
 ) -> None:

@@ -193,6 +193,7 @@ def _waiting(status: dict[str, Any]) -> dict[str, dict[str, str]]:
     return {each["name"]: each["state"]["waiting"] for each in status["containerStatuses"]}
 
 
+@pytest.mark.feature("SUP-23")
 async def test_containers_wait_for_the_image_of_a_volume_that_they_mount() -> None:
     """As a kubelet has it: the reason is the image's, not that of a mount."""
     problems = [

@@ -66,6 +66,10 @@ _DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
             "ErrImagePull",
         ),
         (
+            View(_vm(), _vmi("Scheduling", _condition("Synchronized", "False", "ImagePullBackOff"))),
+            "ImagePullBackOff",
+        ),
+        (
             View(_vm("Once"), _vmi("Failed", _condition("PodScheduled", "False", "Unschedulable"))),
             "Stopped",
         ),
