@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from prometheus_client import CollectorRegistry
 from tests.support.waiting import until
 
@@ -146,13 +147,15 @@ async def test_an_instance_tells_its_system_and_whether_it_is_in_the_way() -> No
     assert await _samples(api, "kubevirt_vmi_number_of_outdated") == [({}, 1)]
 
 
+@pytest.mark.feature("MON-24", "MON-25", "MON-26", "MON-27", "MON-28")
 async def test_migrations_are_counted_by_phase_until_they_have_ended() -> None:
     api = _api()
-    for number, phase in enumerate(("", "Pending", "TargetReady", "Running", "Succeeded", "Failed")):
+    phases = ("", "Pending", "TargetReady", "Running", "Succeeded", "Failed", "Scheduling")
+    for number, phase in enumerate(phases):
         metadata = {"name": f"m{number}", "namespace": "ns"}
         migration: JsonObject = {"metadata": metadata, "spec": {"vmiName": "v"}, "status": {"phase": phase}}
         api.put(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS, migration)
-    counts = {"unset": 1, "pending": 1, "scheduling": 0, "running": 2}
+    counts = {"unset": 1, "pending": 1, "scheduling": 1, "running": 2}
     for word, count in counts.items():
         assert await _samples(api, f"kubevirt_vmi_migrations_in_{word}_phase") == [({}, count)]
     ended = {"vmi": "v", "vmim": "m4", "namespace": "ns"}
