@@ -7,14 +7,18 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 from tests.e2e.claims import CLAIMS, device, is_gone
 from tests.e2e.clusters import KUBEVIRT, NAMESPACE, Cluster, Machine, manifest
 from tests.e2e.failures import Document
 from tests.e2e.processes import kill
+from tests.e2e.programs.volumes.disks import disk_of_container_image
 from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
+
+from virtplane.oci import ImageConfig, LayerWriter, write_archive
 
 pytestmark = [
     pytest.mark.host,
@@ -26,17 +30,33 @@ pytestmark = [
 _INSTALLATION = f"{KUBEVIRT}/namespaces/kubevirt/kubevirts/kubevirt"
 _DISK = "blank-disk"
 _SECRET = "written-to-the-console"
+_IMAGE = "virtplane.local/users-own:1"
 _LOG = "guest-console-log"
 _LOG_OF_QEMU = ",logfile="
 """In the argument of a serial console that QEMU logs."""
 
 
-def _with_blank_disk() -> Document:
+@pytest.fixture(scope="module")
+def image(cluster: Cluster, guest_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A container disk as users build them: one file, which QEMU's user may read and nobody else may."""
+    folder = tmp_path_factory.mktemp("image")
+    disk, archive, owner = folder / "disk.img", folder / "image.tar", 107
+    disk.write_bytes(disk_of_container_image(guest_archive))
+    with LayerWriter(folder / "layer.tar.gz", level=1) as layer:
+        layer.add_directory("disk", owner=owner)
+        layer.add_file("disk/disk.img", disk, mode=0o440, owner=owner)
+    write_archive(archive, _IMAGE, [layer.finished()], ImageConfig("a user's disk"))
+    cluster.load(archive)
+    return _IMAGE
+
+
+def _with_blank_disk(image: str) -> Document:
     """A machine whose template has CDI make an empty disk of one GiB."""
     wanted = manifest("patient", grace=1)
     template = wanted["spec"]["template"]
     template["metadata"]["labels"]["kubevirt.io/domain"] = "patient"
     spec = template["spec"]
+    spec["volumes"][0]["containerDisk"]["image"] = image
     spec["domain"]["devices"]["disks"].append({"name": "data", "disk": {"bus": "virtio"}, "serial": _DISK})
     spec["volumes"].append({"name": "data", "dataVolume": {"name": _DISK}})
     storage = {"resources": {"requests": {"storage": "1Gi"}}}
@@ -46,9 +66,9 @@ def _with_blank_disk() -> Document:
 
 
 @pytest.fixture(scope="module")
-def patient(cluster: Cluster) -> Iterator[Machine]:
+def patient(cluster: Cluster, image: str) -> Iterator[Machine]:
     """A guest that runs."""
-    made = cluster.create(_with_blank_disk())
+    made = cluster.create(_with_blank_disk(image))
     try:
         made.wait_running(120)
         yield made
@@ -57,7 +77,7 @@ def patient(cluster: Cluster) -> Iterator[Machine]:
         wait_for("its disk is gone", partial(is_gone, cluster, f"{CLAIMS}/{_DISK}"), 60)
 
 
-@pytest.mark.feature("VMC-11", "VMC-44", "VMC-49")
+@pytest.mark.feature("VMC-11", "VMC-44", "VMC-49", "VMC-79")
 def test_a_blank_disk_has_its_gibibytes_and_nothing_on_it(cluster: Cluster, patient: Machine) -> None:
     with patient.console() as console:
         disk = device(console, _DISK)
