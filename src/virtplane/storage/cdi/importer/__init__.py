@@ -8,6 +8,7 @@
 | `formats` | which compression or disk format some bytes begin |
 | `headers` | disk headers that would make QEMU read other files |
 | `streams` | bytes on their way: counted, hashed, decompressed, bounded |
+| `gunzip` | gzip, undone in this process |
 | `target` | the volume: free space, sparse writing, resizing |
 | `qemu` | `qemu-img` with bounds and without references |
 | `ovirt` | an oVirt engine's REST API: disks, snapshots, image transfers |

@@ -10,9 +10,9 @@ HEAD_BYTES = 512
 
 
 class Compression(Enum):
-    """Compressions; the value is the program that undoes it, which reads and writes pipes."""
+    """Compressions; the value is the program that undoes it, which reads and writes pipes, or none."""
 
-    GZIP = ("gzip", "-dc")
+    GZIP = ()
     XZ = ("xz", "-dc", "--memlimit-decompress=160MiB")
     ZSTD = ("zstd", "-dc", "--memory=128MiB", "-q")
     BZIP2 = ("bzip2", "-dc")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from virtplane.storage.cdi.importer.formats import HEAD_BYTES, Compression, DiskFormat, Kind, recognise
+from virtplane.storage.cdi.importer.gunzip import BadGzip, Gunzip
 from virtplane.storage.cdi.importer.outcome import ChecksumMismatch, ImportFailed
 
 PIECE = 1 << 20
@@ -17,8 +18,6 @@ TRAILING_BYTES = 64 << 20
 """How much may come behind the end of a compressed file or an archive: nobody pads by that much."""
 _NESTED = 2
 """How many compressions inside each other are undone: each costs a process, and up to 160 MiB of memory."""
-_WARNING = {Compression.GZIP: 2}
-"""Exit codes that mean complete data with something behind it."""
 _STDERR_BYTES = 4096
 
 
@@ -111,6 +110,36 @@ class Checked:
         await self._source.close()
 
 
+class Gunzipped:
+    """What is packed by gzip in a reader's bytes."""
+
+    def __init__(self, source: Reader) -> None:
+        self._source, self._gunzip = source, Gunzip()
+
+    async def read(self) -> bytes:
+        fruitless = 0
+        try:
+            while not (made := self._gunzip.produce(PIECE)):
+                piece = b"" if self._gunzip.is_over else await self._source.read()
+                fruitless += len(piece)
+                if fruitless > TRAILING_BYTES:
+                    # Padding, and empty files, are skipped for as long as they come.
+                    raise too_much_behind()
+                if not piece:
+                    self._gunzip.finish()
+                    if self._gunzip.is_over:
+                        # What is behind the end is still read, for a checksum is that of the whole file.
+                        await drain(self._source)
+                    return b""
+                self._gunzip.feed(piece)
+        except BadGzip as error:
+            raise ImportFailed(f"Unable to process data: gzip: {error}") from error
+        return made
+
+    async def close(self) -> None:
+        await self._source.close()
+
+
 class Decompressed:
     """What a decompressor makes of a reader's bytes.
 
@@ -174,7 +203,7 @@ class Decompressed:
         await self._feeding
         complaint = await self._process.stderr.read(_STDERR_BYTES)
         code = await self._process.wait()
-        if code not in (0, _WARNING.get(self._compression)):
+        if code != 0:
             raise ImportFailed(f"Unable to process data: {complaint.decode(errors='replace').strip()}")
 
 
@@ -188,7 +217,7 @@ async def peel(source: Reader) -> tuple[Peeked, Kind, int]:
         kind = recognise(await peeked.peek(HEAD_BYTES))
         if not isinstance(kind, Compression):
             return peeked, kind, depth
-        peeked = Peeked(Decompressed(peeked, kind))
+        peeked = Peeked(Gunzipped(peeked) if kind is Compression.GZIP else Decompressed(peeked, kind))
     await peeked.close()
     raise ImportFailed("Unable to process data: the file is compressed too many times")
 
