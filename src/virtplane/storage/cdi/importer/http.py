@@ -256,7 +256,7 @@ class Download:
         failures = 0
         while True:
             try:
-                piece = await self._response.content.readany()
+                piece = await next_piece(self._response.content)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 failures += 1
                 await self._resume(error, failures)
@@ -290,6 +290,14 @@ class Download:
             await self._connect()
         except (Unavailable, aiohttp.ClientError, TimeoutError, OSError) as again:
             await self._resume(again, failures + 1)
+
+
+async def next_piece(content: aiohttp.StreamReader) -> bytes:
+    """What has come, as it came: `readany` copies all that waits into one. Empty at the end."""
+    while True:
+        piece, is_end_of_chunk = await content.readchunk()
+        if piece or not is_end_of_chunk:
+            return piece
 
 
 async def _explained(wanted: WebObject, expected: int, response: aiohttp.ClientResponse) -> str:

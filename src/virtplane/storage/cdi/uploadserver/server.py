@@ -13,6 +13,7 @@ import aiohttp
 from aiohttp import web
 
 from virtplane.storage.cdi.importer import archives, pipeline
+from virtplane.storage.cdi.importer.http import next_piece
 from virtplane.storage.cdi.importer.outcome import ImportFailed, Outcome, ScratchNeeded, TooLarge
 from virtplane.storage.cdi.importer.pipeline import Job
 from virtplane.storage.cdi.importer.settings import Content
@@ -168,7 +169,7 @@ class _Body:
         self._content = content
 
     async def read(self) -> bytes:
-        return await self._content.readany()
+        return await next_piece(self._content)
 
     async def close(self) -> None:
         return None
