@@ -142,11 +142,14 @@ async def merge(delta: Path, target: Target, how: Conversion, tell: Callable[[fl
 
 
 async def grow(target: Target, size: int, *, preallocate: bool) -> None:
-    """Make the raw disk file `size` bytes large; it is never made smaller. Raises ImportFailed."""
+    """Make the raw disk file `size` bytes large; it is never made smaller. Raises ImportFailed, OSError."""
     if size <= target.path.stat().st_size:
         return
+    if not preallocate:
+        await asyncio.to_thread(target.extend, size)
+        return
     attempts: Sequence[tuple[str, ...]] = (("--preallocation=falloc",), ("--preallocation=full",))
-    for options in attempts if preallocate else ((),):
+    for options in attempts:
         command = ["qemu-img", "resize", "-q", "-f", "raw", *options, str(target.path), str(size)]
         code, _, complaint = await _run(command, seconds=None)
         if code == 0:

@@ -91,6 +91,14 @@ class Target:
         most = max(self.size_bytes, self.available())
         return most + most // _SHARE_OF_TABLES + _TABLES
 
+    def extend(self, size: int) -> None:
+        """Have the disk file end in a hole, at `size` bytes. Raises OSError."""
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.ftruncate(descriptor, size)
+        finally:
+            os.close(descriptor)
+
     def finish(self) -> None:
         """Put the disk into the state that others rely on: readable by QEMU's group, and on the disk."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
