@@ -259,6 +259,7 @@ ALTERNATIVES: Sequence[Sequence[Change]] = (
     [("domain.devices.interfaces", [{"name": "default", "bridge": {}}])],
     [("domain.devices.interfaces", [{"name": "default", "binding": {"name": "plugin"}}])],
     [("domain.devices.interfaces", [{"name": "default", "sriov": {}}])],
+    [("domain.devices.interfaces", [{"name": "default", "passtBinding": {}}])],
     [("domain.devices.interfaces", [{"name": "default", "masquerade": {}}]), ("domain.cpu", {"cores": 2})],
     [("domain.devices.interfaces", [{"name": "default", "masquerade": {}, "portRanges": [_PORT_RANGE]}])],
     [

@@ -28,6 +28,7 @@ PACKAGES = (
     "libvirt-clients",
     "nftables",
     "iproute2",
+    "passt",
     "busybox-static",
     "util-linux",
     # File systems of the hostpath provisioner's volumes.

@@ -47,6 +47,7 @@ PROGRAMS = {
     "virt-cdi-uploadserver": _PROGRAM.format(module="virtplane.storage.cdi.uploadserver.main"),
     "virt-freezer": _LAUNCHER.format(module="freezer"),
     "virt-launcher": _LAUNCHER.format(module="main"),
+    "virt-passt": _LAUNCHER.format(module="virtpasst"),
     "virt-probe": _LAUNCHER.format(module="probe"),
     "virtiofsd": _LAUNCHER.format(module="virtiofsd"),
     "virtctl": _PROGRAM.format(module="virtplane.cli.virtctl.main"),

@@ -49,7 +49,7 @@ _INTERFACE: Table = {
     "model": acts("model of the card"),
     "name": acts("ties interface and network together"),
     "passt": refused("discontinued"),
-    "passtBinding": warns("libvirt 9 has no vhost-user cards behind passt: the guest has no card"),
+    "passtBinding": acts("the guest has the pod's address; passt makes and accepts its connections"),
     "pciAddress": acts("PCI address in the guest"),
     "portRanges[].end": acts("last port of a range that reaches the guest"),
     "portRanges[].protocol": acts("protocol of the range"),

@@ -47,9 +47,12 @@ class InterfaceLink:
     """The host's side of a guest's interface."""
 
     tap: str
+    """Empty for an interface behind passt."""
     mac: str
     mtu: int = 1500
     queues: int = 1
+    socket: str = ""
+    """Where QEMU listens for passt, in the launcher's container."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

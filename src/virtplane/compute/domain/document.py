@@ -91,6 +91,7 @@ def render(vmi: VirtualMachineInstance, context: DomainContext) -> str:
     root.append(section)
     root.extend(launchsecurity.render_launch_security(wanted))
     arguments = [*firmware.acpi_arguments(context.boot), *panic.panic_arguments(wanted.devices)]
+    arguments += overrides.passt_arguments(context)
     root.extend(platform.render_arguments(arguments))
     root.extend(overrides.render_overrides(vmi, context))
     root.extend(platform.render_unused_capabilities(processors[-1]))

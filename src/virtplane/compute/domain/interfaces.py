@@ -1,4 +1,4 @@
-"""``<interface>`` elements: guests use tap devices that virt-handler made."""
+"""``<interface>`` elements: guests use tap devices that virt-handler made, or passt (see `overrides`)."""
 
 from __future__ import annotations
 
@@ -51,16 +51,15 @@ def render_interface(
     if model == "virtio":
         is_transitional = bool(vmi.spec.domain.devices.use_virtio_transitional)
         model = "virtio-transitional" if is_transitional else "virtio-non-transitional"
-    node = element(
-        "interface",
-        {"type": "ethernet"},
-        element("source"),
-        element("target", {"dev": link.tap, "managed": "no"}),
-        element("model", {"type": model}),
-        element("mac", {"address": link.mac}),
-        element("mtu", {"size": link.mtu}),
-        alias(interface.name),
-    )
+    node = element("interface", {"type": "user" if link.socket else "ethernet"})
+    if not link.socket:
+        node.append(element("source"))
+        node.append(element("target", {"dev": link.tap, "managed": "no"}))
+    node.append(element("model", {"type": model}))
+    node.append(element("mac", {"address": link.mac}))
+    if not link.socket:
+        node.append(element("mtu", {"size": link.mtu}))
+    node.append(alias(interface.name))
     if interface.pci_address:
         node.append(pci.address_element(interface.pci_address))
     if interface.acpi_index:

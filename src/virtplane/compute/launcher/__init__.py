@@ -6,7 +6,8 @@ virt-handler, which talks to it through ``control`` and to libvirt through its o
 working while virt-handler is away.
 
 Beside it are the small programs that others run in the launcher's container: ``probe`` (kubelet, for guests'
-probes), ``freezer`` (backup tools) and ``containerdisk`` (pods that hold volumes).
+probes), ``freezer`` (backup tools) and ``containerdisk`` (pods that hold volumes); and ``virtpasst``, which
+it starts itself, for guests whose network passt serves.
 
 Nothing here may import beyond the standard library, and of that only what the loop needs: this process runs
 once per virtual machine, and its memory and its start count. ``pathlib``, ``argparse``, ``typing``,

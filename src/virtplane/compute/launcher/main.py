@@ -13,6 +13,7 @@ from virtplane.compute.launcher import dhcp, dhcp6
 from virtplane.compute.launcher.control import ControlServer, leave_refusing
 from virtplane.compute.launcher.daemonlog import DaemonLog
 from virtplane.compute.launcher.libvirtd import LibvirtDaemon
+from virtplane.compute.launcher.passt import PasstServer
 from virtplane.compute.launcher.seriallog import SerialLog
 from virtplane.compute.launcher.settings import parse
 
@@ -42,6 +43,7 @@ class Launcher:
         self._control = ControlServer(settings, self._selector, self._handle, self._on_disconnect)
         self._log = DaemonLog()
         self._libvirt = LibvirtDaemon(settings, self._log.writer)
+        self._passt = PasstServer(settings)
         self._leases: dict[str, tuple[socket.socket, dict[str, Any]]] = {}
         self._servers: dict[str, list[socket.socket]] = {}
         self._exit_code: int | None = None
@@ -88,6 +90,8 @@ class Launcher:
             self._serve_lease(request["interface"], request["lease"])
         elif command == "end-dhcp":
             self._end_lease(request["interface"])
+        elif command == "passt":
+            self._passt.serve(request["cable"], request["arguments"])
         elif command == "pause-probes":
             self._pause_probes(paused=request["paused"] is True)
         elif command == "report-ping":
@@ -202,6 +206,9 @@ class Launcher:
             elif pid == self._shutdown_pid:
                 self._shutdown_pid = None
                 self._shutdown_at = time.monotonic() + _SHUTDOWN_REPEAT_SECONDS
+            elif self._passt.reaped(pid):
+                if status:
+                    sys.stderr.write(f"virt-launcher: passt failed ({status}) and is started again\n")
             elif pid != self._guest_pid or self._kill_at is None:
                 continue  # an orphaned child of a program next to the guest: virt-freezer, kubectl exec
             elif self._control.connected:
@@ -211,7 +218,7 @@ class Launcher:
                 self._exit_code = 0
 
     def _next_timeout(self) -> float | None:
-        planned = (self._restart_at, self._kill_at, self._shutdown_at)
+        planned = (self._restart_at, self._kill_at, self._shutdown_at, self._passt.restart_at)
         moments = [moment for moment in planned if moment is not None]
         # Grace periods may be longer than selectors can wait.
         return min(max(0.0, min(moments) - time.monotonic()), _LONGEST_WAIT_SECONDS) if moments else None
@@ -221,6 +228,8 @@ class Launcher:
         if self._restart_at is not None and now >= self._restart_at:
             self._restart_at = None
             self._libvirt.start()
+        if self._passt.restart_at is not None and now >= self._passt.restart_at:
+            self._passt.start()
         if self._shutdown_at is not None and now >= self._shutdown_at:
             self._shutdown_at = None
             if not self._control.connected:

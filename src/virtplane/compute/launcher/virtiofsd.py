@@ -16,6 +16,7 @@ import os
 import socket
 import sys
 
+from virtplane.compute.launcher import callfilter
 from virtplane.compute.launcher.settings import options
 
 _NEWER_SERVER = "/usr/libexec/virtiofsd"
@@ -25,28 +26,6 @@ _EXIT_IMPOSSIBLE = 3
 
 _CLONE_NEWUSER = 0x10000000
 _PR_SET_NO_NEW_PRIVS = 38
-_PR_SET_SECCOMP = 22
-_SECCOMP_MODE_FILTER = 2
-_LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
-_NUMBER_OFFSET, _ARCHITECTURE_OFFSET = 0, 4
-_ALLOW, _DONE = 0x7FFF0000, 0x00050000
-"""What a filter returns: let the call through; it returns 0 without being made."""
-
-_SETGROUPS = {"x86_64": (0xC000003E, 116), "aarch64": (0xC00000B7, 159)}
-"""The kernel's numbers of the architecture and of its call, by machine."""
-
-
-class _Instruction(ctypes.Structure):
-    _fields_ = (
-        ("code", ctypes.c_ushort),
-        ("jump_true", ctypes.c_ubyte),
-        ("jump_false", ctypes.c_ubyte),
-        ("value", ctypes.c_uint),
-    )
-
-
-class _Program(ctypes.Structure):
-    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.POINTER(_Instruction)))
 
 
 def server_command(found: dict[str, str], listening: int) -> list[str]:
@@ -87,28 +66,12 @@ def become_root_of_own_namespace() -> None:
     """Let this process be root of a user namespace with no other users. Raises OSError."""
     user, group = os.getuid(), os.getgid()
     kernel = ctypes.CDLL(None, use_errno=True)
-    _check(kernel.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    _check(kernel.unshare(_CLONE_NEWUSER))
+    callfilter.check(kernel.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    callfilter.check(kernel.unshare(_CLONE_NEWUSER))
     for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
         with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
             file.write(text)
-    architecture, call = _SETGROUPS[os.uname().machine]
-    lines = (
-        _Instruction(_LOAD_WORD, 0, 0, _ARCHITECTURE_OFFSET),
-        _Instruction(_JUMP_IF_EQUAL, 0, 2, architecture),
-        _Instruction(_LOAD_WORD, 0, 0, _NUMBER_OFFSET),
-        _Instruction(_JUMP_IF_EQUAL, 1, 0, call),
-        _Instruction(_RETURN, 0, 0, _ALLOW),
-        _Instruction(_RETURN, 0, 0, _DONE),
-    )
-    program = _Program(len(lines), (_Instruction * len(lines))(*lines))
-    _check(kernel.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0))
-
-
-def _check(result: int) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    callfilter.answer_instead(["setgroups"])
 
 
 def main() -> int:

@@ -21,7 +21,7 @@ from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.launcher import LauncherLink
 from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.netns import enter_and_run
-from virtplane.compute.handler.network import lease, setup
+from virtplane.compute.handler.network import lease, passt, setup
 from virtplane.compute.handler.network.cards import ABSENT, Card, Differences, differences, is_wanted_up
 from virtplane.compute.handler.network.plan import (
     Plan,
@@ -176,13 +176,16 @@ class GuestNetworks:
         """Make the links of interfaces, as often as wanted, and have the launcher serve DHCP there."""
         prepared = {}
         for wire in chosen:
-            if not is_tapped(wire) and wire.attachment != TAP:
+            if not is_tapped(wire) and wire.attachment != TAP and not passt.is_passt(wire):
                 continue
             pod = await self._pod_interface(link.process, wire.names)
             if pod is None:
                 raise setup.NetworkSetupError(f"the pod has no network interface {wire.names.pod}")
             if wire.attachment == TAP:
                 prepared[wire.interface.name] = await self._ready_made(link.process, wire, pod)
+                continue
+            if passt.is_passt(wire):
+                prepared[wire.interface.name] = await self._passt(vmi, link, wire, pod)
                 continue
             try:
                 plan = plan_wire(vmi, wire, pod)
@@ -203,6 +206,19 @@ class GuestNetworks:
         addresses = tuple(str(address.ip) for address in pod.addresses) if wire.is_primary else ()
         self.cards[wire.interface.name] = Card(mac, wire.names.pod, addresses=addresses)
         return InterfaceLink(wire.names.tap if has_tap else wire.names.pod, mac, pod.mtu)
+
+    async def _passt(
+        self, vmi: VirtualMachineInstance, link: LauncherLink, wire: Wire, pod: PodInterface
+    ) -> InterfaceLink:
+        """Have the launcher start passt, which waits for the guest."""
+        name, ports = wire.interface.name, passt.forwarded(vmi, wire.interface)
+        await self._in_network(link.process, passt.allow_in_pod)
+        await self._steps.run("open files", passt.allow_files, link.process, ports, name)
+        await link.request("passt", cable=passt.socket(vmi), arguments=passt.arguments(wire, pod, ports))
+        mac = passt.guest_mac(wire.interface, pod)
+        addresses = tuple(str(address.ip) for address in pod.addresses)
+        self.cards[name] = Card(mac, wire.names.pod, addresses=addresses, is_up=is_wanted_up(wire))
+        return InterfaceLink("", mac, socket=passt.socket(vmi))
 
     async def _apply_plan(self, vmi: VirtualMachineInstance, link: LauncherLink, plan: Plan) -> None:
         await self._in_network(link.process, lambda: setup.apply(plan))

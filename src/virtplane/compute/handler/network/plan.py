@@ -125,7 +125,7 @@ def plan_wire(vmi: VirtualMachineInstance, wire: Wire, pod: PodInterface) -> Pla
     return BridgePlan(
         interface.name,
         mac,
-        _bridge_mac(pod.mac),
+        stable_mac(pod.mac),
         pod,
         queues,
         wire.names,
@@ -143,8 +143,8 @@ def tap_queues(vmi: VirtualMachineInstance, wire: Wire) -> int:
     return min(vcpu_count(vmi.spec.domain), _MOST_QUEUES)
 
 
-def _bridge_mac(mac: str) -> str:
-    """A stable MAC for the bridge of a pod, which no other interface of the node's network has."""
+def stable_mac(mac: str) -> str:
+    """A stable MAC for the other end of a guest's cable, of which the node has no second."""
     digest = hashlib.sha256(mac.lower().encode()).hexdigest()
     return ":".join(["02", *(digest[index : index + 2] for index in range(0, 10, 2))])
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +140,25 @@ def test_domain_matches_golden_file(name: str) -> None:
         golden.parent.mkdir(exist_ok=True)
         golden.write_text(rendered)
     assert rendered == golden.read_text()
+
+
+def test_a_card_behind_passt_has_its_cable_in_qemu() -> None:
+    card = {"name": "default", "passtBinding": {}, "acpiIndex": 3}
+    vmi = decode(VirtualMachineInstance, instance(devices={"interfaces": [card]}))
+    link = InterfaceLink("", "02:11:22:33:44:55", socket="/private/virt-passt")
+    xml = document.render(vmi, replace(CONTEXT, interfaces={"default": link}))
+    root = etree.fromstring(xml)
+    (node,) = root.findall("devices/interface")
+    assert (node.get("type"), node.find("target"), node.find("mtu")) == ("user", None, None)
+    address, acpi, named = node.find("mac"), node.find("acpi"), node.find("alias")
+    assert address is not None and acpi is not None and named is not None
+    assert (address.get("address"), acpi.get("index"), named.get("name")) == (link.mac, "3", "ua-default")
+    (option, cable) = [item.get("value") for item in root.iter("{*}arg")]
+    assert (option, json.loads(str(cable))["addr"]["path"]) == ("-netdev", "/private/virt-passt")
+    (overridden,) = root.iter("{*}property")
+    assert (overridden.get("name"), overridden.get("value")) == ("netdev", json.loads(str(cable))["id"])
+    if SCHEMA.exists():
+        etree.RelaxNG(file=str(SCHEMA)).assertValid(root)
 
 
 @pytest.mark.parametrize("name", CASES)

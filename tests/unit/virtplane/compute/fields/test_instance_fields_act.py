@@ -32,7 +32,7 @@ from virtplane.compute.domain.context import (
 )
 from virtplane.compute.domain.hostdevices import MDEV_PREFIX, PCI_PREFIX
 from virtplane.compute.handler import credentials, decisions, privileges
-from virtplane.compute.handler.network import lease, plan
+from virtplane.compute.handler.network import lease, passt, plan
 from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.storage import bootfiles
 from virtplane.compute.handler.storage.cloudinit import (
@@ -45,6 +45,7 @@ from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.launcherpod import containerpaths
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 from virtplane.compute.launcherpod.render import render_launcher_pod
+from virtplane.compute.podlinks import wires
 
 _ADDRESSES = (ipaddress.IPv4Interface("10.1.0.5/24"), ipaddress.IPv6Interface("fd00::5/64"))
 _POD = plan.PodInterface("02:00:00:00:00:01", 1500, _ADDRESSES)
@@ -116,9 +117,14 @@ def _told(spec: JsonObject) -> object:
     return devicetags.tagged_devices(_typed(spec), _domain(spec), lambda _: ())
 
 
-def _network(spec: JsonObject) -> tuple[object, object]:
+def _network(spec: JsonObject) -> tuple[object, ...]:
+    behind = [
+        passt.arguments(wire, _POD, passt.forwarded(_typed(spec), wire.interface))
+        for wire in wires(_typed(spec))
+        if passt.is_passt(wire)
+    ]
     found = plan_network(_typed(spec), _POD)
-    return found, lease.lease(found, _typed(spec), _RESOLVER) if found else None
+    return behind, found, lease.lease(found, _typed(spec), _RESOLVER) if found else None
 
 
 def _decisions(spec: JsonObject) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from virtplane.compute.domain.interfaces import plugged_interfaces
 from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.launcher import LauncherLink
 from virtplane.compute.handler.libvirtcalls import HypervisorError
-from virtplane.compute.handler.network import keeper, setup
+from virtplane.compute.handler.network import keeper, passt, setup
 from virtplane.compute.handler.network.keeper import GuestNetworks, NotPlugged
 from virtplane.compute.handler.network.plan import Plan, PodInterface
 from virtplane.compute.handler.threads import Steps
@@ -44,9 +44,13 @@ class Launcher:
         self.asked: list[tuple[str, str]] = []
         self.process = self
         self.failure: Exception | None = None
+        self.passt: list[list[str]] = []
 
-    async def request(self, command: str, *, interface: str, lease: object = None) -> None:
-        self.asked.append((command, interface))
+    async def request(self, command: str, **given: Any) -> None:
+        if command == "passt":
+            self.passt.append([given["cable"], *given["arguments"]])
+        else:
+            self.asked.append((command, given["interface"]))
 
     def network(self) -> int:
         return os.open("/dev/null", os.O_RDONLY)
@@ -137,6 +141,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
         return function()
 
     monkeypatch.setattr(keeper, "enter_and_run", run)
+    monkeypatch.setattr(passt, "allow_in_pod", lambda: None)
     for name in ("read_pod_interface", "apply", "remove"):
         monkeypatch.setattr(setup, name, lambda *given, name=name: getattr(made.launcher, name)(*given))
     return made
@@ -242,3 +247,18 @@ async def test_the_card_of_a_binding_plugin_has_the_mac_that_its_sidecar_gave(no
     node.domain.devices["blue"] = xml
     await node.start(instance("up", binding={"name": "plugin"}))
     assert node.networks.cards["blue"].mac == "02:00:00:00:00:09"
+
+
+async def test_the_launcher_serves_a_guest_behind_passt_also_after_virt_handler_restarted(node: Node) -> None:
+    networks = [{"name": "default", "pod": {}}]
+    card = {"name": "default", "passtBinding": {}, "ports": [{"port": 80}]}
+    spec = {"domain": {"devices": {"interfaces": [card]}}, "networks": networks}
+    vmi = decode(VirtualMachineInstance, {"metadata": {"name": "vm", "uid": "u-1"}, "spec": spec})
+    links = await node.networks.prepare(vmi, cast("LauncherLink", node.launcher))
+    assert links["default"].socket == "/var/run/kubevirt-private/u-1/virt-passt" == node.launcher.passt[0][0]
+    assert node.networks.cards["default"].mac == "02:00:00:00:00:01" == links["default"].mac
+    assert node.launcher.passt[0][-2:] == ["--tcp-ports", "80"]
+    node.networks = GuestNetworks("ns_vm", "ns/vm", Steps("ns/vm", lambda: None))
+    await node.recall(vmi)
+    assert node.launcher.passt[1] == node.launcher.passt[0]
+    assert set(node.networks.cards) == {"default"} and not node.launcher.bridges

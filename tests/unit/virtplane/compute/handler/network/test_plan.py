@@ -14,8 +14,6 @@ import pytest
 from tests.support.network_plans import plan_network
 
 from kubecore.objects.structs import decode
-from virtplane.api.fields.instance import INSTANCE
-from virtplane.api.fields.state import State
 from virtplane.api.kubevirt_v1.configuration import InterfaceBindingPlugin
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler.network import plan as network
@@ -107,8 +105,7 @@ def test_leading_zeros_in_a_network_are_those_of_decimal_numbers() -> None:
     assert str(plain.gateway) == "10.0.96.1/20"
 
 
-def test_bindings_that_admission_warns_of_are_not_wired() -> None:
-    assert INSTANCE["domain.devices.interfaces[].passtBinding"].state is State.WARNS
+def test_an_interface_behind_passt_has_no_links_in_the_pod() -> None:
     assert plan_network(instance({"passtBinding": {}}), POD) is None
 
 
