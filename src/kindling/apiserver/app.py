@@ -47,6 +47,7 @@ from .kinds.schemas.builtin import builtin_schemas
 from .pages import Pages
 from .proxying.api_services import AggregatedApis
 from .proxying.connectors import Connectors
+from .proxying.remote_openapis import RemoteOpenApis
 from .registry.addresses import AddressPool
 from .registry.admission import Admission, AdmissionAttributes, AdmissionEnvironment
 from .registry.catalog import Catalog
@@ -160,7 +161,12 @@ class ApiServer:
         self.pages = Pages(health, self.discovery, self.tokens, self._address)
         self.metrics = Metrics(self.store, self.catalog)
         self.pages.add("/metrics", self.metrics.page)
-        self.pages.add_finder(OpenApi(self.catalog, builtin_schemas().published).page)
+        self.openapis = RemoteOpenApis(self.aggregated)
+        remote = self.openapis
+        described = OpenApi(
+            self.catalog, builtin_schemas().published, lambda: (remote.generation, remote.all())
+        )
+        self.pages.add_finder(described.page)
 
     @property
     def url(self) -> str:
@@ -210,6 +216,7 @@ class ApiServer:
         for bucket in ("core/services", "core/endpoints", "discovery.k8s.io/endpointslices"):
             self.feed.on_change(bucket, self.aggregated.service_changed)
         self.spawn(self.aggregated.run(), "aggregated APIs")
+        self.spawn(self.openapis.run(), "OpenAPI of aggregated APIs")
         if self.settings.compaction_interval_seconds > 0:
             compactor = Compactor(self.store, self.settings.compaction_interval_seconds)
             self.spawn(compactor.run(), "compaction of history")

@@ -21,6 +21,7 @@ from ..registry.definition import ResourceDefinition
 from . import gnostic
 from .custom_schemas import TypeMeta, list_schema, object_schema
 from .openapi_paths import Style, paths_of
+from .remote_openapi import RemoteApi, merge_v2
 from .version import git_version
 
 Page = Callable[[Call], Awaitable[Response | web.StreamResponse]]
@@ -32,6 +33,9 @@ _PROTOBUF_V2 = (gnostic.MEDIA_TYPE, gnostic.OLD_MEDIA_TYPE)
 _WHATEVER = ("*/*", "application/*")
 _SCALE = "io.k8s.api.autoscaling.v1.Scale"
 
+Remote = Callable[[], tuple[int, Mapping[tuple[str, str], RemoteApi]]]
+"""What aggregated servers say of their group versions, and a number that changes with it."""
+
 Published = Callable[..., Mapping[str, JsonObject]]
 """Definition names -> those definitions and all they refer to."""
 
@@ -39,11 +43,12 @@ Published = Callable[..., Mapping[str, JsonObject]]
 class OpenApi:
     """Serves the documents. `published` gives definitions that no resource brings along."""
 
-    def __init__(self, catalog: Catalog, published: Published) -> None:
+    def __init__(self, catalog: Catalog, published: Published, remote: Remote = lambda: (0, {})) -> None:
         self._catalog = catalog
         self._published = published
+        self._remote = remote
         self._v3: dict[tuple[str, str], tuple[tuple[int, ...], bytes, str]] = {}
-        self._v2: dict[str, tuple[int, bytes]] = {}
+        self._v2: dict[str, tuple[tuple[int, int], bytes]] = {}
         self._common: TypeMeta | None = None
         self._lock = asyncio.Lock()
 
@@ -59,7 +64,15 @@ class OpenApi:
                 return self._page_v3("", version)
             case ["openapi", "v3", "apis", group, version] if self._catalog.in_group_version(group, version):
                 return self._page_v3(group, version)
+            case ["openapi", "v3", "apis", group, version]:
+                body = self._remote_v3().get((group, version))
+                return _remote_page(body) if body is not None else None
         return None
+
+    def _remote_v3(self) -> dict[tuple[str, str], bytes]:
+        """The documents of aggregated servers, of group versions that are not served here."""
+        found = {key: api.v3 for key, api in self._remote()[1].items() if api.v3 is not None}
+        return {key: body for key, body in found.items() if not self._catalog.in_group_version(*key)}
 
     def _group_versions(self) -> list[tuple[str, str]]:
         return [
@@ -71,6 +84,9 @@ class OpenApi:
         for group, version in self._group_versions():
             name = f"apis/{group}/{version}" if group else f"api/{version}"
             paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={self._stamp_hash(group, version)}"}
+        for (group, version), body in self._remote_v3().items():
+            name = f"apis/{group}/{version}"
+            paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={_hash(body)}"}
         return Response(200, orjson.dumps({"paths": paths}))
 
     def _stamp(self, group: str, version: str) -> tuple[int, ...]:
@@ -96,13 +112,7 @@ class OpenApi:
                     definitions = self._catalog.in_group_version(group, version)
                     body = await asyncio.to_thread(self._document_v3, definitions)
                     found = self._v3[group, version] = (stamp, body, self._stamp_hash(group, version))
-            tag = f'"{found[2]}"'
-            headers = [("ETag", tag), ("Vary", "Accept")]
-            if call.query.get("hash") == found[2]:
-                headers.append(("Cache-Control", "public, immutable"))
-            if call.request.headers.get("If-None-Match") == tag:
-                return Response(304, b"", media.JSON, headers)
-            return Response(200, found[1], media.JSON, headers)
+            return _answer_v3(call, found[1], found[2])
 
         return page
 
@@ -147,11 +157,13 @@ class OpenApi:
 
     async def _page_v2(self, call: Call) -> Response:
         form = _negotiate_v2(call.request.headers.get("Accept") or "*/*")
-        generation = self._catalog.generation
+        generation = (self._catalog.generation, self._remote()[0])
         if form not in self._v2 or self._v2[form][0] != generation:
             async with self._lock:
                 if form not in self._v2 or self._v2[form][0] != generation:
-                    body = await asyncio.to_thread(self._document_v2, list(self._catalog.all()), form)
+                    body = await asyncio.to_thread(
+                        self._document_v2, list(self._catalog.all()), self._remote()[1], form
+                    )
                     self._v2[form] = (generation, body)
         body = self._v2[form][1]
         tag = f'"{hashlib.sha1(body, usedforsecurity=False).hexdigest().upper()}"'
@@ -160,7 +172,12 @@ class OpenApi:
             return Response(304, b"", form, headers)
         return Response(200, body, form, headers)
 
-    def _document_v2(self, definitions: Sequence[ResourceDefinition], form: str) -> bytes:
+    def _document_v2(
+        self,
+        definitions: Sequence[ResourceDefinition],
+        remote: Mapping[tuple[str, str], RemoteApi],
+        form: str,
+    ) -> bytes:
         style = Style(2)
         paths: JsonObject = {}
         for definition in definitions:
@@ -175,7 +192,31 @@ class OpenApi:
             "securityDefinitions": {"BearerToken": {**bearer, "in": "header"}},
             "security": [{"BearerToken": []}],
         }
+        for api in remote.values():
+            if api.v2 is not None:
+                merge_v2(document, api.v2)
         return gnostic.encode(document) if form == gnostic.MEDIA_TYPE else orjson.dumps(document)
+
+
+def _hash(body: bytes) -> str:
+    return hashlib.sha512(body).hexdigest().upper()
+
+
+def _answer_v3(call: Call, body: bytes, digest: str) -> Response:
+    tag = f'"{digest}"'
+    headers = [("ETag", tag), ("Vary", "Accept")]
+    if call.query.get("hash") == digest:
+        headers.append(("Cache-Control", "public, immutable"))
+    if call.request.headers.get("If-None-Match") == tag:
+        return Response(304, b"", media.JSON, headers)
+    return Response(200, body, media.JSON, headers)
+
+
+def _remote_page(body: bytes) -> Page:
+    async def page(call: Call) -> Response:
+        return _answer_v3(call, body, _hash(body))
+
+    return page
 
 
 def _negotiate_v2(accept: str) -> str:

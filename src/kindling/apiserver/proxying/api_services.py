@@ -35,6 +35,11 @@ _CHECK_INTERVAL_SECONDS = 20.0
 _RETRY_SECONDS = 2.0
 _DISCOVERY_SECONDS = 5.0
 _AGGREGATED_TYPE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+_AS_AGGREGATOR = {
+    "Accept": "application/json",
+    "X-Remote-User": "system:kube-aggregator",
+    "X-Remote-Group": "system:masters",
+}
 
 GroupVersion = tuple[str, str]
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
@@ -57,6 +62,8 @@ class AggregatedApis:
         self._generation = 0
         self._groups = RemoteGroups({}, {}, 0)
         self._dirty = asyncio.Event()
+        self.republished = asyncio.Event()
+        """Set whenever `groups` or `served` may have changed; whoever waits for it clears it."""
 
     # --- what is aggregated
 
@@ -107,6 +114,26 @@ class AggregatedApis:
                 listed.append(entry)
             items[group] = {"metadata": {"name": group, "creationTimestamp": None}, "versions": listed}
         self._groups = RemoteGroups(versions, items, self._generation)
+        self.republished.set()
+
+    def served(self) -> dict[GroupVersion, bool]:
+        """The aggregated group versions, and whether their servers are available."""
+        return {key: self._available.get(key, False) for key in self._remote}
+
+    async def fetch(self, key: GroupVersion, path: str, tag: str) -> tuple[int, str, bytes]:
+        """(status, tag, body) of a page of the server of a group version; 304 where its tag is still `tag`.
+
+        Raises aiohttp.ClientError, OSError, TimeoutError, StatusError, ValueError.
+        """
+        found = self._remote.get(key)
+        if found is None:
+            raise errors.service_unavailable(f"there is no APIService of {key[0]}/{key[1]} any more")
+        conditional = {"If-None-Match": tag} if tag else {}
+        return await self._forwarder.fetch_tagged(
+            self._target(found, path),
+            headers=_AS_AGGREGATOR | conditional,
+            timeout_seconds=_DISCOVERY_SECONDS,
+        )
 
     # --- requests
 
@@ -248,8 +275,7 @@ class AggregatedApis:
             shown = str(target.url)
             status, body = await self._forwarder.fetch(
                 target,
-                headers={"Accept": "application/json", "X-Remote-User": "system:kube-aggregator"}
-                | {"X-Remote-Group": "system:masters"},
+                headers=_AS_AGGREGATOR,
                 timeout_seconds=_DISCOVERY_SECONDS,
             )
         except (aiohttp.ClientError, OSError, TimeoutError, errors.StatusError, ValueError) as error:

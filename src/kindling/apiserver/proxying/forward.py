@@ -91,6 +91,13 @@ class Forwarder:
         self, target: Target, *, headers: dict[str, str], timeout_seconds: float
     ) -> tuple[int, bytes]:
         """(status, body) of a GET made by the server itself. Raises aiohttp.ClientError, OSError, TooLong."""
+        status, _, body = await self.fetch_tagged(target, headers=headers, timeout_seconds=timeout_seconds)
+        return status, body
+
+    async def fetch_tagged(
+        self, target: Target, *, headers: dict[str, str], timeout_seconds: float
+    ) -> tuple[int, str, bytes]:
+        """The same with the answer's ``ETag`` in the middle, empty without one."""
         async with self._open().get(
             target.url,
             headers=headers,
@@ -99,7 +106,8 @@ class Forwarder:
             timeout=aiohttp.ClientTimeout(total=timeout_seconds),
             allow_redirects=False,
         ) as response:
-            return response.status, await read_whole(response.content, _FETCHED_BYTES)
+            body = await read_whole(response.content, _FETCHED_BYTES)
+            return response.status, response.headers.get("ETag", ""), body
 
     @staticmethod
     async def pass_on(

@@ -98,26 +98,3 @@ def version(release: str) -> JsonObject:
         "compiler": platform.python_implementation().lower(),
         "platform": f"linux/{'amd64' if platform.machine() == 'x86_64' else platform.machine()}",
     }
-
-
-def openapi_v2() -> JsonObject:
-    """An OpenAPI document for merging into the cluster's: this group adds no kinds of its own."""
-    info = {"title": "KubeVirt API", "version": "1.0.0"}
-    return {"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}
-
-
-def openapi_v3() -> JsonObject:
-    """An OpenAPI document of this group alone."""
-    info = {"title": "KubeVirt API", "version": "1.0.0"}
-    return {"openapi": "3.0.0", "info": info, "paths": {}, "components": {"schemas": {}}}
-
-
-def openapi_v3_index() -> JsonObject:
-    """Where the OpenAPI documents are found."""
-    paths = {
-        f"apis/{SUBRESOURCES_GROUP}/{name}": {
-            "serverRelativeURL": f"/openapi/v3/apis/{SUBRESOURCES_GROUP}/{name}?hash=1"
-        }
-        for name in SUBRESOURCES_VERSIONS
-    }
-    return {"paths": paths}

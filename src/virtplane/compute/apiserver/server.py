@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
@@ -17,7 +18,7 @@ from virtplane.api import paths, ports
 from virtplane.api import resources as kinds
 from virtplane.api.config import API_WEBHOOKS, VERSION_DETAIL, ClusterConfig, LastGood, observed_version
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
-from virtplane.compute.apiserver import authorization, discovery, webhooks
+from virtplane.compute.apiserver import authorization, discovery, openapi, webhooks
 from virtplane.compute.apiserver.expansion import Expander
 from virtplane.compute.apiserver.subresources.instances import Instances
 from virtplane.compute.apiserver.subresources.machines import Machines
@@ -97,8 +98,7 @@ class Served:
             ("/apis", discovery.groups),
             (f"/apis/{SUBRESOURCES_GROUP}", discovery.group),
             (f"/apis/{SUBRESOURCES_GROUP}/", discovery.group),
-            ("/openapi/v2", discovery.openapi_v2),
-            ("/openapi/v3", discovery.openapi_v3_index),
+            ("/openapi/v3", openapi.index_v3),
         ):
             router.add_get(path, document(build))
         for version in SUBRESOURCES_VERSIONS:
@@ -106,13 +106,13 @@ class Served:
         router.add_get("/healthz", self._healthz)
         for path in webhooks.PATHS:
             router.add_post(path, self._review)
+        _describe(router)
         return app
 
     def _add_version(self, router: web.UrlDispatcher, version: str) -> None:
         base = f"/apis/{SUBRESOURCES_GROUP}/{version}"
         for end in ("", "/"):
             router.add_get(base + end, document(lambda: discovery.resource_list(version)))
-        router.add_get(f"/openapi/v3/apis/{SUBRESOURCES_GROUP}/{version}", document(discovery.openapi_v3))
         router.add_get(f"{base}/version", document(lambda: discovery.version(KUBEVIRT_VERSION)))
         router.add_get(f"{base}/guestfs", self._guestfs)
         router.add_get(f"{base}/healthz", self._healthz)
@@ -145,6 +145,15 @@ class Served:
             return web.json_response({"registry": registry, "tag": tag, "imagePrefix": "", "gsImage": ""})
         failed = {"guestfs": {"status": "failed", "error": "no KubeVirt object found"}}
         return web.json_response(failed, status=500)
+
+
+def _describe(router: web.UrlDispatcher) -> None:
+    """Serve the OpenAPI documents of the routes that are there."""
+    routes = [(route.method, route.resource.canonical) for route in router.routes() if route.resource]
+    router.add_get("/openapi/v2", document(lambda: openapi.document_v2(routes)))
+    for version in SUBRESOURCES_VERSIONS:
+        described = document(partial(openapi.document_v3, routes, version))
+        router.add_get(f"/openapi/v3/apis/{SUBRESOURCES_GROUP}/{version}", described)
 
 
 def _machine_routes(machines: Machines) -> list[tuple[str, str, Handler]]:
