@@ -11,7 +11,7 @@ from virtplane.api.kubevirt_v1.networks import PodNetwork
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.addresses import without_leading_zeros
 from virtplane.compute.domain.processor import vcpu_count
-from virtplane.compute.podlinks import MANAGED_TAP, PRIMARY, LinkNames, Wire, wires
+from virtplane.compute.podlinks import MANAGED_TAP, PRIMARY, LinkNames, Wire
 
 MASQUERADE_MAC = "02:00:00:00:00:00"
 DEFAULT_NETWORK = "10.0.2.0/24"
@@ -101,11 +101,6 @@ class BridgePlan:
 
 
 Plan = MasqueradePlan | BridgePlan
-
-
-def primary_wire(vmi: VirtualMachineInstance) -> Wire | None:
-    """The interface on the pod's default network, or None for a guest without one."""
-    return next((wire for wire in wires(vmi) if wire.is_primary), None)
 
 
 def is_tapped(wire: Wire) -> bool:

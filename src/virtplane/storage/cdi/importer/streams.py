@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Protocol
 
-from virtplane.storage.cdi.importer.formats import HEAD_BYTES, Compression, DiskFormat, Kind, recognise
+from virtplane.storage.cdi.importer.formats import HEAD_BYTES, Compression, Kind, recognise
 from virtplane.storage.cdi.importer.gunzip import BadGzip, Gunzip
 from virtplane.storage.cdi.importer.outcome import ChecksumMismatch, ImportFailed
 
@@ -234,11 +234,6 @@ async def drain(source: Reader) -> None:
 def too_much_behind() -> ImportFailed:
     """The error that a file does not end where what is in it ends."""
     return ImportFailed(f"Unable to process data: more than {TRAILING_BYTES} bytes come after the data")
-
-
-def is_disk_to_convert(kind: Kind) -> bool:
-    """Whether it is a disk in another format than raw."""
-    return isinstance(kind, DiskFormat) and kind is not DiskFormat.RAW
 
 
 def _new_hash(algorithm: str) -> hashlib._Hash:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-from msgspec.structs import replace
 
 from virtplane.api import cdi_labels as names
 from virtplane.api.cdi_v1beta1.storage_profile import ClaimPropertySet, StorageProfile, StorageProfileStatus
@@ -174,13 +172,3 @@ def _with_condition(
         last_transition_time=changed,
     )
     return (*(each for each in before if each.type != RECOGNIZED), made)
-
-
-def relabelled(labels: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """The labels that are missing or wrong."""
-    return {name: value for name, value in wanted.items() if labels.get(name) != value}
-
-
-def without_status(profile: StorageProfile) -> StorageProfile:
-    """The profile as it is created."""
-    return replace(profile, status=StorageProfileStatus())
