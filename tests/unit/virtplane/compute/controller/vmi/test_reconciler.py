@@ -359,6 +359,7 @@ def _compute_limits(api: MemoryApi) -> JsonObject:
     return limits
 
 
+@pytest.mark.looptime
 @pytest.mark.feature("NET-14")
 async def test_a_launcher_asks_for_the_devices_of_its_networks_where_no_webhook_adds_them() -> None:
     api = _api()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from functools import partial
 
@@ -197,8 +198,9 @@ async def test_quota_is_told_until_there_is_room() -> None:
         assert "claimName" not in found["status"]
         assert (await cluster.event("ErrExceededQuota"))["message"] == text
         cluster.api.reactions.clear()
-        cluster.storage_class("any", driver=False)  # wakes those without claim, long before the next try
-        await cluster.claim()
+        cluster.storage_class("old", driver=False, parameters={"a": "b"})  # wakes those that wait for it
+        async with asyncio.timeout(8):  # before the next try
+            await cluster.claim()
 
 
 async def test_claim_of_somebody_else_is_left_alone_unless_it_may_be_adopted() -> None:
