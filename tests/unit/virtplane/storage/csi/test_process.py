@@ -6,6 +6,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -140,14 +141,19 @@ async def test_a_driver_may_come_late_and_restart_but_not_change(tmp_path: Path)
     ]
     running = asyncio.create_task(Process(parse(arguments), ABOUT, None).run())
     registration = tmp_path / "registration" / f"{NAME}-reg.sock"
+
+    async def until_it(check: Callable[[], bool]) -> None:
+        await until(lambda: running.done() or check())
+        if running.done():
+            pytest.fail(f"the process has ended: {running.exception()!r}; asked was {driver.methods()}")
+
     try:
         await asyncio.sleep(0)
         async with serving(driver, path):
-            await until(registration.exists)
+            await until_it(registration.exists)
         driver.calls.clear()
         async with serving(driver, path):
-            await until(lambda: "ControllerGetCapabilities" in driver.methods())
-            assert not running.done()
+            await until_it(lambda: "ControllerGetCapabilities" in driver.methods())
         driver.controller = EVERYTHING - {"CLONE_VOLUME"}
         async with serving(driver, path):
             with pytest.raises(ExceptionGroup) as caught:
