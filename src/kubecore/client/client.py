@@ -145,7 +145,8 @@ class Client:
         """
         namespace = namespace or get_str(obj, "metadata", "namespace") or None
         path = resource.path(namespace, name if subresource else None, subresource)
-        return await self._json("POST", path, query=self._write_query(dry_run, field_manager), body=obj)
+        query = parameters.of_write(self.config, dry_run, field_manager)
+        return await self._json("POST", path, query=query, body=obj)
 
     async def update(
         self,
@@ -161,7 +162,8 @@ class Client:
         """
         namespace = get_str(obj, "metadata", "namespace") or None
         path = resource.path(namespace, get_str(obj, "metadata", "name"), subresource)
-        return await self._json("PUT", path, query=self._write_query(dry_run, field_manager), body=obj)
+        query = parameters.of_write(self.config, dry_run, field_manager)
+        return await self._json("PUT", path, query=query, body=obj)
 
     async def patch(  # noqa: PLR0913 - the parameters are those of the API
         self,
@@ -177,7 +179,7 @@ class Client:
         dry_run: bool = False,
     ) -> JsonObject:
         """Patch an object; `force` takes over other managers' fields and belongs to type "apply"."""
-        query = self._write_query(dry_run, field_manager)
+        query = parameters.of_write(self.config, dry_run, field_manager)
         if type == "apply":
             query.setdefault("fieldManager", self.config.user_agent)
             if force:
@@ -200,11 +202,7 @@ class Client:
     ) -> JsonObject:
         """Delete an object, only if it still has that `uid` and `resource_version` when given (else 409)."""
         options = parameters.delete_options(grace_period_seconds, propagation_policy, dry_run)
-        preconditions = {
-            key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value
-        }
-        if preconditions:
-            options["preconditions"] = preconditions
+        options |= parameters.preconditions(uid, resource_version)
         return await self._json("DELETE", resource.path(namespace, name), body=options)
 
     async def delete_collection(
@@ -368,15 +366,6 @@ class Client:
         for transient in ("continue", "remainingItemCount"):
             get_object(result, "metadata").pop(transient, None)
         return result
-
-    def _write_query(self, dry_run: bool, field_manager: str | None) -> dict[str, str]:
-        query: dict[str, str] = {}
-        if dry_run:
-            query["dryRun"] = "All"
-        manager = field_manager or self.config.field_manager
-        if manager:
-            query["fieldManager"] = manager
-        return query
 
     def _build(
         self,

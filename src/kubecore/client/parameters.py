@@ -14,6 +14,17 @@ def selectors(label_selector: str, field_selector: str) -> dict[str, str]:
     return {key: value for key, value in chosen if value}
 
 
+def of_write(config: ClientConfig, dry_run: bool, field_manager: str | None) -> dict[str, str]:
+    """The query of a write; `field_manager` counts more than that of the configuration."""
+    query: dict[str, str] = {}
+    if dry_run:
+        query["dryRun"] = "All"
+    manager = field_manager or config.field_manager
+    if manager:
+        query["fieldManager"] = manager
+    return query
+
+
 def delete_options(
     grace_period_seconds: int | None, propagation_policy: str | None, dry_run: bool
 ) -> JsonObject:
@@ -26,6 +37,12 @@ def delete_options(
     if dry_run:
         options["dryRun"] = ["All"]
     return options
+
+
+def preconditions(uid: str | None, resource_version: str | None) -> JsonObject:
+    """The part of a delete's body that says which object is meant; empty for whichever is there."""
+    wanted = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
+    return {"preconditions": wanted} if wanted else {}
 
 
 def impersonation_headers(config: ClientConfig) -> list[tuple[str, str]]:
