@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from kubecore.client import Client
 from kubecore.errors import StatusError, is_already_exists, is_namespace_terminating, is_not_found
@@ -13,23 +13,22 @@ from kubecore.objects.structs import UnfitDocument, decode
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS
 from kubecore.runtime import DONE, Controller, EventRecorder, Key, Manager, RequeueAfter, Result
 from virtplane.api import cdi_labels as names
-from virtplane.api import cdi_names, labels, resources, storage_labels
+from virtplane.api import cdi_names, labels, resources
 from virtplane.api.cdi_v1beta1.data_volume import DataVolume
-from virtplane.api.cdi_v1beta1.storage_profile import StorageProfile
-from virtplane.api.storage_kinds import PersistentVolume, PersistentVolumeClaim, StorageClass
-from virtplane.cluster.caches import HasMetadata, owner_key
+from virtplane.api.storage_kinds import PersistentVolumeClaim
+from virtplane.cluster.caches import owner_key
 from virtplane.cluster.objects import AnyObject, controller_reference, owners_patch
 from virtplane.storage.cdi import rendering
 from virtplane.storage.cdi.controller import claims, progress
 from virtplane.storage.cdi.controller.clones.sources import Source
 from virtplane.storage.cdi.controller.datavolume import decisions, documents
 from virtplane.storage.cdi.controller.datavolume.cloning import Cloning, Waiting
+from virtplane.storage.cdi.controller.datavolume.concerned import INDEXERS, Concerned
 from virtplane.storage.cdi.controller.datavolume.conditions import Problem
 from virtplane.storage.cdi.controller.datavolume.decisions import Phase, Situation
 from virtplane.storage.cdi.controller.datavolume.documents import Plan
 from virtplane.storage.cdi.controller.datavolume.flows import CLAIM_CLONE, Flow, flow_of
 from virtplane.storage.cdi.controller.datavolume.following import Following
-from virtplane.storage.cdi.controller.datavolume.references import BY_REFERENCE, references_of, sources_of
 from virtplane.storage.cdi.controller.datavolume.status import StatusWriter
 from virtplane.storage.cdi.controller.settings import CLAIM_ADOPTION, Settings
 from virtplane.storage.cdi.controller.workers.pods import pod_informer
@@ -46,10 +45,6 @@ ERR_CLAIM_NOT_VALID = "ErrClaimNotValid"
 ERR_EXISTS = "ErrResourceExists"
 ERR_MARKED_FOR_DELETION = "ErrResourceMarkedForDeletion"
 _RETRY_SECONDS = 10.0
-_BY_SOURCE, _BY_CLASS = "clone source", "class of those without claim"
-_NO_CLASS = "*"
-"""Stands for the default class in the index; no class can have that name."""
-_DEFAULTS = (storage_labels.DEFAULT_CLASS, storage_labels.DEFAULT_VIRT_CLASS)
 _REFUSALS = frozenset({400, 403, 422})
 _INSTANCETYPE_LABELS = (
     labels.DEFAULT_INSTANCETYPE,
@@ -76,8 +71,8 @@ class DataVolumeController:
         self._client, self._settings, self._flow = client, settings, flow
         self._cloning = cloning
         self._status = StatusWriter(client, recorder)
-        indexers = {BY_REFERENCE: references_of, _BY_SOURCE: sources_of, _BY_CLASS: _class_without_claim}
-        self._volumes = manager.informer(resources.DATA_VOLUMES, indexers=indexers, struct=DataVolume)
+        self._volumes = manager.informer(resources.DATA_VOLUMES, indexers=INDEXERS, struct=DataVolume)
+        concerned = Concerned(self._volumes, settings)
         self._claims = manager.informer(PERSISTENT_VOLUME_CLAIMS, struct=PersistentVolumeClaim)
         pods = pod_informer(manager)
         has_sources = flow.source is not None and cloning is None
@@ -85,57 +80,21 @@ class DataVolumeController:
         self._following = Following(client, flow, self._sources, pods, scraper)
         controller = Controller(flow.controller, self.reconcile, workers=3, max_delay=60.0)
         controller.watch(self._volumes)
-        controller.watch(self._claims, self._of_claim)
+        controller.watch(self._claims, concerned.of_claim)
         for informer in settings.informers:
             controller.depend(informer)
-        controller.watch(settings.classes, self._of_class)
-        controller.watch(settings.profiles, self._of_profile)
-        controller.watch(settings.volumes, self._of_volume)
+        controller.watch(settings.classes, concerned.of_class)
+        controller.watch(settings.profiles, concerned.of_profile)
+        controller.watch(settings.volumes, concerned.of_volume)
         controller.depend(pods)
         if self._sources is not None:
             controller.watch(self._sources, owner_key(resources.DATA_VOLUMES.kind))
         if cloning is not None:
             cloning.watch(controller)
-            controller.watch(cloning.references.informer, self._referring)
-            controller.watch(self._claims, self._cloning_it)
-            controller.watch(cloning.snapshots, self._cloning_it)
+            controller.watch(cloning.references.informer, concerned.naming)
+            controller.watch(self._claims, concerned.cloning)
+            controller.watch(cloning.snapshots, concerned.cloning)
         manager.add(controller)
-
-    def _referring(self, source: HasMetadata) -> list[Key]:
-        """The DataVolumes that name a DataSource."""
-        name = f"{source.metadata.namespace}/{source.metadata.name}"
-        return _keys(self._volumes.by_index(BY_REFERENCE, name))
-
-    def _cloning_it(self, source: HasMetadata) -> list[Key]:
-        """The DataVolumes that may wait for a source of this name."""
-        name = f"{source.metadata.namespace}/{source.metadata.name}"
-        found = self._volumes.by_index(_BY_SOURCE, name)
-        return _keys(each for each in found if not each.status.claim_name)
-
-    def _of_claim(self, claim: PersistentVolumeClaim) -> list[Key]:
-        """The DataVolume of a claim has its name; that of a prime claim the name of the claim's owner."""
-        owner, name = claim.metadata.controller, claim.metadata.name
-        if names.POPULATOR_KIND in claim.metadata.annotations and owner is not None:
-            name = owner.name
-        return [(claim.metadata.namespace, name)]
-
-    def _of_class(self, storage_class: StorageClass) -> list[Key]:
-        """The DataVolumes without claim that wait for this class; where it is a default one, for any."""
-        annotations = storage_class.metadata.annotations
-        is_default = any(annotations.get(name) == claims.TRUE for name in _DEFAULTS)
-        return self._waiting(storage_class.metadata.name, *([_NO_CLASS] if is_default else []))
-
-    def _of_profile(self, profile: StorageProfile) -> list[Key]:
-        found = self._settings.storage_class(profile.metadata.name)
-        return self._of_class(found) if found is not None else []
-
-    def _of_volume(self, volume: PersistentVolume) -> list[Key]:
-        """Volumes matter to DataVolumes only where their class is but a name."""
-        name = volume.spec.storage_class_name
-        return self._waiting(name) if self._settings.storage_class(name) is None else []
-
-    def _waiting(self, *classes: str) -> list[Key]:
-        return _keys(each for name in classes for each in self._volumes.by_index(_BY_CLASS, name))
 
     async def reconcile(self, key: Key) -> Result:
         """Bring one DataVolume a step further. Raises StatusError, ConnectionFailed."""
@@ -387,17 +346,5 @@ class DataVolumeController:
             await delete(self._client, self._flow.source, source)
 
 
-def _class_without_claim(volume: DataVolume) -> Iterable[str]:
-    """Index function: the class that a DataVolume without claim names."""
-    wanted = volume.spec.storage if volume.spec.storage is not None else volume.spec.pvc
-    if volume.status.claim_name or wanted is None:
-        return ()
-    return (_NO_CLASS if wanted.storage_class_name is None else wanted.storage_class_name,)
-
-
 def _lacks_resources(volume: DataVolume) -> bool:
     return volume.spec.storage is not None and volume.spec.storage.resources is None
-
-
-def _keys(volumes: Iterable[DataVolume]) -> list[Key]:
-    return [(each.metadata.namespace, each.metadata.name) for each in volumes]
