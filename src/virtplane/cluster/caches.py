@@ -33,7 +33,11 @@ from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 
 OBSERVED_VERSION = "v1"
 _QEMU_TIMEOUT_SECONDS = (240, 359)
-OBSERVED_ANNOTATIONS = (labels.LATEST_API_VERSION, labels.STORAGE_API_VERSION)
+OBSERVED: Mapping[str, str] = {
+    labels.LATEST_API_VERSION: OBSERVED_VERSION,
+    labels.STORAGE_API_VERSION: OBSERVED_VERSION,
+}
+"""The annotations of objects that the controllers have seen."""
 
 OPTIONAL_KINDS: tuple[ResourceType, ...] = (
     kinds.DATA_VOLUMES,
@@ -326,10 +330,9 @@ class Cluster:
         Returns whether it wrote.
         """
         of = obj.metadata
-        if all(of.annotations.get(key) == OBSERVED_VERSION for key in OBSERVED_ANNOTATIONS):
+        if of.annotations.items() >= OBSERVED.items():
             return False
-        patch = {"metadata": {"annotations": dict.fromkeys(OBSERVED_ANNOTATIONS, OBSERVED_VERSION)}}
-        patch.update(extra or {})
+        patch: JsonObject = {"metadata": {"annotations": dict(OBSERVED)}, **(extra or {})}
         await self.client.patch(resource, of.name, patch, of.namespace, type="merge")
         return True
 

@@ -12,6 +12,7 @@ from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.api.meta_v1 import ObjectMeta
+from virtplane.cluster.caches import OBSERVED
 from virtplane.cluster.objects import described
 from virtplane.compute import amounts
 from virtplane.compute.controller.vm import interfaces
@@ -66,7 +67,7 @@ def new_instance(vm: VirtualMachine, written: JsonObject, *, is_receiver: bool =
     """The instance from the VM's template, before instance type and admission."""
     template = decode(ObjectMeta, vm.spec.template.metadata or {})
     spec = deep_copy(part(written, VirtualMachine, lambda vm: vm.spec.template.spec))
-    annotations = {**template.annotations, GENERATION_ANNOTATION: str(vm.metadata.generation)}
+    annotations = {**template.annotations, **OBSERVED, GENERATION_ANNOTATION: str(vm.metadata.generation)}
     if is_receiver:
         annotations[RECEIVER_ANNOTATION] = "true"
     domain = spec.setdefault("domain", {})

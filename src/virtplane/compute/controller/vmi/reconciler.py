@@ -12,14 +12,15 @@ from kubecore.errors import StatusError, is_forbidden, is_lost_race, is_not_foun
 from kubecore.json import JsonObject, get_list, get_str
 from kubecore.objects import meta
 from kubecore.objects.structs import UnfitDocument, decode, encode
-from kubecore.patch.guarded import guarded_patch
+from kubecore.patch.diff import create_json_patch
+from kubecore.patch.guarded import guarded_patch, same_version
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result, key_of
 from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.meta_v1 import OwnerReference
 from virtplane.cluster.caches import Cluster, owner_key
-from virtplane.cluster.objects import AnyObject, any_object, as_written, leave_unfit
+from virtplane.cluster.objects import AnyObject, any_object, described, leave_unfit, patch
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.vmi import (
     backend,
@@ -218,29 +219,11 @@ class VmiController:
         return await self._launchers.create(key, vmi, own, storage)
 
     async def _update_status(self, vmi: VirtualMachineInstance, around: Surroundings) -> None:
+        """Write what changes, element by element: fields that structs do not know stay as they are."""
         draft = encode(vmi)
-        if phases.next_state(vmi, draft, around) == draft:
-            return
-        try:
-            document = await as_written(self._cluster, _KIND, vmi)
-        except StatusError as error:
-            if is_not_found(error):
-                return
-            raise
-        new = phases.next_state(vmi, document, around)
-        name, namespace = vmi.metadata.name, vmi.metadata.namespace
-        try:
-            if (
-                vmi.status.phase in ("Scheduled", "Running")
-                and new["status"]["phase"] not in phases.FINAL_PHASES
-            ):
-                patch = guarded_patch(document, new, ("metadata", "labels"), ("status",))
-                await self._client.patch(_KIND, name, patch, namespace, type="json")
-            else:
-                await self._client.update(_KIND, new)
-        except StatusError as error:
-            if not is_not_found(error):
-                raise
+        changes = create_json_patch(draft, phases.next_state(vmi, draft, around))
+        if changes:
+            await patch(self._cluster, _KIND, vmi, [*same_version(described(vmi)), *changes])
 
 
 def _owner_keys(pod: JsonObject) -> Iterable[Key]:
