@@ -29,6 +29,7 @@ from virtplane.api.pool_v1beta1.pool import VirtualMachinePool
 from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot, VirtualMachineSnapshotContent
 from virtplane.cluster.imagevolumes import ImageVolumeSupport
+from virtplane.cluster.slimming import slim_pod, without_managed_fields
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 
 OBSERVED_VERSION = "v1"
@@ -220,9 +221,14 @@ class Cluster:
 
     @property
     def pods(self) -> Informer:
-        """The product's pods (those with the label ``kubevirt.io``) by controller."""
+        """The product's pods (those with the label ``kubevirt.io``) by controller, as `slim_pod` leaves
+        them.
+        """
         return self.manager.informer(
-            resources.PODS, label_selector="kubevirt.io", indexers={"controller": by_controller}
+            resources.PODS,
+            label_selector="kubevirt.io",
+            indexers={"controller": by_controller},
+            transform=slim_pod,
         )
 
     @property
@@ -248,7 +254,11 @@ class Cluster:
     @property
     def revisions(self) -> Informer:
         """All ControllerRevisions by controller."""
-        return self.informer(resources.CONTROLLER_REVISIONS, {"controller": by_controller})
+        return self.manager.informer(
+            resources.CONTROLLER_REVISIONS,
+            indexers={"controller": by_controller},
+            transform=without_managed_fields,
+        )
 
     @property
     def kubevirts(self) -> Informer:
