@@ -13,7 +13,7 @@ INFO: dict[str, Any] = {
         "InfoParams": {},
         "InfoResult": {
             "name": [1, "string"],
-            "versions": [2, "repeated string"],
+            "versions": [4, "repeated string"],
             "hookPoints": [3, "repeated HookPoint"],
         },
         "HookPoint": {"name": [1, "string"], "priority": [2, "int32"]},

@@ -15,7 +15,7 @@ from tests.support.hook_sidecar import sidecar
 
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.meta_v1 import ObjectMeta
-from virtplane.compute.handler import hooks
+from virtplane.compute.handler import hookmessages, hooks
 from virtplane.compute.handler.hooks import (
     HookError,
     HookSidecars,
@@ -217,3 +217,11 @@ def test_folders_that_the_kubelet_did_not_make_are_not_looked_at(pod: Pod) -> No
     for name in ("hook-sidecar-x", "hook-sidecar-100", "else"):
         (pod.folder / name).mkdir(parents=True)
     assert pod.sidecars.change_cloud_init(VMI, CloudInitData("a", "")) == CloudInitData("a", "")
+
+
+def test_a_sidecar_introduces_itself_in_the_bytes_of_kubevirts_sidecars() -> None:
+    """What KubeVirt's shim answers: name, a hook of priority 0, and in field 4 its version."""
+    answer = b"\x0a\x04shim\x1a\x10\x0a\x0eOnDefineDomain\x22\x08v1alpha2"
+    said = hookmessages.info().message("InfoResult").FromString(answer)
+    assert (said.name, list(said.versions)) == ("shim", ["v1alpha2"])
+    assert [(each.name, each.priority) for each in said.hookPoints] == [("OnDefineDomain", 0)]
