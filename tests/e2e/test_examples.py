@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -10,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.e2e.clusters import CORE, KUBEVIRT, NAMESPACE, Cluster, Machine
-from tests.e2e.commands import ROOT
-from tests.e2e.failures import Document
-from tests.e2e.support import wait_for
+from tests.e2e.commands import ROOT, program, run
+from tests.e2e.failures import ApiError, Document
+from tests.e2e.support import open_console, wait_for
 from tests.support.clusters import clean_up
 from tests.support.web import fetch_page
 
@@ -77,7 +78,8 @@ def create(cluster: Cluster) -> Iterator[Callable[[Document], Machine]]:
     for path in others:
         cluster.request("DELETE", path)
     for machine in instances:
-        cluster.request("DELETE", f"{_PATHS['VirtualMachineInstance']}/{machine.name}")
+        if machine.instance() is not None:
+            cluster.request("DELETE", f"{_PATHS['VirtualMachineInstance']}/{machine.name}")
     clean_up(machines + instances)
 
 
@@ -139,6 +141,60 @@ def test_an_instance_runs_without_a_machine(create: Callable[[Document], Machine
     instance = create(documents("vmi.yaml")[0])
     wait_for("it runs", lambda: instance.phase() == "Running" and instance.condition("Ready") == "True", 60)
     assert "ownerReferences" not in (instance.instance() or {})["metadata"]
+
+
+@pytest.mark.feature("VML-78")
+def test_what_runs_guests_is_removed_only_after_the_last_instance(
+    cluster: Cluster, create: Callable[[Document], Machine]
+) -> None:
+    removal = f"{_INSTALLATION}?dryRun=All"
+    cluster.request("PATCH", _INSTALLATION, {"spec": {"uninstallStrategy": "BlockUninstallIfWorkloadsExist"}})
+    instance = create(documents("vmi.yaml")[0])
+    try:
+        with pytest.raises(ApiError, match="since there are still Virtual Machine Instances present"):
+            cluster.request("DELETE", removal)
+        cluster.request("DELETE", f"{_PATHS['VirtualMachineInstance']}/{instance.name}")
+        wait_for("the instance is gone", lambda: instance.instance() is None, 60)
+        cluster.request("DELETE", removal)
+    finally:
+        cluster.request("PATCH", _INSTALLATION, {"spec": {"uninstallStrategy": None}})
+
+
+_WRITTEN = (
+    "instancetype --name written --cpu 1 --memory 128Mi",
+    "preference --name written --machine-type q35",
+    "vm --name written --instancetype written --preference written --volume-import "
+    "type:registry,url:docker://virtplane.local/demo-guest:latest,pullmethod:node,size:256Mi",
+)
+_KINDS = "virtualmachineclusterinstancetypes", "virtualmachineclusterpreferences"
+
+
+@pytest.fixture
+def written(cluster: Cluster) -> Iterator[Machine]:
+    """A machine of manifests that virtctl writes and kubectl reads."""
+    for arguments in _WRITTEN:
+        command = f"{program('virtctl')} create {arguments} | kubectl apply -f -"
+        assert "created" in run("sh", "-c", command, env=cluster.environment).stdout
+    machine = Machine(cluster, "written")
+    yield machine
+    clean_up([machine])
+    for kind in _KINDS:
+        cluster.request("DELETE", f"/apis/instancetype.kubevirt.io/v1beta1/{kind}/written")
+
+
+@pytest.mark.guest
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.feature("VMC-90")
+def test_manifests_that_virtctl_writes_make_a_machine(written: Machine) -> None:
+    written.wait_running(120)
+    command = written.command()
+    assert command[command.index("-m") + 1] == "128"
+    annotations = (written.instance() or {})["metadata"]["annotations"]
+    assert annotations["kubevirt.io/cluster-instancetype-name"] == "written"
+    assert annotations["kubevirt.io/cluster-preference-name"] == "written"
+    with open_console(written) as console:
+        console.send("\n")
+        console.expect("login: ", 90)
 
 
 @pytest.mark.guest
