@@ -68,12 +68,14 @@ def start(
     external_ranges: Sequence[str] = (),
     storage: str | None = None,
     node_links: Sequence[str] = (),
+    node_options: Sequence[str] = (),
     ip_family: str | None = None,
 ) -> None:
     """Start the cluster and install virtplane on it; running parts are left alone. `nodes` and `port` default
     to the present ones, and for a new cluster to one node and a free port. External addresses of services
     take effect in `external_ranges`; `storage` is the size of the storage pool, `ip_family` what the cluster
-    has of IPv4 and IPv6; `node_links` are links that every node gets for secondary networks.
+    has of IPv4 and IPv6; `node_links` are links that every node gets for secondary networks, and
+    `node_options` (``NAME=VALUE``) are named as a kubelet's flags.
     Raises CommandError.
     """
     require_root("up")
@@ -81,6 +83,7 @@ def start(
     wishes = [f"--{name}={value}" for name, value in given.items() if value is not None]
     wishes += [f"--external-range={text}" for text in external_ranges]
     wishes += [f"--node-link={name}" for name in node_links]
+    wishes += [f"--node-option={text}" for text in node_options]
     code = kindling("up", *host_image_accounts(), *wishes, state=state)
     if code:
         logs = state / "logs"
@@ -149,6 +152,7 @@ def _up(options: argparse.Namespace) -> int:
         external_ranges=options.external_range,
         storage=options.storage,
         node_links=options.node_link,
+        node_options=options.node_option,
         ip_family=options.ip_family,
     )
     kubeconfig = options.state / "kubeconfig"
@@ -289,6 +293,14 @@ def _up_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="a link that every node gets, all on one switch, for secondary networks; may be repeated "
         "(default: as before; none at first)",
+    )
+    parser.add_argument(
+        "--node-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of all nodes, named as a kubelet's flag, such as cpu-manager-policy=static; may be "
+        "repeated (default: as before; none at first)",
     )
     parser.add_argument(
         "--storage",

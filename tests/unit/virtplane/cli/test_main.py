@@ -224,6 +224,22 @@ def test_wrong_arguments_are_told_by_the_command_that_was_typed(
     assert capsys.readouterr().err.startswith(f"usage: virtplane {arguments[0]}")
 
 
+def test_options_of_nodes_reach_the_embedded_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def kindling(*arguments: str, state: Path) -> int:
+        asked.append(arguments)
+        return 2
+
+    monkeypatch.setattr(cluster, "kindling", kindling)
+    monkeypatch.setattr(cluster, "require_root", lambda _: None)
+    given = ["--node-option", "cpu-manager-policy=static", "--node-option=reserved-cpus=0"]
+    with pytest.raises(CommandError, match="The cluster did not start"):
+        cluster.main(["up", "--state", str(tmp_path), *given])
+    wanted = ("--node-option=cpu-manager-policy=static", "--node-option=reserved-cpus=0")
+    assert asked[0][-2:] == wanted
+
+
 def test_commands_of_the_embedded_cluster_are_passed_on_with_the_folder_of_its_state(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
