@@ -52,6 +52,18 @@ def test_help_of_a_command_shows_its_options(
     assert "--grace-period" in shown and "--force" in shown
 
 
+@pytest.mark.feature("CTL-61")
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_of_guestfs_shows_its_options_and_asks_no_cluster(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main(["guestfs", flag]) == 0
+    shown = capsys.readouterr().out
+    assert "Usage: virtctl guestfs" in shown
+    for option in ("--fsGroup", "--gid", "--image", "--kvm", "--pull-policy", "--root", "--uid", "--vm"):
+        assert f"  {option} " in shown
+
+
 @pytest.mark.parametrize("line", ["", "-n lab", "create -n lab", "adm -v 4", "credentials", "template"])
 def test_help_is_shown_where_no_command_is_named(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(line.split()) == 0
