@@ -22,6 +22,7 @@ _CONFIG_MAPS = f"{CORE}/namespaces/{NAMESPACE}/configmaps"
 _DISKS = ("files", "blocks")
 _FOLDERS = ("shared", "settings", "token")
 _ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+_HEAD = "dd if=/dev/{disk} bs=6 count=1 2>/dev/null"
 _MIB = 2048
 """Sectors of 512 bytes."""
 
@@ -122,7 +123,10 @@ def _write_and_grow(cluster: Cluster, console: Console) -> None:
         wait_for(f"{name} has grown", partial(_has_grown, console, disk), 60)
 
 
-def test_a_snapshot_keeps_what_the_disk_held_and_fills_a_new_claim(cluster: Cluster, claims: Claims) -> None:
+@pytest.mark.feature("VMC-35")
+def test_a_snapshot_fills_a_new_claim_of_which_an_ephemeral_disk_is_a_copy(
+    cluster: Cluster, claims: Claims
+) -> None:
     claims.create(claim("taken", "64Mi", "Block"))
     machine = cluster.create(with_claims("taker", "taken"))
     try:
@@ -145,12 +149,23 @@ def test_a_snapshot_keeps_what_the_disk_held_and_fills_a_new_claim(cluster: Clus
         clean_up([machine])
     origin = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "kept"}
     claims.create(claim("restored", "64Mi", "Block", origin))
-    reader = cluster.create(with_claims("reader", "restored"))
+    wanted = with_claims("reader", "restored")
+    # What the guest writes goes with it.
+    *_, volume = wanted["spec"]["template"]["spec"]["volumes"]
+    volume["ephemeral"] = {"persistentVolumeClaim": volume.pop("persistentVolumeClaim")}
+    reader = cluster.create(wanted)
     try:
         reader.wait_running()
+        first = reader.uid()
         with reader.console() as console:
             disk = device(console, "restored")
-            assert console.run(f"dd if=/dev/{disk} bs=6 count=1 2>/dev/null") == "before"
+            assert console.run(_HEAD.format(disk=disk)) == "before"
+            console.run(f"echo gone-- | dd of=/dev/{disk} conv=fsync 2>/dev/null")
+            assert console.run(f"echo 3 > /proc/sys/vm/drop_caches; {_HEAD.format(disk=disk)}") == "gone--"
+        cluster.virtctl("restart", "reader")
+        reader.wait_restarted(first)
+        with reader.console() as console:
+            assert console.run(_HEAD.format(disk=device(console, "restored"))) == "before"
     finally:
         clean_up([reader])
         cluster.request("DELETE", f"{SNAPSHOTS}/kept")
