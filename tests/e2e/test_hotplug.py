@@ -7,14 +7,19 @@ from functools import partial
 
 import pytest
 from tests.e2e.claims import CLAIMS, Claims, claim, is_gone
-from tests.e2e.clusters import Cluster, Machine, is_ready_again, manifest
+from tests.e2e.clusters import NAMESPACE, Cluster, Machine, is_ready_again, manifest
 from tests.e2e.commands import run
 from tests.e2e.failures import Document
 from tests.e2e.processes import kill
 from tests.e2e.support import Console, wait_for
 from tests.support.clusters import clean_up
 
-pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(400)]
+
+_DATA_VOLUMES = f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{NAMESPACE}/datavolumes"
+_PLUGGED = ("files", "blocks", "empty")
+_MIB = 2048
+"""Sectors of 512 bytes."""
 
 
 def _disk(console: Console, serial: str) -> str:
@@ -38,7 +43,7 @@ def _is_rid_of(machine: Machine, *names: str) -> bool:
 
 
 @pytest.mark.feature("VML-29", "VML-30", "VML-31", "VML-32", "VML-33", "CTL-39", "CTL-40")
-@pytest.mark.feature("SUP-04", "SUP-05", "CTL-56", "CTL-58")
+@pytest.mark.feature("SUP-04", "SUP-05", "CTL-56", "CTL-58", "VML-34", "VML-37")
 def test_volumes_come_and_go_while_the_guest_runs(cluster: Cluster, claims: Claims) -> None:
     for name, mode in (("files", "Filesystem"), ("blocks", "Block")):
         claims.create(claim(name, "64Mi", mode))
@@ -50,6 +55,8 @@ def test_volumes_come_and_go_while_the_guest_runs(cluster: Cluster, claims: Clai
             _plug_write_and_unplug(cluster, machine, console)
             _plug_again_and_grow(cluster, machine, console)
             _dump_memory(cluster, machine, console)
+            _plug_blank(cluster, machine, console)
+        _reboot(cluster, machine)
         _lose_virt_handler_between(cluster, machine)
         with machine.console() as console:
             for name in ("files", "blocks"):
@@ -100,7 +107,7 @@ def _read(console: Console, name: str) -> str:
 
 
 def _has_grown(console: Console, name: str) -> bool:
-    return int(console.run(f"cat /sys/block/{_disk(console, name)}/size")) > 90 * 2048
+    return int(console.run(f"cat /sys/block/{_disk(console, name)}/size")) > 90 * _MIB
 
 
 def _dump_memory(cluster: Cluster, machine: Machine, console: Console) -> None:
@@ -122,6 +129,41 @@ def _dump_memory(cluster: Cluster, machine: Machine, console: Console) -> None:
 def _dump(machine: Machine) -> Document:
     found: Document = machine.vm().get("status", {}).get("memoryDumpRequest", {})
     return found
+
+
+def _plug_blank(cluster: Cluster, machine: Machine, console: Console) -> None:
+    """More room for a guest: an empty disk of a data volume."""
+    storage = {"resources": {"requests": {"storage": "2Gi"}}}
+    wanted: Document = {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume"}
+    wanted |= {"metadata": {"name": "empty"}, "spec": {"source": {"blank": {}}, "storage": storage}}
+    cluster.request("POST", _DATA_VOLUMES, wanted)
+    cluster.virtctl("addvolume", "plugged", "--volume-name=empty")
+    wait_for("it is plugged", partial(_has_phase, machine, "Ready", "empty"), 90)
+    disk = wait_for("the guest sees it", partial(_disk, console, "empty"), 20)
+    # A file system of the claim takes a part.
+    assert 1.9 * 1024 * _MIB < int(console.run(f"cat /sys/block/{disk}/size")) <= 2048 * _MIB
+    assert console.run(f"dd if=/dev/{disk} bs=1M count=1 2>/dev/null | tr -d '\\0' | wc -c") == "0"
+    console.run(f"echo empty | dd of=/dev/{disk} conv=fsync 2>/dev/null")
+
+
+def _reboot(cluster: Cluster, machine: Machine) -> None:
+    """What is plugged stays until it is unplugged, over reboots and restarts."""
+    first, process = machine.uid(), machine.qemu()
+    with machine.console() as console:
+        console.send("reboot\n")
+        console.expect("login: ", 120)
+    assert (machine.uid(), machine.qemu()) == (first, process)
+    with machine.console() as console:
+        for name in _PLUGGED:
+            assert _read(console, name) == name
+    cluster.virtctl("restart", "plugged")
+    machine.wait_restarted(first, 120)
+    with machine.console() as console:
+        for name in _PLUGGED:
+            assert _read(console, name) == name
+    cluster.virtctl("removevolume", "plugged", "--volume-name=empty")
+    wait_for("it is unplugged", partial(_is_rid_of, machine, "empty"), 60)
+    cluster.request("DELETE", f"{_DATA_VOLUMES}/empty")
 
 
 def _lose_virt_handler_between(cluster: Cluster, machine: Machine) -> None:
