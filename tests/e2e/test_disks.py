@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.claims import CLAIMS, Claims, claim, device, is_gone, with_claims
-from tests.e2e.clusters import CORE, KUBEVIRT, NAMESPACE, Cluster, Machine
+from tests.e2e.clusters import CORE, KUBEVIRT, NAMESPACE, Cluster, Machine, manifest
 from tests.e2e.failures import Document
+from tests.e2e.programs.volumes.disks import disk_of_container_image
 from tests.e2e.support import Console, wait_for
 from tests.support.clusters import clean_up
 
@@ -170,3 +171,48 @@ def test_a_snapshot_fills_a_new_claim_of_which_an_ephemeral_disk_is_a_copy(
         clean_up([reader])
         cluster.request("DELETE", f"{SNAPSHOTS}/kept")
         wait_for("the snapshot is gone", partial(is_gone, cluster, f"{SNAPSHOTS}/kept"), 30)
+
+
+def _installed_from(claim: str) -> Document:
+    """A machine with a copy of `claim` as its disk, and the answer file of the config map ``answers``."""
+    wanted = manifest("installed", strategy="RerunOnFailure", grace=2)
+    storage = {"resources": {"requests": {"storage": "400Mi"}}}
+    source = {"pvc": {"namespace": NAMESPACE, "name": claim}}
+    template = {"metadata": {"name": "installed-root"}, "spec": {"source": source, "storage": storage}}
+    wanted["spec"]["dataVolumeTemplates"] = [template]
+    spec = wanted["spec"]["template"]["spec"]
+    spec["volumes"][0] = {"name": "root", "dataVolume": {"name": "installed-root"}}
+    spec["volumes"].append({"name": "sysprep", "sysprep": {"configMap": {"name": "answers"}}})
+    disk = {"name": "sysprep", "disk": {"bus": "virtio"}, "serial": "answers"}
+    spec["domain"]["devices"]["disks"].append(disk)
+    return wanted
+
+
+@pytest.mark.feature("VMC-84")
+def test_a_machine_boots_a_copy_of_an_uploaded_disk_beside_its_answer_file(
+    cluster: Cluster, claims: Claims, guest_archive: Path, tmp_path: Path
+) -> None:
+    disk = tmp_path / "installer.img"
+    disk.write_bytes(disk_of_container_image(guest_archive))
+    proxy = cluster.request("GET", f"{CORE}/namespaces/kubevirt/services/cdi-uploadproxy")
+    options = (
+        f"--image-path={disk}",
+        "--insecure",
+        f"--uploadproxy-url=https://{proxy['spec']['clusterIP']}",
+    )
+    claims.names.append("installer")
+    cluster.virtctl("image-upload", "pvc", "installer", "--size=400Mi", *options, seconds=120)
+    answers: Document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "answers"}}
+    cluster.request("POST", _CONFIG_MAPS, {**answers, "data": {"autounattend.xml": "<unattend/>"}})
+    machine = cluster.create(_installed_from("installer"))
+    try:
+        machine.wait_running(120)
+        with machine.console() as console:
+            assert console.run("hostname") == "installed"
+            console.run(f"mount -t iso9660 -o ro /dev/{device(console, 'answers')} /mnt")
+            assert console.run("cat /mnt/[Aa]uto[Uu]nattend.xml") == "<unattend/>"
+        clone = cluster.request("GET", f"{CLAIMS}/installed-root")
+        assert clone["metadata"]["annotations"]["cdi.kubevirt.io/cloneType"] == "csi-clone"
+    finally:
+        clean_up([machine])
+        cluster.request("DELETE", f"{_CONFIG_MAPS}/answers")
