@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 
 from kubecore.logs import set_up_logging
 from virtplane.storage.cdi import ending
+from virtplane.storage.cdi.buffers import keep_freed_memory
 from virtplane.storage.cdi.importer import pipeline
 from virtplane.storage.cdi.importer.http import Web, WebObject, address
 from virtplane.storage.cdi.importer.outcome import (
@@ -45,6 +46,7 @@ _log = logging.getLogger(__name__)
 def main() -> int:
     """Run one import by the environment."""
     set_up_logging("importer", level=log_level(sys.argv[1:]))
+    keep_freed_memory()
     return process(Paths(), PORT)
 
 

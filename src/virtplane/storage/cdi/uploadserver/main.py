@@ -14,6 +14,7 @@ from aiohttp import web
 
 from kubecore.logs import set_up_logging
 from virtplane.storage.cdi import ending
+from virtplane.storage.cdi.buffers import keep_freed_memory
 from virtplane.storage.cdi.importer.outcome import ImportFailed, Outcome
 from virtplane.storage.cdi.importer.pipeline import Job
 from virtplane.storage.cdi.importer.progress import Progress
@@ -32,6 +33,7 @@ _LATE_SECONDS = 1.0
 def main() -> int:
     """Take one upload by the environment."""
     set_up_logging("uploadserver", level=log_level(sys.argv[1:]))
+    keep_freed_memory()
     try:
         settings = read_upload_settings(os.environ)
         text = ending.run(serve(settings))
