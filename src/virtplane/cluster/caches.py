@@ -333,9 +333,10 @@ class Cluster:
         )
 
     async def mark_observed(
-        self, resource: ResourceType, obj: HasMetadata, extra: JsonObject | None = None
+        self, resource: ResourceType, obj: HasMetadata, extra: JsonObject | None = None, finalizer: str = ""
     ) -> bool:
         """Writes the API version that the controllers use, and `extra`, unless the object has it already.
+        An object that is not being deleted gets the `finalizer` with it.
 
         Returns whether it wrote.
         """
@@ -343,6 +344,10 @@ class Cluster:
         if of.annotations.items() >= OBSERVED.items():
             return False
         patch: JsonObject = {"metadata": {"annotations": dict(OBSERVED)}, **(extra or {})}
+        if finalizer and finalizer not in of.finalizers and not of.is_being_deleted:
+            # A merge patch replaces the whole list, so it must be that of the version that was read.
+            known = {"finalizers": [*of.finalizers, finalizer], "resourceVersion": of.resource_version}
+            patch["metadata"].update(known)
         await self.client.patch(resource, of.name, patch, of.namespace, type="merge")
         return True
 

@@ -96,7 +96,7 @@ class VmController:
         if vm is None:
             self._expected.forget(key)
             return DONE
-        if await self._cluster.mark_observed(_VMS, vm):
+        if await self._cluster.mark_observed(_VMS, vm, finalizer=VM_FINALIZER):
             return DONE
         work = draft.begin(vm)
         try:

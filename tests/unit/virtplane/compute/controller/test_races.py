@@ -93,6 +93,31 @@ async def test_a_request_to_start_survives_the_first_writes_of_the_controller() 
     assert lost == []
 
 
+async def test_a_finalizer_that_comes_while_the_controller_sets_its_own_stays() -> None:
+    """Both marks of the controller are one patch, which replaces the whole list."""
+    server = _server()
+    server.put(_VMS, _vm(runStrategy="Always"))
+
+    def finalize() -> None:
+        vm = deep_copy(server.get(_VMS, "vm", "ns") or {})
+        vm["metadata"]["finalizers"] = ["example.com/other"]
+        server.put(_VMS, vm)
+
+    def finalizers() -> set[str]:
+        return set((server.get(_VMS, "vm", "ns") or {})["metadata"].get("finalizers", ()))
+
+    _before_first(server, "PATCH", "virtualmachines", finalize)
+    async with _running(server):
+        await until(lambda: server.get(_VMIS, "vm", "ns"))
+    assert finalizers() == {"example.com/other", "kubevirt.io/virtualMachineControllerFinalize"}
+    writes = [
+        each
+        for each in server.requests
+        if each.method == "PATCH" and each.path.endswith("/virtualmachines/vm")
+    ]
+    assert len(writes) == 2  # the refused one, and the one after it
+
+
 async def test_an_owner_that_comes_while_an_instance_is_adopted_stays() -> None:
     server = _server()
     server.put(_VMS, _vm(runStrategy="Always"))
