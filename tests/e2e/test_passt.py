@@ -94,7 +94,7 @@ def test_listed_ports_of_the_pod_are_the_guests_and_others_are_not(machine: Mach
     assert wait_for("the web server answers", partial(_page, _addresses(machine)[0]), 60) == _PAGE
     assert wait_for("the service answers", partial(_page, service), 20) == _PAGE
     with machine.console() as console:
-        console.run("(while :; do echo hidden | nc -l -p 81; done) > /dev/null 2>&1 &")
+        console.run("(while :; do echo hidden | nc -l -p 81; done) > /dev/null 2>&1 & true")
         assert _asks(console, service).endswith("behind is up")
         gateway = console.run("ip route show default").split()[2]
         assert "1 packets received" in console.run(f"ping -c 1 -w 5 {gateway}")
