@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.claims import CLAIMS, device, is_gone
 from tests.e2e.clusters import KUBEVIRT, NAMESPACE, Cluster, Machine, manifest
+from tests.e2e.commands import attempt
 from tests.e2e.failures import Document
 from tests.e2e.processes import kill
 from tests.e2e.programs.volumes.disks import disk_of_container_image
@@ -143,7 +144,9 @@ def test_logs_of_components_are_followed_and_kept_of_the_container_before(cluste
         seen = [first.rstrip(), *followed.stdout.read().splitlines()]
 
     def has_log_of_before() -> bool:
-        return set(seen) <= set(cluster.kubectl(*logs, "--previous").splitlines())
+        # Refused until the node agent has noticed that the container ended.
+        before = attempt("kubectl", *logs, "--previous", env=cluster.environment)
+        return before.returncode == 0 and set(seen) <= set(before.stdout.splitlines())
 
     wait_for("the log of the container before is there", has_log_of_before, 60)
     wait_for("it runs again", lambda: cluster.component("virt-handler"), 60)
