@@ -56,24 +56,35 @@ async def write_logs(
 ) -> None:
     """Pass the log of a component to `write`. Raises CommandError, StatusError, ConnectionFailed.
 
-    Of a component with several pods, each line begins with the name of its pod.
+    Of a component with several pods, each line begins with the name of its pod. Where the log of one cannot
+    be read, for example because its node is switched off, those of the others come all the same.
     """
     pods = await _pods(client, namespace, component)
     query = {"tailLines": str(lines)} | ({"follow": "true"} if follow else {})
     width = max(map(len, pods))
+    failures: dict[str, ConnectionFailed | StatusError] = {}
 
     async def pass_on(pod: str) -> None:
         prefix = f"{pod:{width}} " if len(pods) > 1 else ""
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
-        async for line in client.stream(path, query=query):
-            write(f"{prefix}{line.decode(errors='replace')}\n")
+        try:
+            async for line in client.stream(path, query=query):
+                write(f"{prefix}{line.decode(errors='replace')}\n")
+        except (ConnectionFailed, StatusError) as error:
+            failures[pod] = error
 
-    if not follow:
+    if follow:
+        await asyncio.gather(*(pass_on(pod) for pod in pods))
+    else:
         for pod in pods:
             await pass_on(pod)
-        return
-    # Not a TaskGroup: it would raise an ExceptionGroup, but a failed log is reported like any other failure.
-    await asyncio.gather(*(pass_on(pod) for pod in pods))
+    if len(failures) == len(pods):
+        raise failures[pods[0]]
+    if failures:
+        raise CommandError(
+            f"Not every log of {component} can be read.",
+            "\n".join(f"{pod}: {error}" for pod, error in failures.items()),
+        )
 
 
 async def _pods(client: Client, namespace: str, component: str) -> list[str]:

@@ -162,6 +162,26 @@ async def test_a_log_that_breaks_is_an_error_of_its_own(
             await logs.write_logs(client, "kubevirt", "virt-handler", print, lines=1, follow=follow)
 
 
+@pytest.mark.parametrize("follow", [False, True])
+async def test_a_node_that_is_away_keeps_no_log_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, follow: bool
+) -> None:
+    async def stream(self: Client, path: str, *, query: dict[str, str]) -> Any:
+        if "virt-handler-a" in path:
+            raise StatusError(code=500, reason="", message="the node is gone")
+        yield b"line"
+
+    api = MemoryApi()
+    for name in ("virt-handler-a", "virt-handler-b"):
+        _pod(api, name, "virt-handler")
+    monkeypatch.setattr(Client, "stream", stream)
+    written: list[str] = []
+    async with api.client() as client:
+        with pytest.raises(CommandError, match="virt-handler-a: the node is gone"):
+            await logs.write_logs(client, "kubevirt", "virt-handler", written.append, lines=1, follow=follow)
+    assert written == ["virt-handler-b line\n"]
+
+
 async def test_in_the_compact_layout_the_operators_log_is_that_of_the_control_plane(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
