@@ -130,4 +130,11 @@ def wrong_statuses(cluster: Cluster, guests: list[Machine]) -> list[str]:
     conditions = {item["type"]: item["status"] for item in kubevirt["status"]["conditions"]}
     if conditions["Available"] != "True":
         wrong.append("kubevirt")
+    try:
+        # Whether their server answers is asked anew after a restart, at once and then every two seconds.
+        cluster.request("GET", "/apis/subresources.kubevirt.io/v1")
+    except ApiError as error:
+        if error.code != 503:
+            raise
+        wrong.append("subresources.kubevirt.io")
     return wrong
