@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
 
@@ -15,17 +16,23 @@ PodKey = tuple[str, str, str]
 """Namespace, name, uid."""
 
 
+_Counter = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+"""Numbers of a node are believed within what is possible: with larger ones nothing can be reckoned."""
+
+_Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
 class _Cpu(msgspec.Struct):
-    core_nanoseconds: int = msgspec.field(name="usageCoreNanoSeconds", default=0)
+    core_nanoseconds: _Counter = msgspec.field(name="usageCoreNanoSeconds", default=0)
 
 
 class _Memory(msgspec.Struct):
-    working_set: int = msgspec.field(name="workingSetBytes", default=0)
+    working_set: _Counter = msgspec.field(name="workingSetBytes", default=0)
 
 
 class _Container(msgspec.Struct):
     name: str
-    started: datetime | None = msgspec.field(name="startTime", default=None)
+    started: _Moment | None = msgspec.field(name="startTime", default=None)
     cpu: _Cpu | None = None
     memory: _Memory | None = None
 

@@ -66,6 +66,27 @@ def test_a_pod_is_left_out_while_one_of_its_containers_is_unknown() -> None:
     assert usage(reading(0, 0, container("c", 1)), after).pods == {}
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"2026-11-26T10:00:00Z"', b'"2026-11-26T10:00:00"'),
+        (b'"usageCoreNanoSeconds":5', b'"usageCoreNanoSeconds":5' + b"0" * 400),
+        (b'"workingSetBytes":7', b'"workingSetBytes":-7'),
+    ],
+    ids=["a start without time zone", "too much to reckon with", "less than nothing"],
+)
+def test_a_node_that_tells_nonsense_is_not_read(old: bytes, new: bytes) -> None:
+    decode = msgspec.json.Decoder(Summary).decode
+    figures = b'"cpu":{"usageCoreNanoSeconds":5},"memory":{"workingSetBytes":7}'
+    container = b'{"name":"c","startTime":"2026-11-26T10:00:00Z",' + figures + b"}"
+    reference = b'{"name":"p","namespace":"n","uid":"u"}'
+    pods = b'[{"podRef":' + reference + b',"containers":[' + container + b"]}]"
+    told = b'{"node":{' + figures + b'},"pods":' + pods + b"}"
+    assert decode(told).pods[0].containers[0].name == "c"
+    with pytest.raises(msgspec.ValidationError):
+        decode(told.replace(old, new))
+
+
 def test_documents_have_the_form_of_the_metrics_api() -> None:
     found = usage(reading(0, 5, container("c", 1)), reading(10, 15, container("c", 6)))
     pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"app": "a"}}}
