@@ -24,8 +24,11 @@ _DETECTION_SECONDS = 2.0
 def test_a_paused_guest_stands_still_and_goes_on_where_it_was(cluster: Cluster, new_machine: Create) -> None:
     machine = new_machine("paused")
     machine.wait_running()
+    wait_for("the agent is connected", lambda: machine.condition("AgentConnected") == "True", 60)
     with machine.console() as console:
         before = console.run("cat /proc/sys/kernel/random/boot_id")
+        # As after a pause of years.
+        console.run("date -s @0")
         cluster.virtctl("pause", "vm", "paused")
         wait_for("it is paused", lambda: machine.status() == "Paused", 5)
         assert machine.condition("Paused") == "True"
@@ -37,6 +40,11 @@ def test_a_paused_guest_stands_still_and_goes_on_where_it_was(cluster: Cluster, 
         console.expect("still", 10)
         console.expect("~ # ", 10)
         assert console.run("cat /proc/sys/kernel/random/boot_id") == before
+
+        def lag_seconds() -> float:
+            return time.time() - float(console.run("date +%s"))
+
+        wait_for("its clock is right again", lambda: abs(lag_seconds()) < 5, 30)
 
 
 @pytest.mark.feature("VML-15")

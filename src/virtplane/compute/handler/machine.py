@@ -26,6 +26,7 @@ from virtplane.compute.handler.connections import Connections
 from virtplane.compute.handler.cpumemory import CpuMemory
 from virtplane.compute.handler.decisions import Observation
 from virtplane.compute.handler.growth import DiskGrowth
+from virtplane.compute.handler.guestclock import GuestClock
 from virtplane.compute.handler.hooks import HookSidecars
 from virtplane.compute.handler.hotplug.plugs import Guest, Plugs
 from virtplane.compute.handler.hypervisor import Defined, Hypervisor
@@ -87,6 +88,7 @@ class Machine:
         """What its owner should know of claims that are smaller than requested."""
         self.lines = Connections(self.vmi, self.paths, on_change)
         self.agent = AgentKeeper(self.name, self.vmi, self.lines, on_change)
+        self._clock = GuestClock(self.name, self.vmi, self.lines)
         self._steps = Steps(self.vmi, on_change)
         self.networks = GuestNetworks(self.name, self.vmi, self._steps)
         self._hooks = HookSidecars(self.paths, self._steps)
@@ -123,7 +125,7 @@ class Machine:
             # If no daemon was ever started, there is no domain.
             return self.lines.has_daemon is False
         try:
-            self.domain = await hypervisor.state(self.name)
+            before, self.domain = self.domain, await hypervisor.state(self.name)
         except HypervisorError as error:
             if isinstance(error, DaemonSilent):
                 self.lines.set_trouble(str(error))
@@ -131,6 +133,7 @@ class Machine:
             # why.
             hypervisor.give_up()
             return False
+        self._clock.follow(before, self.domain)
         return True
 
     async def start(
@@ -267,6 +270,7 @@ class Machine:
     async def close(self) -> None:
         """Close all connections; launcher and guest keep running."""
         await self.agent.close()
+        await self._clock.close()
         await self._metrics.close()
         await self.plugs.close()
         await self._steps.close()
