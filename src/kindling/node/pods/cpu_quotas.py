@@ -58,11 +58,17 @@ class CpuQuotas:
         held.add(container_id)
 
     async def hold_running(self, pod: JsonObject, observed: PodRuntimeStatus) -> None:
-        """Set the quotas of the containers that run and have none yet."""
+        """Set the quotas of the containers that run and have none yet; forget those that are gone."""
+        present = {each.id for each in observed.all_containers()}
+        self._held.get(get_str(pod, "metadata", "uid"), set()).intersection_update(present)
         for name in observed.containers:
             current = observed.current(name)
             if current is not None and current.state is ContainerState.RUNNING:
                 await self.hold(pod, find_container(pod, name), current.id)
+
+    def held(self, uid: str) -> frozenset[str]:
+        """The ids of a pod's containers that have what they are due."""
+        return frozenset(self._held.get(uid, ()))
 
     def forget(self, uid: str) -> None:
         """Forget a pod that is gone."""

@@ -109,3 +109,12 @@ async def test_a_quota_that_is_refused_is_tried_again(machine: Machine) -> None:
 
 async def test_a_container_that_has_ended_needs_no_quota(machine: Machine) -> None:
     await machine.quotas().hold(POD, SMALL, "gone-id")
+
+
+async def test_containers_that_are_gone_are_forgotten(machine: Machine) -> None:
+    """One that is restarted for ever leaves nothing behind."""
+    quotas = machine.quotas()
+    for number in range(100):
+        await quotas.hold(POD, SMALL, f"gone-{number}")
+        await quotas.hold_running(POD, observed(("small", ContainerState.RUNNING)))
+    assert quotas.held("u") == {"small-id"}
