@@ -79,7 +79,12 @@ class ClusterAccess:
         now = asyncio.get_running_loop().time()
         if self._verifier is None or now - self._key_read >= _KEY_SECONDS:
             self._key_read = now
-            self._verifier = await self._read_key()
+            try:
+                self._verifier = await self._read_key()
+            except InvalidToken:
+                # A key that was replaced by what is no key vouches for nobody any more.
+                self._verifier = None
+                raise
         if self._verifier is None:
             raise InvalidToken("there is no key yet")
         return self._verifier.verify(token)

@@ -262,6 +262,11 @@ async def test_whoever_sends_what_is_no_token_asks_nothing_of_the_api(tmp_path: 
         assert (await cluster.verified(good[1])).name == "disk"
         with pytest.raises(InvalidToken):
             await cluster.verified(good[0])
+        api.put(SECRETS, {**secret, "data": {cdi_names.SIGNING_KEY_PUBLIC: "bm8ga2V5"}})
+        await asyncio.sleep(2)
+        for _ in range(2):
+            with pytest.raises(InvalidToken, match="cannot be read"):
+                await cluster.verified(good[1])
         api.remove(SECRETS, cdi_names.SIGNING_KEY, "cdi")
         await asyncio.sleep(2)
         for _ in range(2):
