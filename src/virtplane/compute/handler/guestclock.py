@@ -1,6 +1,6 @@
 """Sets a guest's clock when a pause has ended: the clock stood still meanwhile.
 
-As upstream does it: by the guest's agent, tried again for a minute, for the agent needs a moment, too.
+As in KubeVirt, the guest's agent sets it, and is asked again for a minute: it needs a moment, too.
 """
 
 from __future__ import annotations
