@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sysconfig
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -23,8 +25,8 @@ def checkout(tmp_path: Path) -> Path:
     root = tmp_path / "checkout"
     root.mkdir()
     shutil.copy(SCRIPT, root / "virtplane")
-    (root / "requirements.lock").touch()
-    (root / "requirements-dev.lock").touch()
+    for name in ("pyproject.toml", "requirements.lock", "requirements-dev.lock"):
+        (root / name).touch()
     schemas = root / "src/kindling/apiserver/kinds/schemas"
     schemas.mkdir(parents=True)
     for module in ("definitions.py", "data_file.py"):
@@ -93,7 +95,7 @@ def test_what_apt_said_is_shown_when_it_fails(checkout: Path) -> None:
 def _installed(checkout: Path) -> None:
     """The stamp of an environment that is up to date."""
     fingerprint = subprocess.run(
-        "cat virtplane requirements.lock requirements-dev.lock"
+        "cat virtplane pyproject.toml requirements.lock requirements-dev.lock"
         " src/kindling/apiserver/kinds/schemas/definitions.py"
         " src/kindling/apiserver/kinds/schemas/data_file.py"
         " | cksum | cut -d ' ' -f 1",
@@ -172,3 +174,10 @@ def test_the_script_works_through_a_link(checkout: Path) -> None:
         check=False,
     )
     assert "only on Debian 12" in done.stderr
+
+
+def test_every_program_of_the_project_is_in_the_environment() -> None:
+    """A launcher whose image lacks one refuses its guest."""
+    wanted = tomllib.loads((SCRIPT.parent / "pyproject.toml").read_text())["project"]["scripts"]
+    installed = {path.name for path in Path(sysconfig.get_path("scripts")).iterdir()}
+    assert set(wanted) - installed == set()
