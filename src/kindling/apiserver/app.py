@@ -38,8 +38,8 @@ from .discovery.pages import Discovery
 from .event_expiry import EventExpiry
 from .http import tls
 from .http.audit import AuditLog
-from .http.connection import HttpServer
 from .http.metrics import Metrics
+from .http.protocols import HttpServer
 from .http.resources import ResourceApi
 from .http.server import RequestServer, Routes
 from .kinds.events import PREFIX as EVENTS_BUCKET

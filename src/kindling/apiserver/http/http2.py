@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import h11
 from h2 import events
@@ -20,10 +20,8 @@ from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 from hpack import Decoder, HeaderTuple
 
+from .connection import Connection
 from .http2_stream import Stream
-
-if TYPE_CHECKING:
-    from .connection import Connection
 
 _LOG = logging.getLogger(__name__)
 _MAX_STREAMS = 100

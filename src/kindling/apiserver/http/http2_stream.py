@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import h11
+from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.exceptions import StreamClosedError
 
-if TYPE_CHECKING:
-    from .connection import Connection
-    from .http2 import Http2Connection
+from .connection import Connection
 
 _HIGH_WATER_BYTES = 64 * 1024
 _MAX_HEAD_BYTES = 256 * 1024
@@ -21,10 +20,30 @@ _CONNECTION_HEADERS = frozenset({b"connection", b"keep-alive", b"transfer-encodi
 """What HTTP/1.1 says of a connection has no place in HTTP/2 (RFC 9113, 8.2.2)."""
 
 
+class Carrier(Protocol):
+    """The connection that carries a stream beside others."""
+
+    h2: H2Connection
+    is_blocked: bool
+    """The client's socket takes no more bytes at present."""
+
+    def flush(self) -> None:
+        """Send what `h2` has ready."""
+
+    def credit(self, count: int) -> None:
+        """Give the client's window `count` bytes back that belong to no stream any more."""
+
+    def forget(self, number: int) -> None:
+        """Stream `number` has ended."""
+
+    def extra_info(self, name: str, default: Any) -> Any:
+        """Information about the client's socket."""
+
+
 class Stream(asyncio.Transport):
     """A stream; `protocol` serves its one request."""
 
-    def __init__(self, connection: Http2Connection, number: int, protocol: Connection) -> None:
+    def __init__(self, connection: Carrier, number: int, protocol: Connection) -> None:
         super().__init__()
         self._connection = connection
         self._number = number
