@@ -9,7 +9,7 @@ import re
 import select
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -49,6 +49,14 @@ def wait_for(what: str, look: Callable[[], _Found | None], seconds: float) -> _F
                 raise NotInTime(f"{what}: not within {limit:.1f} s" + (f" (last: {last!r})" if last else ""))
             patience = min(1.0, waited / _PATIENT_AFTER_SECONDS) * _SLOWEST_POLL_SECONDS
             time.sleep(max(_POLL_SECONDS, min(patience, limit - waited)))
+
+
+def wait_for_none(what: str, look: Callable[[], Sequence[object]], seconds: float) -> None:
+    """Wait until `look` finds nothing; else say what it found."""
+    try:
+        wait_for(what, lambda: not look(), seconds)
+    except NotInTime as error:
+        raise NotInTime(f"{error}: {look()}") from error
 
 
 class Console:

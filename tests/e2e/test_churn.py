@@ -24,7 +24,7 @@ from tests.e2e.churn_deletions import DELETED_SECONDS, Deletions
 from tests.e2e.clusters import CORE, KUBEVIRT, NAMESPACE, Cluster, Machine, manifest, restarts
 from tests.e2e.failures import ApiError, NotInTime, NotThere
 from tests.e2e.processes import Process, all_processes, kill
-from tests.e2e.support import wait_for
+from tests.e2e.support import wait_for, wait_for_none
 from tests.e2e.test_resilience import forget_crashes, wrong_statuses
 from tests.e2e.test_traces import node_snapshot
 from tests.support.clusters import clean_up
@@ -234,7 +234,7 @@ def test_nothing_doubles_wedges_or_stays_when_everything_is_killed_at_random(
     # From here on nothing is killed: all must become true and go away by itself.
     wait_for("the API answers", lambda: cluster.items(f"{CORE}/nodes"), 60)
     forget_crashes(cluster)
-    wait_for("every status is true", lambda: not wrong_statuses(cluster, []), 60)
+    wait_for_none("every status is true", lambda: wrong_statuses(cluster, []), 60)
     for name in machines_of(cluster):
         Machine(cluster, name).delete()
         deletions.begin(name)

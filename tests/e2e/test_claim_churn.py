@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,10 +26,10 @@ from tests.e2e.claim_traces import CLAIMS, in_bytes, left_of_claims, left_of_pod
 from tests.e2e.claim_users import LABEL, NAMESPACE, Claim, Ledger
 from tests.e2e.clusters import CORE, Cluster, is_ready, restarts
 from tests.e2e.commands import ROOT, run
-from tests.e2e.failures import ApiError, Document, NotInTime, NotThere
+from tests.e2e.failures import ApiError, Document, NotThere
 from tests.e2e.import_churn import Importers, copying_class, left_of_imports, served_images
 from tests.e2e.processes import kill
-from tests.e2e.support import wait_for
+from tests.e2e.support import wait_for, wait_for_none
 from tests.e2e.test_resilience import forget_crashes, wrong_statuses
 
 from virtplane.cli.cluster import HOST_IMAGE
@@ -206,14 +206,6 @@ def unready(cluster: Cluster) -> list[str]:
     return [pod["metadata"]["name"] for pod in going]
 
 
-def wait_for_none(what: str, look: Callable[[], Sequence[object]], seconds: float) -> None:
-    """Wait until `look` finds nothing; else say what it found."""
-    try:
-        wait_for(what, lambda: not look(), seconds)
-    except NotInTime as error:
-        raise NotInTime(f"{error}: {look()}") from error
-
-
 @pytest.mark.timeout(480 + _KILLS * _SECONDS_PER_KILL)
 def test_no_data_is_lost_doubled_or_left_when_everything_is_killed_at_random(
     two_nodes: Cluster, users: Users, ledger: Ledger, record_property: Callable[[str, object], None]
@@ -232,7 +224,7 @@ def test_no_data_is_lost_doubled_or_left_when_everything_is_killed_at_random(
     # From here on nothing is killed: all must become true by itself.
     wait_for("the API answers", lambda: two_nodes.items(f"{CORE}/nodes"), 60)
     forget_crashes(two_nodes)
-    wait_for("every status is true", lambda: not wrong_statuses(two_nodes, []), 60)
+    wait_for_none("every status is true", lambda: wrong_statuses(two_nodes, []), 60)
     wait_for("users have done what they wanted", users.catch_up, 30)
     hopeless = [each for each in two_nodes.items(CLAIMS) if is_hopeless(two_nodes, each)]
     users.give_up({claim["metadata"]["name"] for claim in hopeless})

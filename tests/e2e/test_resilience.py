@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.clusters import CORE, Cluster, Machine, is_ready, is_ready_again, manifest, restarts
 from tests.e2e.failures import ApiError, Document
 from tests.e2e.processes import kill
-from tests.e2e.support import wait_for
+from tests.e2e.support import wait_for, wait_for_none
 from tests.support.clusters import clean_up
 from tests.support.starvation import starvation_measured
 
@@ -66,7 +66,7 @@ def test_guests_run_on_and_everything_is_true_again_soon(
             wait_for(f"another {name} runs", partial(has_successor, cluster, name, pid), 30)
         for name, pod in pods.items():
             wait_for(f"{name} is ready again", partial(is_ready_again, cluster, name, pod), 30)
-        wait_for("every status is true", lambda: not wrong_statuses(cluster, list(guests)), 30)
+        wait_for_none("every status is true", lambda: wrong_statuses(cluster, list(guests)), 30)
         seconds = time.monotonic() - begun
     record_property("seconds", round(seconds, 1))
     record_property("starvation", round(starvation.factor, 1))
@@ -87,7 +87,7 @@ def forget_crashes(cluster: Cluster) -> None:
                 if error.code != 404:
                     raise
             wait_for("the pod is replaced", partial(is_replaced, cluster, pod), 30)
-    wait_for("the components are ready", lambda: not wrong_statuses(cluster, []), 30)
+    wait_for_none("the components are ready", lambda: wrong_statuses(cluster, []), 30)
 
 
 def is_replaced(cluster: Cluster, pod: Document) -> bool:

@@ -41,10 +41,15 @@ _REFUSED = (403, 413, 422)
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Socket:
-    """A socket in the plugin directory. A restarted driver creates it again, with another inode."""
+    """A socket in the plugin directory. A restarted driver creates it again, later.
+
+    Its inode alone would not say so: a new file often gets the one of the file that was removed last.
+    """
 
     path: str
     inode: int
+    created_ns: int
+    """When it was last written, which nobody does to a socket after it was bound."""
 
 
 class CallProblem(ContentProblem):
@@ -351,7 +356,7 @@ def _sockets(directory: Path) -> set[_Socket]:
             except FileNotFoundError:
                 continue
             if stat.S_ISSOCK(status.st_mode) and entry.name.endswith(".sock"):
-                found.add(_Socket(entry.path, status.st_ino))
+                found.add(_Socket(entry.path, status.st_ino, status.st_mtime_ns))
     return found
 
 
