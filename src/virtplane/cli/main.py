@@ -13,6 +13,7 @@ import traceback
 from typing import NamedTuple
 
 import virtplane
+from virtplane import first_process
 from virtplane.cli.terminal import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -88,6 +89,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments[0] not in COMMANDS:
         sys.stderr.write(f"virtplane: unknown command {arguments[0]!r}\n\n{_usage()}\n")
         return EXIT_UNUSABLE
+    first_process.end_when_told()
     try:
         code = _run(arguments[0], arguments[1:])
         sys.stdout.flush()

@@ -19,10 +19,11 @@ _PROGRAM = """\
 #!/usr/bin/python3
 import sys
 
-from {module} import main
+from {module} import {function}
 
-sys.exit(main())
+sys.exit({function}())
 """
+_WORKERS = "virtplane.storage.cdi.starting"
 
 # -S: no search for site packages, which the launcher (standard library only) does not need and every guest's
 # start would wait for.
@@ -38,20 +39,20 @@ sys.exit(main())
 """
 
 PROGRAMS = {
-    "cdi-image-size-detection": _PROGRAM.format(module="virtplane.storage.cdi.importer.sizedetection"),
-    "cdi-source-update-poller": _PROGRAM.format(module="virtplane.storage.cdi.poller.main"),
+    "cdi-image-size-detection": _PROGRAM.format(module=_WORKERS, function="size_detection"),
+    "cdi-source-update-poller": _PROGRAM.format(module=_WORKERS, function="poller"),
     "container-disk": _LAUNCHER.format(module="containerdisk"),
-    "kubectl-virt": _PROGRAM.format(module="virtplane.cli.virtctl.main"),
-    "virt-cdi-cloner": _PROGRAM.format(module="virtplane.storage.cdi.cloner.main"),
-    "virt-cdi-importer": _PROGRAM.format(module="virtplane.storage.cdi.importer.main"),
-    "virt-cdi-uploadserver": _PROGRAM.format(module="virtplane.storage.cdi.uploadserver.main"),
+    "kubectl-virt": _PROGRAM.format(module="virtplane.cli.virtctl.main", function="main"),
+    "virt-cdi-cloner": _PROGRAM.format(module=_WORKERS, function="cloner"),
+    "virt-cdi-importer": _PROGRAM.format(module=_WORKERS, function="importer"),
+    "virt-cdi-uploadserver": _PROGRAM.format(module=_WORKERS, function="upload_server"),
     "virt-freezer": _LAUNCHER.format(module="freezer"),
     "virt-launcher": _LAUNCHER.format(module="main"),
     "virt-passt": _LAUNCHER.format(module="virtpasst"),
     "virt-probe": _LAUNCHER.format(module="probe"),
     "virtiofsd": _LAUNCHER.format(module="virtiofsd"),
-    "virtctl": _PROGRAM.format(module="virtplane.cli.virtctl.main"),
-    "virtplane": _PROGRAM.format(module="virtplane.cli.main"),
+    "virtctl": _PROGRAM.format(module="virtplane.cli.virtctl.main", function="main"),
+    "virtplane": _PROGRAM.format(module="virtplane.cli.main", function="main"),
 }
 
 

@@ -6,6 +6,6 @@ asks registries whether images have changed.
 
 `rendering` makes the spec of a claim of what a DataVolume asks for, `sizes` knows how much of a volume its
 file system takes. `tokens` prove to controllers and to the upload proxy what a user may; `clone_rights` says
-who may clone what. `ending` ends the worker programs when their pods go, `buffers`
+who may clone what. `starting` starts the worker programs, `ending` ends them when their pods go, `buffers`
 keeps what they free for their next pieces.
 """

@@ -40,8 +40,8 @@ ROOT = Path(__file__).resolve().parents[6]
 )
 def test_every_program_is_in_the_image_and_in_a_checkout(program: str) -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    module = scripts[program].partition(":")[0]
-    assert module in PROGRAMS[program]
+    module, _, function = scripts[program].partition(":")
+    assert f"from {module} import {function}\n" in PROGRAMS[program]
 
 
 def test_an_image_that_the_installation_names_is_its_own_program() -> None:
