@@ -105,11 +105,14 @@ class Killer:
         return [self.random.choice(found)] if found else []
 
     def replace_crashed(self, namespace: str = "kubevirt") -> None:
-        """Delete pods of the product that were killed often, as an administrator would."""
+        """Delete pods that were killed often and that something makes anew, as an administrator would."""
         path = f"{CORE}/namespaces/{namespace}/pods"
         try:
             for pod in self.cluster.items(path):
-                if restarts(pod) >= _CRASHES and "deletionTimestamp" not in pod["metadata"]:
+                metadata = pod["metadata"]
+                if "ownerReferences" not in metadata or "deletionTimestamp" in metadata:
+                    continue
+                if restarts(pod) >= _CRASHES:
                     self.cluster.request("DELETE", f"{path}/{pod['metadata']['name']}")
         except (OSError, ApiError):
             return  # the API is down just now

@@ -32,6 +32,7 @@ _COMPONENTS = (
     "virt-operator",  # And with it virt-api and virt-controller: one process in the compact layout.
 )
 _IN_PODS = ("virt-handler", "virt-operator")
+_COMPONENTS_NAMESPACE = f"{CORE}/namespaces/kubevirt"
 
 Identity = tuple[str, int, str]
 
@@ -77,8 +78,12 @@ def test_guests_run_on_and_everything_is_true_again_soon(
 
 
 def forget_crashes(cluster: Cluster) -> None:
-    """Replace pods that crashed before: doing so again has containers wait 10 s and longer."""
-    path = f"{CORE}/namespaces/kubevirt/pods"
+    """Replace pods that crashed before: doing so again has containers wait 10 s and longer.
+
+    Pods of users may be anywhere in their lives: those of imports come, serve and go, and wait like others
+    when they crash.
+    """
+    path = f"{_COMPONENTS_NAMESPACE}/pods"
     for pod in cluster.items(path):
         if restarts(pod):
             try:
@@ -87,12 +92,12 @@ def forget_crashes(cluster: Cluster) -> None:
                 if error.code != 404:
                     raise
             wait_for("the pod is replaced", partial(is_replaced, cluster, pod), 30)
-    wait_for_none("the components are ready", lambda: wrong_statuses(cluster, []), 30)
+    wait_for_none("the components are ready", lambda: wrong_statuses(cluster, [], _COMPONENTS_NAMESPACE), 30)
 
 
 def is_replaced(cluster: Cluster, pod: Document) -> bool:
     """Whether a pod has gone and others of its namespace are there."""
-    present = cluster.items(f"{CORE}/namespaces/kubevirt/pods")
+    present = cluster.items(f"{_COMPONENTS_NAMESPACE}/pods")
     uids = {item["metadata"]["uid"] for item in present}
     ready = [item for item in present if is_ready(item)]
     return pod["metadata"]["uid"] not in uids and len(ready) == len(present) >= 2
@@ -116,10 +121,10 @@ def _is_paused(pod: Document) -> bool:
     return conditions.get(CONDITION_UNPAUSED) == "False"
 
 
-def wrong_statuses(cluster: Cluster, guests: list[Machine]) -> list[str]:
-    """What the API says that is not so, or not yet so again."""
+def wrong_statuses(cluster: Cluster, guests: list[Machine], pods_of: str = CORE) -> list[str]:
+    """What the API says that is not so, or not yet so again; of pods, of those below the path `pods_of`."""
     wrong = [machine.name for machine in guests if not machine.is_running()]
-    for pod in cluster.items(f"{CORE}/pods"):
+    for pod in cluster.items(f"{pods_of}/pods"):
         if pod["status"].get("phase") == "Running" and not is_ready(pod) and not _is_paused(pod):
             wrong.append(pod["metadata"]["name"])
     for node in cluster.items(f"{CORE}/nodes"):
