@@ -10,6 +10,7 @@ from kindling.scheduler import csi, volume_rules
 from kindling.scheduler.csi import CsiVolume
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
+from kubecore.objects.claim import is_bound
 
 MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -67,7 +68,7 @@ def wanted_on(node: str, pods: Iterable[JsonObject], lookups: Lookups) -> dict[s
 def _volumes_of(pod: JsonObject, lookups: Lookups) -> Iterable[JsonObject]:
     for claim_name, is_own in volume_rules.claims_of(pod):
         claim = lookups.claim(meta.namespace(pod), claim_name)
-        if claim is None or not volume_rules.is_bound(claim):
+        if claim is None or not is_bound(claim):
             continue
         if is_own and not meta.is_controlled_by(claim, pod):
             continue  # a claim of another owner that only has the name

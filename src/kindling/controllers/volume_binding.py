@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from kindling.scheduler import volume_rules
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
+from kubecore.objects.claim import BIND_COMPLETED
 
-BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"

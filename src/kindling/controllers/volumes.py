@@ -10,6 +10,7 @@ from kindling.scheduler import volume_rules
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
+from kubecore.objects.claim import BIND_COMPLETED, is_bound
 from kubecore.objects.storage_class import CLASS_ANNOTATION, class_of
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import (
@@ -61,7 +62,7 @@ class VolumeController:
         return [
             meta.key(claim)
             for claim in self._claims.list()
-            if class_of(claim) == class_name and not volume_rules.is_bound(claim)
+            if class_of(claim) == class_name and not is_bound(claim)
         ]
 
     def _volumes_of_claim(self, claim: JsonObject) -> list[Key]:
@@ -74,7 +75,7 @@ class VolumeController:
         claim = self._claims.get(*key)
         if claim is None:
             return DONE
-        if binding.BIND_COMPLETED in meta.annotations(claim):
+        if BIND_COMPLETED in meta.annotations(claim):
             await self._check_bound(claim)
             return DONE
         name = get_str(claim, "spec", "volumeName")

@@ -19,6 +19,7 @@ from kubecore.client import Client
 from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import times
+from kubecore.objects.claim import is_bound
 from kubecore.resources import (
     CONFIG_MAPS,
     PERSISTENT_VOLUME_CLAIMS,
@@ -89,7 +90,7 @@ class ApiBackend:
         try:
             claim = await self._client.get(PERSISTENT_VOLUME_CLAIMS, name, namespace)
             volume = get_str(claim, "spec", "volumeName")
-            if get_str(claim, "status", "phase") != "Bound" or not volume:
+            if not is_bound(claim) or get_str(claim, "status", "phase") == "Lost":
                 raise ContentProblem(f"PVC {namespace}/{name} is not bound")
             persistent = await self._client.get(PERSISTENT_VOLUMES, volume)
         except StatusError as error:

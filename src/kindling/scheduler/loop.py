@@ -16,6 +16,7 @@ from kubecore.client import ConnectionFailed
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
+from kubecore.objects.claim import is_bound
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import (
     CSI_DRIVERS,
@@ -224,7 +225,7 @@ class Scheduler:
         claim = self._claims.get(meta.namespace(pod), name)
         if claim is None:
             raise VolumesNotBound(f'persistentvolumeclaim "{name}" not found')
-        if volume_rules.is_bound(claim):
+        if is_bound(claim):
             return True
         selected = meta.annotations(claim).get(SELECTED_NODE)
         if name in provisioned and selected is not None and selected != node:
@@ -310,7 +311,7 @@ class Scheduler:
         # Pods already waiting wait on the old event; pods that come later wait on the new one.
         changed, self._claims_changed = self._claims_changed, asyncio.Event()
         changed.set()
-        if old is not None and not volume_rules.is_bound(old) and volume_rules.is_bound(claim):
+        if old is not None and not is_bound(old) and is_bound(claim):
             self._claim_bound(claim)
 
     def _claim_bound(self, claim: JsonObject) -> None:

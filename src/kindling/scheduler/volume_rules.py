@@ -9,6 +9,7 @@ from kindling.scheduler import node_rules
 from kindling.scheduler.snapshot import NodeInfo, Snapshot, Volumes
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
+from kubecore.objects.claim import is_bound
 from kubecore.objects.quantity import Quantity
 from kubecore.objects.selectors import from_label_selector_object
 from kubecore.objects.storage_class import class_of
@@ -41,12 +42,6 @@ def claim_names(pod: JsonObject) -> list[str]:
 def claim_keys(pod: JsonObject) -> list[str]:
     """``namespace/name`` of a pod's claims, to index pods by."""
     return [f"{meta.namespace(pod)}/{name}" for name in claim_names(pod)]
-
-
-def is_bound(claim: JsonObject) -> bool:
-    """Whether the claim is bound."""
-    done = "pv.kubernetes.io/bind-completed" in meta.annotations(claim)
-    return bool(get_str(claim, "spec", "volumeName")) and done
 
 
 def attributes_class(obj: JsonObject) -> str:

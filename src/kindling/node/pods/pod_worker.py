@@ -232,8 +232,9 @@ class PodWorker:
             self._event("Normal", "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
             await self._services.stopper.stop_all(self.pod, observed, 0, "")
         if not await self._prepare_volumes():
+            delay = float(min(_MAX_RETRY, _FIRST_RETRY * 2 ** min(self._mount_failures, 5)))
             self._mount_failures += 1
-            return float(min(_MAX_RETRY, _FIRST_RETRY * 2 ** min(self._mount_failures, 5)))
+            return delay
         self._mount_failures = 0
         try:
             await self._services.networks.check(self.pod)

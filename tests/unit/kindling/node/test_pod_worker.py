@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from typing import Any
 from unittest.mock import AsyncMock, Mock
@@ -240,3 +241,21 @@ async def test_a_status_seen_earlier_never_follows_one_seen_later() -> None:
         told.append(_waiting(node.published.get_nowait())["main"]["reason"])
     await _end(running)
     assert told == ["ErrImagePull"]
+
+
+async def test_a_volume_that_fails_is_tried_again_after_half_a_second() -> None:
+    node = Node()
+    node.seen = PodRuntimeStatus()
+    node.api.set()
+    loop, tried = asyncio.get_running_loop(), asyncio.Queue[float]()
+
+    async def prepare(_pod: object) -> dict[str, Any]:
+        tried.put_nowait(loop.time())
+        raise VolumeProblem("disk", "not there yet")
+
+    node.volumes.prepare = prepare
+    running = asyncio.create_task(node.worker().run())
+    moments = [await asyncio.wait_for(tried.get(), 10) for _ in range(3)]
+    await _end(running)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(moments)]
+    assert pauses == pytest.approx([0.5, 1.0], abs=0.1)
