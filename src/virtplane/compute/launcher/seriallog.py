@@ -74,7 +74,8 @@ class SerialLog:
 
     def _rotate(self) -> None:
         self._close()
-        names = [self._path, *(f"{self._path}.{number}" for number in range(BACKUPS))]
+        # Older ones have the names that libvirt's log daemon gives them.
+        names = [self._path, *(f"{self._pipe}.{number}" for number in range(BACKUPS))]
         for older, newer in zip(reversed(names), reversed(names[:-1]), strict=False):
             if os.path.lexists(newer):
                 os.rename(newer, older)

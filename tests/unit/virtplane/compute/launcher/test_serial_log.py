@@ -49,7 +49,7 @@ def test_a_guest_that_talks_for_ever_fills_four_files(say: Callable[[bytes], Non
     files = _files(tmp_path)
     assert len(files) == 1 + BACKUPS
     assert all(len(content) <= _LIMIT for content in files.values())
-    order = [f"virt-serial0.log.{number}" for number in (2, 1, 0)] + ["virt-serial0.log"]
+    order = [f"virt-serial0-log.{number}" for number in (2, 1, 0)] + ["virt-serial0.log"]
     kept = b"".join(files[name] for name in order)
     assert kept == b"".join(f"{number:04}".encode() * 100 for number in range(100))[-len(kept) :]
 
