@@ -32,6 +32,7 @@ from kubecore.logs import LOG_LEVELS, LogLevels, set_up_logging
 from kubecore.runtime.access import TokenAccess
 from kubecore.runtime.component import CannotRun, Component, Context, run_components
 from kubecore.runtime.health import serve_health
+from kubecore.runtime.queuemetrics import QueueMetrics
 from kubecore.self_signed import self_signed_tls
 from virtplane.api import ports
 from virtplane.api.paths import KUBELET_ROOT
@@ -195,6 +196,7 @@ async def run(options: Options, levels: LogLevels) -> None:
     counts = RequestCounts(REGISTRY)
     context = Context(
         client_factory=client_factory(options, base_config(options), limits, counts),
+        queues=QueueMetrics(REGISTRY, "kubevirt_workqueue"),
         namespace=options.namespace,
         identity=options.identity,
         node_name=options.node_name,

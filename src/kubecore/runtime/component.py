@@ -18,6 +18,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from kubecore.client import Client
 from kubecore.logs import on_behalf_of
 from kubecore.runtime.health import Health
+from kubecore.runtime.queuemetrics import QueueMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ class Context:
     settings: Mapping[str, Any] = field(default_factory=dict)
     health: Health = field(default_factory=Health)
     registry: CollectorRegistry = REGISTRY
+    queues: QueueMetrics | None = None
+    """Where components tell of their controllers' queues, if they do."""
     _clients: dict[str, Client] = field(default_factory=dict)
 
     def client(self, component: str) -> Client:

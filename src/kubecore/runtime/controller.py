@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ from kubecore.errors import StatusError, is_lost_race, is_namespace_terminating
 from kubecore.json import JsonObject
 from kubecore.runtime.informer import EventType, Informer
 from kubecore.runtime.queue import QueueShutDown, WorkQueue
+from kubecore.runtime.queuemetrics import QueueMetrics
 from kubecore.runtime.store import Cached, Key, TypedObject, key_of
 
 logger = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ class Controller:
         self._workers = workers
         self._max_delay = max_delay
         self._queue: WorkQueue[Key] | None = None
+        self._metrics: QueueMetrics | None = None
         self._informers: list[Informer[Any]] = []
         self._early: dict[Key, None] = {}
         self._early_delayed: dict[Key, float] = {}
@@ -102,6 +105,10 @@ class Controller:
         if informer not in self._informers:
             self._informers.append(informer)
 
+    def measure(self, metrics: QueueMetrics) -> None:
+        """Tell in `metrics` of the work queue, under the controller's name. Before `run`."""
+        self._metrics = metrics
+
     def enqueue(self, key: Key) -> None:
         """Add `key` to the work queue. Allowed before `run`, too."""
         if self._queue is None:
@@ -118,7 +125,8 @@ class Controller:
 
     async def run(self) -> None:
         """Wait for the caches, then work until cancelled."""
-        queue: WorkQueue[Key] = WorkQueue(max_delay=self._max_delay)
+        observer = self._metrics.observer(self.name) if self._metrics is not None else None
+        queue: WorkQueue[Key] = WorkQueue(max_delay=self._max_delay, observer=observer)
         self._queue = queue
         for key in self._early:
             queue.add(key)
@@ -126,15 +134,18 @@ class Controller:
             queue.add_after(key, seconds)
         self._early.clear()
         self._early_delayed.clear()
-        try:
-            for informer in self._informers:
-                await informer.wait_synced()
-            async with asyncio.TaskGroup() as group:
-                for number in range(self._workers):
-                    group.create_task(self._work(queue), name=f"{self.name}-{number}")
-        finally:
-            queue.shut_down()
-            self._queue = None
+        with ExitStack() as shown:
+            if self._metrics is not None:
+                shown.enter_context(self._metrics.shown(self.name, queue))
+            try:
+                for informer in self._informers:
+                    await informer.wait_synced()
+                async with asyncio.TaskGroup() as group:
+                    for number in range(self._workers):
+                        group.create_task(self._work(queue), name=f"{self.name}-{number}")
+            finally:
+                queue.shut_down()
+                self._queue = None
 
     async def _work(self, queue: WorkQueue[Key]) -> None:
         while True:

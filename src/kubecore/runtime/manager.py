@@ -11,6 +11,7 @@ from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
 from kubecore.runtime.controller import Controller
 from kubecore.runtime.informer import Informer
+from kubecore.runtime.queuemetrics import QueueMetrics
 from kubecore.runtime.store import Cached, IndexFunction
 
 _InformerKey = tuple[ResourceType, type[Any] | None, str | None, str, str]
@@ -21,11 +22,17 @@ class Manager:
 
     `run` starts informers, waits until each has its first list, then starts controllers and runnables;
     cancelling it stops everything, controllers first. Informers of the kinds in `absent`, which the cluster
-    does not serve, stay empty.
+    does not serve, stay empty. The controllers' queues are told of in `queues`.
     """
 
-    def __init__(self, client: Client, absent: Collection[ResourceType] = ()) -> None:
+    def __init__(
+        self,
+        client: Client,
+        absent: Collection[ResourceType] = (),
+        queues: QueueMetrics | None = None,
+    ) -> None:
         self.client = client
+        self._queues = queues
         self._absent = frozenset(absent)
         self._informers: dict[_InformerKey, Informer[Any]] = {}
         self._controllers: list[Controller] = []
@@ -79,6 +86,8 @@ class Manager:
 
     def add(self, controller: Controller) -> None:
         """Run `controller` with this manager."""
+        if self._queues is not None:
+            controller.measure(self._queues)
         self._controllers.append(controller)
 
     def add_runnable(self, name: str, run: Callable[[], Awaitable[None]]) -> None:

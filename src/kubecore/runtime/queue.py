@@ -11,7 +11,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from kubecore.tokenbucket import TokenBucket
 
@@ -46,6 +46,22 @@ class ItemBackoff(Generic[Item]):
         self._failures.pop(item, None)
 
 
+class QueueObserver(Protocol):
+    """Told of what becomes of the items of a queue, for its metrics."""
+
+    def added(self) -> None:
+        """An item was added that did not wait yet."""
+
+    def retried(self) -> None:
+        """An item was added for a later time."""
+
+    def waited(self, amount: float, /) -> None:
+        """An item was handed to a worker after so many seconds."""
+
+    def worked(self, amount: float, /) -> None:
+        """The work on an item has ended after so many seconds."""
+
+
 class WorkQueue(Generic[Item]):
     """The work queue. Bound to the event loop in which it is created."""
 
@@ -56,11 +72,15 @@ class WorkQueue(Generic[Item]):
         max_delay: float = 1000.0,
         rate: float = 10.0,
         burst: int = 100,
+        observer: QueueObserver | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._order: deque[Item] = deque()
-        self._dirty: set[Item] = set()
-        self._processing: set[Item] = set()
+        self._dirty: dict[Item, float] = {}
+        """Items that wait, also for the end of the work on them, and when they were added."""
+        self._processing: dict[Item, float] = {}
+        """Items that are worked on, and since when."""
+        self._observer = observer
         self._waiting: list[tuple[float, int, Item]] = []
         self._due: dict[Item, float] = {}
         self._sequence = itertools.count()
@@ -79,11 +99,23 @@ class WorkQueue(Generic[Item]):
         """How many items were added with a delay that has not passed."""
         return len(self._due)
 
+    @property
+    def depth(self) -> int:
+        """The number of items that wait, also those that are still worked on."""
+        return len(self._dirty)
+
+    def running_seconds(self) -> list[float]:
+        """For how long each item that is worked on has been."""
+        now = self._loop.time()
+        return [now - begun for begun in list(self._processing.values())]
+
     def add(self, item: Item) -> None:
         """Queue `item`; an item in work is queued again afterwards."""
         if self._closed or item in self._dirty:
             return
-        self._dirty.add(item)
+        self._dirty[item] = self._loop.time()
+        if self._observer is not None:
+            self._observer.added()
         if item not in self._processing:
             self._order.append(item)
             self._wake()
@@ -92,6 +124,8 @@ class WorkQueue(Generic[Item]):
         """Add `item` in `seconds`; of several delays the earliest counts."""
         if self._closed:
             return
+        if self._observer is not None:
+            self._observer.retried()
         if seconds <= 0:
             self.add(item)
             return
@@ -132,13 +166,18 @@ class WorkQueue(Generic[Item]):
                 if getter in self._getters:
                     self._getters.remove(getter)
         item = self._order.popleft()
-        self._processing.add(item)
-        self._dirty.discard(item)
+        now = self._loop.time()
+        added = self._dirty.pop(item)
+        self._processing[item] = now
+        if self._observer is not None:
+            self._observer.waited(now - added)
         return item
 
     def done(self, item: Item) -> None:
         """The work on `item` has ended, successfully or not."""
-        self._processing.discard(item)
+        begun = self._processing.pop(item, None)
+        if self._observer is not None and begun is not None:
+            self._observer.worked(self._loop.time() - begun)
         if item in self._dirty:
             self._order.append(item)
             self._wake()

@@ -67,7 +67,7 @@ class VirtController:
                 served = await served_optional_kinds(client)
                 await image_volumes.ask()
                 async with EventRecorder(client, EVENT_SOURCE) as recorder:
-                    manager = Manager(client)
+                    manager = Manager(client, queues=context.queues)
                     cluster = Cluster(
                         client, manager, recorder, images, served, context.namespace, image_volumes
                     )

@@ -55,7 +55,7 @@ class VirtHandler:
         """Serve this node until cancelled. Guests keep running afterwards."""
         client = context.client(self.name)
         settings = HandlerSettings(node_name=context.node_name)
-        manager, serving = Manager(client), asyncio.Event()
+        manager, serving = Manager(client, queues=context.queues), asyncio.Event()
         # Set the readiness checks first: a process without checks would count as ready.
         context.health.add_ready(
             "informers", lambda: "" if manager.has_started else "caches are not complete"

@@ -93,7 +93,7 @@ class VirtOperator:
 
     async def _lead(self, context: Context) -> None:
         client = context.client(self.name)
-        manager = Manager(client)
+        manager = Manager(client, queues=context.queues)
         kubevirts = manager.informer(api.KUBEVIRTS)
         managed = {
             resource: manager.informer(
