@@ -77,9 +77,9 @@ class Cluster:
     # The API.
 
     def request(
-        self, method: str, path: str, body: Document | None = None, *, patch: str = "merge"
+        self, method: str, path: str, body: Document | None = None, *, patch: str = "merge", user: str = ""
     ) -> Document:
-        """One request as the administrator. Raises ApiError, OSError."""
+        """One request as the administrator, or as `user`. Raises ApiError, OSError."""
         tls = ssl.create_default_context(cafile=str(self.state / "pki/ca.crt"))
         tls.load_cert_chain(self.state / "pki/admin.crt", self.state / "pki/admin.key")
         port = json.loads((self.state / "instance.json").read_text())["api_port"]
@@ -89,6 +89,7 @@ class Cluster:
             encoded = json.dumps(body) if body is not None else None
             # Not JSON alone: actions on machines are answered with nothing.
             headers = {"Content-Type": kind, "Accept": "application/json, */*"}
+            headers |= {"Impersonate-User": user} if user else {}
             connection.request(method, path, encoded, headers)
             answer = connection.getresponse()
             document = _document(answer.read())

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 from tests.e2e.claims import CLAIMS, Claims, claim, is_gone
-from tests.e2e.clusters import NAMESPACE, Cluster, Machine, is_ready_again, manifest
+from tests.e2e.clusters import KUBEVIRT, NAMESPACE, Cluster, Machine, is_ready_again, manifest
 from tests.e2e.commands import run
 from tests.e2e.failures import Document
 from tests.e2e.processes import kill
@@ -17,6 +17,8 @@ from tests.support.clusters import clean_up
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(400)]
 
 _DATA_VOLUMES = f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{NAMESPACE}/datavolumes"
+_INSTALLATION = f"{KUBEVIRT}/namespaces/kubevirt/kubevirts/kubevirt"
+_VIRT_CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
 _PLUGGED = ("files", "blocks", "empty")
 _MIB = 2048
 """Sectors of 512 bytes."""
@@ -48,6 +50,7 @@ def test_volumes_come_and_go_while_the_guest_runs(cluster: Cluster, claims: Clai
     for name, mode in (("files", "Filesystem"), ("blocks", "Block")):
         claims.create(claim(name, "64Mi", mode))
     claims.create(claim("dump", "2Gi", "Filesystem"))
+    claims.create(claim("beside", "64Mi", "Filesystem"))
     machine = cluster.create(manifest("plugged", grace=2))
     try:
         machine.wait_running()
@@ -55,6 +58,7 @@ def test_volumes_come_and_go_while_the_guest_runs(cluster: Cluster, claims: Clai
             _plug_write_and_unplug(cluster, machine, console)
             _plug_again_and_grow(cluster, machine, console)
             _dump_memory(cluster, machine, console)
+            _mount_beside(cluster, machine, console)
             _plug_blank(cluster, machine, console)
         _reboot(cluster, machine)
         _lose_virt_handler_between(cluster, machine)
@@ -129,6 +133,38 @@ def _dump_memory(cluster: Cluster, machine: Machine, console: Console) -> None:
 def _dump(machine: Machine) -> Document:
     found: Document = machine.vm().get("status", {}).get("memoryDumpRequest", {})
     return found
+
+
+def _mount_beside(cluster: Cluster, machine: Machine, console: Console) -> None:
+    """A claim for backups and the like: the launcher's pod has it, the guest does not."""
+    _set_gates(cluster, ["UtilityVolumes"])
+    seen_before = console.run("ls /sys/block")
+    volume = {"name": "kept", "claimName": "beside"}
+    for text in ("first", "second"):
+        wait_for("it may be added", partial(_set_utility, cluster, volume), 20)
+        wait_for("it is mounted", partial(_has_phase, machine, "MountedToPod", "kept"), 60)
+        folder = "/var/run/kubevirt/hotplug-disks/kept"
+        as_qemu = ("nsenter", f"--target={machine.launcher()}", "--mount", "--setuid=107", "--setgid=107")
+        # What was written before is still there.
+        assert run(*as_qemu, "ls", folder).stdout.split() == (["first"] if text == "second" else [])
+        run(*as_qemu, "touch", f"{folder}/{text}")
+        assert console.run("ls /sys/block") == seen_before
+        assert _set_utility(cluster)
+        wait_for("nothing is left of it", partial(_is_rid_of, machine, "kept"), 60)
+        assert "/hotplug-disks/kept" not in _mounts_of_node(cluster)
+    _set_gates(cluster, None)
+
+
+def _set_gates(cluster: Cluster, gates: list[str] | None) -> None:
+    configuration = {"developerConfiguration": {"featureGates": gates}}
+    cluster.request("PATCH", _INSTALLATION, {"spec": {"configuration": configuration}})
+
+
+def _set_utility(cluster: Cluster, *volumes: Document) -> bool:
+    """Only controllers of KubeVirt may; refused while virt-api does not know of the gate. Raises ApiError."""
+    path = f"{KUBEVIRT}/namespaces/{NAMESPACE}/virtualmachineinstances/plugged"
+    change = {"spec": {"utilityVolumes": list(volumes)}}
+    return bool(cluster.request("PATCH", path, change, user=_VIRT_CONTROLLER))
 
 
 def _plug_blank(cluster: Cluster, machine: Machine, console: Console) -> None:

@@ -220,6 +220,7 @@ INSTANCE: JsonObject = {
     "startStrategy": "Paused",
     "subdomain": "sub",
     "terminationGracePeriodSeconds": 7,
+    "utilityVolumes": [{"name": "beside", "claimName": "target", "readOnly": True}],
     "tolerations": [{"key": "k", "operator": "Exists"}],
     "topologySpreadConstraints": [
         {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"},

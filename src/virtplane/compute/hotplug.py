@@ -15,7 +15,13 @@ from collections.abc import Collection
 from virtplane.api.kubevirt_v1.disks import Disk
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import VolumeStatus
-from virtplane.api.kubevirt_v1.volumes import Volume, claim_name, is_disk_claim, kind_of
+from virtplane.api.kubevirt_v1.volumes import (
+    PersistentVolumeClaimVolumeSource,
+    Volume,
+    claim_name,
+    is_disk_claim,
+    kind_of,
+)
 from virtplane.api.paths import HOTPLUG_DIR
 
 PENDING, BOUND, ATTACHED = "Pending", "Bound", "AttachedToNode"
@@ -39,16 +45,32 @@ def is_hotpluggable(volume: Volume) -> bool:
 def hotplugged_volumes(vmi: VirtualMachineInstance) -> set[str]:
     """Names of the volumes that attachment pods bring to the guest, not the launcher pod.
 
-    These are volumes declared ``hotpluggable``, from the start or later, and those that the status lists as
-    hotplugged.
+    These are volumes declared ``hotpluggable``, from the start or later, utility volumes, and those that the
+    status lists as hotplugged.
     """
     reported = {item.name for item in vmi.status.volume_status if item.hotplug_volume is not None}
-    declared = {item.name for item in vmi.spec.volumes if is_hotpluggable(item)}
+    declared = {item.name for item in all_volumes(vmi) if is_hotpluggable(item)}
     return reported | declared
 
 
+def all_volumes(vmi: VirtualMachineInstance) -> list[Volume]:
+    """The instance's volumes, with its utility volumes as claims that come and go."""
+    utility = [
+        Volume(
+            name=each.name,
+            persistent_volume_claim=PersistentVolumeClaimVolumeSource(
+                claim_name=each.claim_name, hotpluggable=True, read_only=each.read_only
+            ),
+        )
+        for each in vmi.spec.utility_volumes
+    ]
+    return [*vmi.spec.volumes, *utility]
+
+
 def plug_places(volume: str) -> tuple[str, str]:
-    """Where the launcher has a hotplugged claim: as a device, or as a disk in a file."""
+    """Where the launcher has a hotplugged claim: as a device (or a utility volume's folder), or as a disk in
+    a file.
+    """
     return f"{HOTPLUG_DIR}/{volume}", f"{HOTPLUG_DIR}/{volume}.img"
 
 
@@ -62,7 +84,7 @@ def is_leaving(entry: VolumeStatus, vmi: VirtualMachineInstance) -> bool:
     """Whether a hotplugged volume has to go: it left the spec, or has another claim there."""
     if entry.hotplug_volume is None:
         return False
-    volume = next((each for each in vmi.spec.volumes if each.name == entry.name), None)
+    volume = next((each for each in all_volumes(vmi) if each.name == entry.name), None)
     return volume is None or held_claim(entry) not in ("", claim_name(volume))
 
 
@@ -84,6 +106,16 @@ def dump_volumes(vmi: VirtualMachineInstance) -> dict[str, VolumeStatus]:
         entry.name: entry
         for entry in vmi.status.volume_status
         if entry.hotplug_volume is not None and entry.name in volumes and not is_leaving(entry, vmi)
+    }
+
+
+def utility_volumes(vmi: VirtualMachineInstance) -> dict[str, VolumeStatus]:
+    """The entries of the claims that the launcher's pod is to have beside the guest's disks, by name."""
+    names = {each.name for each in vmi.spec.utility_volumes}
+    return {
+        entry.name: entry
+        for entry in vmi.status.volume_status
+        if entry.hotplug_volume is not None and entry.name in names and not is_leaving(entry, vmi)
     }
 
 

@@ -157,6 +157,9 @@ INSTANCE: Table = {
     "terminationGracePeriodSeconds": acts("time that the guest has to shut down"),
     "tolerations": copied("the pod's tolerations"),
     "topologySpreadConstraints": copied("the pod's spread constraints"),
-    "utilityVolumes": warns(),
+    "utilityVolumes[].claimName": acts("claim that the launcher's pod gets beside the guest's disks"),
+    "utilityVolumes[].name": acts("name of the folder or device below `/var/run/kubevirt/hotplug-disks`"),
+    "utilityVolumes[].readOnly": acts("the claim's file system is mounted read-only"),
+    "utilityVolumes[].type": warns("says what the volume is for"),
     **VOLUMES,
 }

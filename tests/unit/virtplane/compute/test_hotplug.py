@@ -12,6 +12,7 @@ from kubecore.json import JsonObject
 from kubecore.objects.structs import decode, encode
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.volumes import claim_name
 from virtplane.compute.controller.vmi.hotplug import hotplug_volumes, with_attachment
 from virtplane.compute.controller.vmi.volumes import volume_status
 from virtplane.compute.domain.context import DomainContext
@@ -169,3 +170,29 @@ def test_another_claim_takes_the_name_of_a_volume_once_the_first_has_gone() -> N
     assert "persistentVolumeClaimInfo" not in fresh
     assert (fresh["phase"], fresh["message"]) == ("Pending", "PVC other not found")
     assert [volume.name for volume in hotplug_volumes(decode(VirtualMachineInstance, vmi))] == ["later"]
+
+
+def test_a_utility_volume_has_an_attachment_pod_and_an_entry_of_its_own() -> None:
+    vmi = _instance({"persistentVolumeClaim": {"claimName": "c", "hotpluggable": True}})
+    vmi["spec"] |= {"utilityVolumes": [{"name": "beside", "claimName": "target", "type": "Backup"}]}
+    vmi["status"] = {"phase": "Running"}
+    read = decode(VirtualMachineInstance, vmi)
+    assert {each.name: claim_name(each) for each in hotplug_volumes(read)} == {
+        "later": "c",
+        "beside": "target",
+    }
+    claims: JsonObject = {"metadata": {"name": "target"}, "spec": {"volumeMode": "Filesystem"}}
+    (entry,) = (each for each in volume_status(read, {"target": claims}, None) if each.name == "beside")
+    assert entry.hotplug_volume is not None and entry.persistent_volume_claim_info is not None
+    pod: JsonObject = {
+        "metadata": {"name": "hp-volume-1", "uid": "p", "creationTimestamp": "2026-11-21T00:00:00Z"},
+        "spec": {"volumes": [{"name": "beside", "persistentVolumeClaim": {"claimName": "target"}}]},
+    }
+    in_pod = Plugged(frozenset({"beside"}), {})
+    mounted = {each["name"]: each for each in _looked_at(vmi, [pod], in_pod)}
+    assert (mounted["beside"]["phase"], mounted["beside"]["target"]) == ("MountedToPod", "")
+    assert plugged_volumes(decode(VirtualMachineInstance, vmi)).keys() == {"later"}
+    del vmi["spec"]["utilityVolumes"]
+    leaving = {each["name"]: each for each in _looked_at(vmi, [pod], in_pod)}
+    assert leaving["beside"]["phase"] == "Detaching"
+    assert "beside" not in {each["name"] for each in _looked_at(vmi, [], Plugged(in_guest={}))}

@@ -32,6 +32,7 @@ from virtplane.compute.hotplug import (
     ON_NODE,
     PENDING,
     UNMOUNTED,
+    all_volumes,
     held_claim,
     hotplugged_volumes,
     is_leaving,
@@ -91,7 +92,7 @@ def hotplug_volumes(vmi: VirtualMachineInstance) -> list[Volume]:
     names = hotplugged_volumes(vmi) - {
         each.name for each in vmi.status.volume_status if is_leaving(each, vmi)
     }
-    return [volume for volume in vmi.spec.volumes if volume.name in names and claim_name(volume)]
+    return [volume for volume in all_volumes(vmi) if volume.name in names and claim_name(volume)]
 
 
 def carried(pod: JsonObject) -> dict[str, str]:

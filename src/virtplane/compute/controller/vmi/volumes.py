@@ -18,7 +18,7 @@ from virtplane.api.kubevirt_v1.vmi_status import (
     VolumeStatus,
 )
 from virtplane.api.kubevirt_v1.volumes import claim_name
-from virtplane.compute.hotplug import hotplugged_volumes, is_leaving
+from virtplane.compute.hotplug import all_volumes, hotplugged_volumes, is_leaving
 
 DEFAULT_OVERHEAD = "0.055"
 """Share of a filesystem volume that disk images must leave free, where CDI says nothing."""
@@ -54,8 +54,7 @@ def volume_status(
     hotplugged = hotplugged_volumes(vmi)
     dumps = {volume.name for volume in vmi.spec.volumes if volume.memory_dump is not None}
     result: dict[str, VolumeStatus] = {}
-    sources = {volume.name: claim_name(volume) for volume in vmi.spec.volumes}
-    sources |= {volume.name: "" for volume in vmi.spec.utility_volumes}
+    sources = {volume.name: claim_name(volume) for volume in all_volumes(vmi)}
     for name, source in sources.items():
         entry = before.get(name) or VolumeStatus(name=name, target="")
         if is_leaving(entry, vmi):

@@ -1,4 +1,6 @@
-"""The launcher's folder of hotplugged disks: mounts of files, and device nodes. Blocks (runs in a thread).
+"""The launcher's folder of hotplugged volumes: mounts of disks' files and of file systems, device nodes.
+
+Blocks (runs in a thread).
 
 The launcher may write to the folder. So nothing in it is believed but mounts, which only the node makes, and
 nothing in it is opened: what is there is created, or taken away, by its name.
@@ -7,6 +9,7 @@ nothing in it is opened: what is there is created, or taken away, by its name.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -36,9 +39,12 @@ class Folder:
 
     def files(self) -> set[str]:
         """The volumes whose disks are mounted."""
-        points = {point.name for point in mount_points_below(self._path) if point.parent == self._path}
-        names = {name.removesuffix(_FILE) for name in points if name.endswith(_FILE)}
+        names = {name.removesuffix(_FILE) for name in self._mounted() if name.endswith(_FILE)}
         return {name for name in names if is_name(name)}
+
+    def folders(self) -> set[str]:
+        """The volumes whose file systems are mounted."""
+        return {name for name in self._mounted() if is_name(name)}
 
     def devices(self) -> set[str]:
         """The volumes that have device nodes. The launcher can hide its own, which leaves their
@@ -55,6 +61,11 @@ class Folder:
         with Root(self._path, beneath=True) as root:
             mount_tree(tree, root, volume + _FILE)
 
+    def mount_folder(self, volume: str, tree: int) -> None:
+        """Mount the file system that the descriptor `tree` stands for, which is closed."""
+        with Root(self._path, beneath=True) as root:
+            mount_tree(tree, root, volume, is_folder=True)
+
     def make_device(self, volume: str, number: int) -> None:
         """Make the device node, for QEMU to open."""
         if self._number(volume) == number:
@@ -68,14 +79,31 @@ class Folder:
             os.rename(fresh, volume, src_dir_fd=folder, dst_dir_fd=folder)
 
     def remove(self, volume: str) -> None:
-        """Take away the volume's mount or device node, whichever is there."""
-        for point in mount_points_below(self._path):
-            if point == self._path / (volume + _FILE):
-                unmount(point)
+        """Take away the volume's mount of a file or device node, whichever is there."""
+        self._unmount(volume + _FILE)
         if self.exists:
             with self._opened() as folder:
                 for name in (volume + _FILE, volume):
                     _unlink(name, folder)
+
+    def remove_folder(self, volume: str) -> None:
+        """Take away the mount of the volume's file system."""
+        self._unmount(volume)
+        if self.exists:
+            with self._opened() as folder, contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                try:
+                    os.rmdir(volume, dir_fd=folder)
+                except OSError as error:
+                    if error.errno != errno.ENOTEMPTY:  # what the launcher has put below is its own
+                        raise
+
+    def _unmount(self, name: str) -> None:
+        for point in mount_points_below(self._path):
+            if point == self._path / name:
+                unmount(point)
+
+    def _mounted(self) -> set[str]:
+        return {point.name for point in mount_points_below(self._path) if point.parent == self._path}
 
     def _number(self, volume: str) -> int | None:
         try:

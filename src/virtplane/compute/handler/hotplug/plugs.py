@@ -115,19 +115,25 @@ class Plugs:
         Raises HypervisorError, VolumeNotReady, BadImage, NotEnoughSpace, StepBlocked and OSError.
         """
         wanted, dumped = hotplug.plugged_volumes(vmi), hotplug.dump_volumes(vmi)
+        utility = hotplug.utility_volumes(vmi)
+        beside = _blocks(utility)
         is_known = any(entry.hotplug_volume is not None for entry in vmi.status.volume_status)
         if not wanted and not is_known and self._is_clean:
             return
         errors: list[Exception] = []
         live = await self._unplug_all(wanted, guest, errors)
         in_guest = {disk.name for disk in live if disk.is_plugged}
-        kept = {*wanted, *in_guest, *dumped, *self._dumps.running}
-        cleared = await self._steps.run(_STEP, self._clear_folder, kept)
+        kept = {*wanted, *in_guest, *dumped, *self._dumps.running, *beside}
+        cleared = await self._steps.run(_STEP, self._clear_folder, kept, utility.keys() - beside)
         self._dumps.forget(dumped)
+        for entry in utility.values():
+            await _collected(errors, self._add_utility(vmi, entry))
         if wanted or is_known or cleared:
             in_use = {disk.name for disk in live if disk.is_plugged and disk.is_block}
+            if self._allowed is None and not beside <= self._numbers.keys():
+                in_use |= beside  # the launcher may have them since before virt-handler was started
             await self._steps.run(_STEP, self._learn, vmi, in_use)
-            known = _blocks(wanted) & self._numbers.keys()
+            known = (_blocks(wanted) | beside) & self._numbers.keys()
             await self._steps.run(_STEP, self._permit, guest.launcher, known | in_use)
         for name, entry in wanted.items():
             if name not in in_guest:
@@ -189,6 +195,7 @@ class Plugs:
         live = await self._live(guest)
         if source.block:
             blocks = {entry.name, *(each.name for each in live if each.is_plugged and each.is_block)}
+            blocks |= _blocks(hotplug.utility_volumes(vmi)) & self._numbers.keys()
             await self._steps.run(_STEP, self._permit, guest.launcher, blocks)
         disk = next(each for each in vmi.spec.domain.devices.disks if each.name == entry.name)
         drive = next((each for each in live if each.name == entry.name and each.device == "cdrom"), None)
@@ -198,6 +205,31 @@ class Plugs:
             xml = disks.plugged_disk(vmi, disk, source, live)
             await guest.hypervisor.attach_device(self._domain, xml)
         logger.info("A volume was plugged", extra={"vmi": self._vmi, "volume": entry.name})
+
+    async def _add_utility(self, vmi: VirtualMachineInstance, entry: VolumeStatus) -> None:
+        """Have the claim in the launcher's pod, for QEMU to write to; the guest has none of it."""
+        attached, name = entry.hotplug_volume, entry.name
+        if attached is None or not attached.attach_pod_uid:
+            return  # virt-controller says when the attachment pod is there
+        is_read_only = any(each.name == name and each.read_only for each in vmi.spec.utility_volumes)
+        await self._steps.run(_STEP, self._bring_utility, entry, is_read_only)
+
+    def _bring_utility(self, entry: VolumeStatus, is_read_only: bool) -> None:
+        name, info = entry.name, entry.persistent_volume_claim_info
+        if not is_name(name) or info is None:
+            raise VolumeNotReady(name, "its claim is not known yet")
+        if info.volume_mode == "Block":
+            self._bring_device(entry)
+        elif name not in self._folder.folders():
+            with self._claim(entry) as claim:
+                self._folder.mount_folder(name, claim.clone_folder(is_read_only))
+
+    def _bring_device(self, entry: VolumeStatus) -> None:
+        """The device node of a block claim in the launcher's pod."""
+        if entry.name not in self._numbers:
+            with self._claim(entry) as claim:
+                self._numbers[entry.name] = claim.device()
+        self._folder.make_device(entry.name, self._numbers[entry.name])
 
     async def _dump(self, vmi: VirtualMachineInstance, entry: VolumeStatus, guest: Guest) -> None:
         """Take the next step of a dump of the guest's memory."""
@@ -236,10 +268,7 @@ class Plugs:
             raise VolumeNotReady(name, "its claim is not known yet")
         device, file = hotplug.plug_places(name)
         if info.volume_mode == "Block":
-            if name not in self._numbers:
-                with self._claim(entry) as claim:
-                    self._numbers[name] = claim.device()
-            self._folder.make_device(name, self._numbers[name])
+            self._bring_device(entry)
             return DiskSource(device, block=True, direct_io=True)
         if name not in self._folder.files():
             with self._claim(entry) as claim:
@@ -272,15 +301,19 @@ class Plugs:
             raise VolumeNotReady(entry.name, f"its attachment pod does not have it: {error}") from error
 
     def _in_pod(self) -> set[str]:
-        return self._folder.files() | self._folder.devices()
+        return self._folder.files() | self._folder.devices() | self._folder.folders()
 
-    def _clear_folder(self, keep: Collection[str]) -> bool:
+    def _clear_folder(self, keep: Collection[str], keep_folders: Collection[str] = ()) -> bool:
         """Take away what is not to be kept; returns whether there was anything."""
-        gone = self._in_pod() - set(keep)
+        gone = (self._folder.files() | self._folder.devices()) - set(keep)
+        gone_folders = self._folder.folders() - set(keep_folders)
         for name in gone:
             self._folder.remove(name)
+        for name in gone_folders:
+            self._folder.remove_folder(name)
+        for name in gone | gone_folders:
             logger.info("A volume was taken out of the pod", extra={"vmi": self._vmi, "volume": name})
-        return bool(gone)
+        return bool(gone | gone_folders)
 
     def _permit(self, launcher: Process, blocks: Collection[str]) -> None:
         """Allow the devices of these volumes, and no others.

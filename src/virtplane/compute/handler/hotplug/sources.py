@@ -91,6 +91,12 @@ class Claim:
         """A detached mount of the disk's file, or of another one. Raises BadImage, OSError."""
         return clone_mount(self.process, lambda _: f"{self.volume}/{name}", read_only=False)
 
+    def clone_folder(self, read_only: bool) -> int:
+        """A detached mount of the claim's file system, for QEMU's user to write to. Raises OSError."""
+        if not read_only:
+            self.root.give_folder(self.volume)
+        return clone_mount(self.process, lambda _: self.volume, read_only=read_only, is_folder=True)
+
     @contextlib.contextmanager
     def _files(self) -> Iterator[Root]:
         """The claim's file system: links in it lead nowhere else."""

@@ -77,15 +77,20 @@ def mount_disk(held: HeldImage, folder: Path, name: str, proc: Path = Path("/pro
         mount_tree(tree, target, name)
 
 
-def mount_tree(tree: int, target: Root, name: str) -> None:
-    """Mount what `clone_mount` has made on a new file `name` in the folder `target`; closes `tree`.
+def mount_tree(tree: int, target: Root, name: str, *, is_folder: bool = False) -> None:
+    """Mount what `clone_mount` has made on a new file `name`, or a folder, in the folder `target`; closes
+    `tree`.
 
     Raises OSError.
     """
     try:
-        target.create(name, lambda _: None)
-        with target.opened(name, os.O_PATH | os.O_NOFOLLOW) as file:
-            _call(_MOVE_MOUNT, tree, b"", file, b"", _MOVE_FROM_DESCRIPTOR | _MOVE_TO_DESCRIPTOR)
+        if is_folder:
+            target.make_folders(name)
+        else:
+            target.create(name, lambda _: None)
+        flags = os.O_PATH | os.O_NOFOLLOW | (os.O_DIRECTORY if is_folder else 0)
+        with target.opened(name, flags) as place:
+            _call(_MOVE_MOUNT, tree, b"", place, b"", _MOVE_FROM_DESCRIPTOR | _MOVE_TO_DESCRIPTOR)
     finally:
         os.close(tree)
 
@@ -190,19 +195,21 @@ def _read(path: Path | str, folder: int | None = None) -> bytes:
         return file.read(_PROC_BYTES)
 
 
-def clone_mount(process: int, find: Callable[[Root], str], *, read_only: bool = True) -> int:
-    """A detached copy of the mount of one file in a container's file system; a descriptor of it.
+def clone_mount(
+    process: int, find: Callable[[Root], str], *, read_only: bool = True, is_folder: bool = False
+) -> int:
+    """A detached copy of the mount of one file, or folder, in a container's file system; a descriptor of it.
 
     `process` is the ``/proc/PID`` directory of a process of the container. `find` gets its file system and
-    returns the path of the file. Raises BadImage where that is no regular file, OSError, and what `find`
-    raises.
+    returns the path of the file. Raises BadImage where that is no regular file, or no folder, OSError, and
+    what `find` raises.
     """
     future: Future[int] = Future()
 
     def enter_and_run() -> None:
         # The thread enters the container's mount namespace, and then ends.
         try:
-            future.set_result(_clone(process, find, read_only=read_only))
+            future.set_result(_clone(process, find, read_only=read_only, is_folder=is_folder))
         except BaseException as error:
             future.set_exception(error)
 
@@ -211,7 +218,7 @@ def clone_mount(process: int, find: Callable[[Root], str], *, read_only: bool = 
     return future.result()
 
 
-def _clone(process: int, find: Callable[[Root], str], *, read_only: bool) -> int:
+def _clone(process: int, find: Callable[[Root], str], *, read_only: bool, is_folder: bool) -> int:
     """See `clone_mount`. The kernel copies only mounts of the caller's namespace, so the calling thread
     enters the container's.
     """
@@ -222,8 +229,9 @@ def _clone(process: int, find: Callable[[Root], str], *, read_only: bool) -> int
         with Root(f"/proc/self/fd/{link}", beneath=True) as image:
             disk = find(image)
             with image.opened(disk, os.O_PATH | os.O_NOFOLLOW) as file:
-                if not stat.S_ISREG(os.fstat(file).st_mode):
-                    raise BadImage(f"/{disk} is not a regular file")
+                mode = os.fstat(file).st_mode
+                if not (stat.S_ISDIR(mode) if is_folder else stat.S_ISREG(mode)):
+                    raise BadImage(f"/{disk} is not a {'folder' if is_folder else 'regular file'}")
                 if libc.unshare(_CLONE_FS) != 0 or libc.setns(namespace, _CLONE_NEWNS) != 0:
                     code = ctypes.get_errno()
                     raise OSError(code, os.strerror(code), "entering the container's mount namespace")

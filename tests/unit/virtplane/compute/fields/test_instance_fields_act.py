@@ -42,6 +42,7 @@ from virtplane.compute.handler.storage.cloudinit import (
     read_data,
 )
 from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.hotplug import all_volumes
 from virtplane.compute.launcherpod import containerpaths
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 from virtplane.compute.launcherpod.render import render_launcher_pod
@@ -134,7 +135,8 @@ def _decisions(spec: JsonObject) -> tuple[object, ...]:
     locked = privileges.locks_memory(_typed(spec))
     grace = decisions.grace_seconds(_typed(spec))
     volumes = volume_status(_typed(spec), {}, None)
-    return evicted, movable, grace, needs_state_claim(_typed(spec)), scheduled, locked, volumes
+    beside = all_volumes(_typed(spec))[len(_typed(spec).spec.volumes) :]
+    return evicted, movable, grace, needs_state_claim(_typed(spec)), scheduled, locked, volumes, beside
 
 
 def _defaults(spec: JsonObject) -> JsonObject:

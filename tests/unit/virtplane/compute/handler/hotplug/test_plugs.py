@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from virtplane.compute.handler.storage.volumes import VolumeNotReady
 from virtplane.compute.handler.threads import Steps
 
 _NUMBER = 0x0702
+_TREE, _READ_ONLY_TREE = 8, 9
 
 
 class _Domain:
@@ -66,12 +67,22 @@ class _Folder:
     def __init__(self) -> None:
         self.mounts: set[str] = set()
         self.nodes: set[str] = set()
+        self.trees: dict[str, int] = {}
 
     def files(self) -> set[str]:
         return set(self.mounts)
 
     def devices(self) -> set[str]:
         return set(self.nodes)
+
+    def folders(self) -> set[str]:
+        return set(self.trees)
+
+    def mount_folder(self, volume: str, tree: int) -> None:
+        self.trees[volume] = tree
+
+    def remove_folder(self, volume: str) -> None:
+        del self.trees[volume]
 
     def mount(self, volume: str, _tree: int) -> None:
         self.mounts.add(volume)
@@ -97,6 +108,9 @@ class _Claim:
 
     def clone_file(self) -> int:
         return -1
+
+    def clone_folder(self, read_only: bool) -> int:
+        return _READ_ONLY_TREE if read_only else _TREE
 
 
 class _Node:
@@ -141,8 +155,10 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Node:
     return _Node(tmp_path, monkeypatch)
 
 
-def _vmi(*wanted: str, known: Collection[str] = ()) -> VirtualMachineInstance:
-    """An instance whose spec has `wanted` and whose status has them and `known`."""
+def _vmi(
+    *wanted: str, known: Collection[str] = (), utility: Sequence[JsonObject] = ()
+) -> VirtualMachineInstance:
+    """An instance whose spec has `wanted` and whose status has them, `known` and the volumes `utility`."""
     disks: list[JsonObject] = [
         {"name": name, "cdrom": {"bus": "sata"}}
         if name == "drive"
@@ -163,9 +179,9 @@ def _vmi(*wanted: str, known: Collection[str] = ()) -> VirtualMachineInstance:
                 "volumeMode": "Block" if name == "blocks" else "Filesystem",
             },
         }
-        for name in (*wanted, *known)
+        for name in (*wanted, *known, *(each["name"] for each in utility))
     ]
-    spec = {"domain": {"devices": {"disks": disks}}, "volumes": volumes}
+    spec = {"domain": {"devices": {"disks": disks}}, "volumes": volumes, "utilityVolumes": list(utility)}
     return decode(VirtualMachineInstance, {"spec": spec, "status": {"volumeStatus": entries}})
 
 
@@ -272,3 +288,62 @@ def test_events_tell_each_step_once() -> None:
     ]
     assert list(reports.events(vmi.status, status)) == told
     assert list(reports.events(status, status)) == []
+
+
+def _beside(name: str, **more: object) -> JsonObject:
+    return {"name": name, "claimName": name, **more}
+
+
+@pytest.mark.parametrize("is_read_only", [False, True])
+async def test_a_utility_volume_is_the_pods_and_not_the_guests(node: _Node, is_read_only: bool) -> None:
+    vmi = _vmi(utility=[_beside("files", readOnly=is_read_only)])
+    await node.follow(vmi)
+    assert node.folder.trees == {"files": _READ_ONLY_TREE if is_read_only else _TREE}
+    assert not node.domain.disks and not node.folder.mounts
+    (entry,) = reports.reported(vmi, {}, node.plugs.found)
+    assert (entry.phase, entry.reason, entry.target) == ("MountedToPod", "VolumeMountedToPod", "")
+    node.restarted()
+    await node.follow(vmi)
+    assert node.folder.trees
+    gone = _vmi(known=("files",))
+    await node.follow(gone)
+    assert not node.folder.trees
+    (entry,) = reports.reported(gone, {}, node.plugs.found)
+    assert entry.phase == "UnMountedFromPod"
+
+
+async def test_a_utility_volume_waits_for_its_attachment_pod_and_holds_up_no_disk(node: _Node) -> None:
+    node.attachments = {"blocks"}
+    with pytest.raises(VolumeNotReady, match="files"):
+        await node.follow(_vmi("blocks", utility=[_beside("files")]))
+    assert set(node.domain.disks) == {"ua-blocks"}
+    assert not node.folder.trees
+
+
+async def test_a_block_device_beside_the_guests_stays_permitted_while_disks_are_plugged(node: _Node) -> None:
+    with_device = [_beside("blocks")]
+    await node.follow(_vmi(utility=with_device))
+    assert (node.folder.nodes, node.allowed) == ({"blocks"}, [{_NUMBER}])
+    await node.follow(_vmi("files", utility=with_device))
+    assert set(node.domain.disks) == {"ua-files"}
+    node.restarted()
+    node.attachments.clear()
+    with pytest.raises(VolumeNotReady, match="blocks"):
+        await node.follow(_vmi("files", utility=with_device))
+    assert (node.folder.nodes, node.allowed) == ({"blocks"}, [{_NUMBER}])
+    node.attachments.add("blocks")
+    await node.follow(_vmi(known=("files", "blocks")))
+    assert not node.folder.nodes and node.allowed[-1] == set()
+
+
+async def test_a_claim_that_was_beside_the_guest_can_become_its_disk(node: _Node) -> None:
+    await node.follow(_vmi(utility=[_beside("files")]))
+    await node.follow(_vmi("files"))
+    assert (node.folder.trees, node.folder.mounts) == ({}, {"files"})
+    assert set(node.domain.disks) == {"ua-files"}
+
+
+async def test_nothing_is_left_of_utility_volumes_after_a_guest_that_has_ended(node: _Node) -> None:
+    await node.follow(_vmi(utility=[_beside("files")]))
+    await node.plugs.clear()
+    assert not node.folder.trees

@@ -181,3 +181,52 @@ def test_a_process_of_another_user_namespace_is_not_asked(node: _Node) -> None:
     (node.proc / "7/ns/user").write_text("")
     with pytest.raises(NotOnNode):
         node.bring()
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("is_read_only", [False, True])
+def test_the_file_system_of_a_claim_is_mounted_beside_the_guests_disks(
+    node: _Node, is_read_only: bool
+) -> None:
+    (node.claim / "kept").write_text("of the tenant")
+    with held_claim(_POD, "vol", block=False, proc=node.proc) as claim:
+        node.folder.mount_folder("vol", claim.clone_folder(is_read_only))
+    assert (node.folder.folders(), node.folder.files()) == ({"vol"}, set())
+    assert (node.path / "vol/kept").read_text() == "of the tenant"
+    if is_read_only:
+        assert node.claim.stat().st_uid == 0
+        with pytest.raises(OSError, match="Read-only"):
+            (node.path / "vol/new").write_text("")
+    else:
+        assert (node.path / "vol").stat().st_uid == QEMU_USER
+        (node.path / "vol/new").write_text("of QEMU")
+        assert (node.claim / "new").read_text() == "of QEMU"
+    node.folder.remove_folder("vol")
+    assert mount_points_below(node.path) == list(node.path.iterdir()) == []
+    assert (node.claim / "kept").exists()
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("planted", ["link", "file", "folder"])
+def test_no_file_system_is_mounted_where_the_launcher_leads(
+    node: _Node, tmp_path: Path, planted: str
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    place = node.path / "vol"
+    if planted == "link":
+        place.symlink_to(outside)
+    elif planted == "file":
+        place.write_text("")
+    else:
+        (place / "below").mkdir(parents=True)
+    with held_claim(_POD, "vol", block=False, proc=node.proc) as claim:
+        if planted == "folder":
+            node.folder.mount_folder("vol", claim.clone_folder(False))
+            node.folder.remove_folder("vol")
+            assert (place / "below").is_dir()  # its own
+        else:
+            with pytest.raises(OSError):
+                node.folder.mount_folder("vol", claim.clone_folder(False))
+    assert outside.stat().st_uid == 0
+    assert mount_points_below(tmp_path / "outside") == mount_points_below(node.path) == []
