@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from tests.e2e.clusters import KUBEVIRT, NAMESPACE, Cluster, manifest
@@ -62,6 +63,20 @@ def test_twenty_machines_created_at_once_all_run_none_lost_or_doubled(
         assert len(addresses) == _COUNT
     finally:
         clean_up(machines)
+
+
+@pytest.mark.parametrize("name", ["virt-handler", "virt-operator"])
+def test_guests_that_keep_the_node_busy_leave_time_to_what_runs_them(cluster: Cluster, name: str) -> None:
+    uid = cluster.component_pod(name)["metadata"]["uid"]
+    values = {"cpu.shares": "1024", "cpu.weight": "39"}
+    found = {
+        path.name: path.read_text().strip()
+        for base in Path("/sys/fs/cgroup").rglob(f"kindling-{cluster.id}")
+        for file in values
+        for path in base.glob(f"*/kubepods/burstable/pod{uid}/{file}")
+    }
+    assert found
+    assert found.items() <= values.items()
 
 
 _SETS = f"{KUBEVIRT}/namespaces/{NAMESPACE}/virtualmachineinstancereplicasets"

@@ -16,9 +16,15 @@ from pathlib import Path
 from kindling.node.pods import resources
 from kindling.node.stats.cgroups import ROOT
 from kindling.scheduler import requests
-from kubecore.json import JsonObject, get_list, get_object
+from kubecore.json import JsonObject, get_int, get_list, get_object
 
 _CONTROLLERS = ("cpu", "cpuset", "memory", "pids", "hugetlb")
+
+INFRASTRUCTURE_PRIORITY = 1_000_000_000
+"""The highest value of a class that is not the system's own: infrastructure has this priority at least."""
+
+_PROCESSOR = resources.cpu_shares(1000)
+"""The cpu.shares of a whole processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,7 @@ def pod_limits(pod: JsonObject, *, pids: int | None = None, with_quota: bool = T
     quota = limits["cpu"] if quality != "BestEffort" and _all_limit(pod, "cpu") else None
     memory = limits["memory"] if quality != "BestEffort" and _all_limit(pod, "memory") else None
     return CgroupLimits(
-        cpu_shares=resources.cpu_shares(0 if quality == "BestEffort" else wanted.get("cpu", 0)),
+        cpu_shares=_pod_shares(pod, quality, wanted.get("cpu", 0)),
         cpu_quota=resources.cpu_quota(quota) if quota and with_quota else None,
         memory=memory or None,
         pids=pids,
@@ -49,6 +55,18 @@ def pod_limits(pod: JsonObject, *, pids: int | None = None, with_quota: bool = T
             if name.startswith(resources.HUGE_PAGES)
         },
     )
+
+
+def _pod_shares(pod: JsonObject, quality: str, milli: int) -> int:
+    """The cpu.shares of a pod that requests `milli` thousandths of a processor.
+
+    A pod of the node's infrastructure that is Burstable has at least those of a processor: its small request
+    is what it needs at rest, and all others wait for it while it works (docs/decisions/044).
+    """
+    if quality == "BestEffort":
+        return resources.cpu_shares(0)
+    is_infrastructure = quality == "Burstable" and get_int(pod, "spec", "priority") >= INFRASTRUCTURE_PRIORITY
+    return max(resources.cpu_shares(milli), _PROCESSOR if is_infrastructure else 0)
 
 
 def looser(left: CgroupLimits, right: CgroupLimits) -> CgroupLimits:

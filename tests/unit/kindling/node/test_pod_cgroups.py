@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from kindling.apiserver.kinds.scheduling import HIGHEST_USER_PRIORITY, SYSTEM_CLASSES
 from kindling.node.options import NodeOptions
 from kindling.node.pods.cgroup_limits import (
+    INFRASTRUCTURE_PRIORITY,
     CgroupLimits,
     CgroupTree,
     burstable_shares,
@@ -56,6 +58,38 @@ def test_a_pod_is_limited_only_where_every_container_is() -> None:
 
 def test_a_pod_that_asks_for_nothing_has_the_least_shares_and_no_limit() -> None:
     assert pod_limits(pod("BestEffort", {})) == CgroupLimits(cpu_shares=2)
+
+
+SMALL = {"requests": {"cpu": "10m"}}
+
+
+def test_infrastructure_begins_at_the_highest_class_that_users_can_create() -> None:
+    assert INFRASTRUCTURE_PRIORITY == HIGHEST_USER_PRIORITY
+
+
+@pytest.mark.parametrize(
+    ("priority", "shares"),
+    [
+        (0, 10),
+        (INFRASTRUCTURE_PRIORITY - 1, 10),
+        (INFRASTRUCTURE_PRIORITY, 1024),
+        (SYSTEM_CLASSES["system-node-critical"], 1024),
+    ],
+)
+def test_infrastructure_has_the_shares_of_a_processor_at_least(priority: int, shares: int) -> None:
+    assert pod_limits(pod("Burstable", SMALL, priority=priority)).cpu_shares == shares
+
+
+def test_infrastructure_keeps_larger_requests_and_gains_none_where_it_requests_nothing() -> None:
+    large = pod("Burstable", {"requests": {"cpu": "2"}}, priority=INFRASTRUCTURE_PRIORITY)
+    assert pod_limits(large).cpu_shares == 2048
+    assert pod_limits(pod("BestEffort", {}, priority=INFRASTRUCTURE_PRIORITY)).cpu_shares == 2
+    guaranteed = pod("Guaranteed", both(cpu="10m", memory="64Mi"), priority=INFRASTRUCTURE_PRIORITY)
+    assert pod_limits(guaranteed).cpu_shares == 10
+
+
+def test_guaranteed_pods_lose_nothing_to_infrastructure() -> None:
+    assert burstable_shares([pod("Burstable", SMALL, priority=INFRASTRUCTURE_PRIORITY)]) == 10
 
 
 def test_the_overhead_of_a_runtime_class_comes_on_top() -> None:
@@ -152,6 +186,8 @@ async def test_the_kernel_takes_the_limits_of_pods_and_classes(root: str) -> Non
     assert read("memory", own, "memory.limit_in_bytes") == str(64 * MIB)
     assert read("pids", own, "pids.max") == "50"
     assert read("cpu", f"{root}/kubepods/burstable", "cpu.shares") == "512"
+    await cgroups.ensure(pod("Burstable", SMALL, uid="i", priority=INFRASTRUCTURE_PRIORITY))
+    assert read("cpu", f"{root}/kubepods/burstable/podi", "cpu.shares") == "1024"
     await cgroups.ensure(pod("Guaranteed", both(cpu="1500m", memory="128Mi"), uid="g"))
     assert read("cpu", f"{root}/kubepods/podg", "cpu.cfs_quota_us") == "150000"
     admitted.clear()
