@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -42,8 +43,8 @@ class ServedFile:
 
 
 @asynccontextmanager
-async def serving(file: ServedFile) -> AsyncIterator[str]:
-    """The address of a server on loopback that has `file`, whatever the path."""
+async def serving(file: ServedFile, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """The address of a server on loopback that has `file`, whatever the path; with `tls` it speaks HTTPS."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         file.requests.append(request)
@@ -62,8 +63,8 @@ async def serving(file: ServedFile) -> AsyncIterator[str]:
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 

@@ -9,18 +9,21 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
 from virtplane.storage.cdi.importer.outcome import ImportFailed
+from virtplane.storage.cdi.importer.proxies import proxy_for
 from virtplane.storage.cdi.importer.streams import PIECE
 
 _log = logging.getLogger(__name__)
@@ -112,7 +115,6 @@ class Web:
             connector=connector,
             cookie_jar=aiohttp.CookieJar(unsafe=True) if self._cookies else aiohttp.DummyCookieJar(),
             timeout=timeout,
-            trust_env=True,
             auto_decompress=False,
             read_bufsize=PIECE,
         )
@@ -157,9 +159,7 @@ class Web:
 
     async def post_form(self, url: URL, form: dict[str, str]) -> dict[str, object]:
         """The JSON object that answers a form. Raises aiohttp.ClientError, ValueError."""
-        async with self._session.post(
-            url, data=form, raise_for_status=True, allow_redirects=False
-        ) as response:
+        async with self._session.post(url, data=form, raise_for_status=True, **_routed(url, {})) as response:
             document = json.loads(await response.content.read(_ANSWER_BYTES))
         if not isinstance(document, dict):
             raise ValueError("the answer is no JSON object")
@@ -180,7 +180,7 @@ class Web:
         timeout = aiohttp.ClientTimeout(total=_CALL_SECONDS)
         content = bytearray()
         async with self._session.request(
-            method, url, headers=headers, data=body, allow_redirects=False, timeout=timeout
+            method, url, data=body, timeout=timeout, **_routed(url, headers or {})
         ) as response:
             while piece := await response.content.readany():
                 content += piece
@@ -200,9 +200,8 @@ class Web:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         url = wanted.url
         for _ in range(_REDIRECTS):
-            response = await self._session.request(
-                method, url, headers=self._headers(wanted, method, url, headers), allow_redirects=False
-            )
+            own = self._headers(wanted, method, url, headers)
+            response = await self._session.request(method, url, **_routed(url, own))
             try:
                 location = response.headers.get("Location", "")
                 if response.status not in _REDIRECT_CODES or not location:
@@ -230,6 +229,23 @@ class Web:
                 headers.update(wanted.sign(method, url, more))
         headers.update(more)
         return headers
+
+
+def _routed(url: URL, headers: Mapping[str, str]) -> dict[str, Any]:
+    """Options of a request that goes through the environment's proxy; a redirect is an answer.
+
+    A proxy that makes a tunnel is asked with headers of its own, any other one reads those of the request.
+    """
+    proxy = proxy_for(url, os.environ)
+    options: dict[str, Any] = {"headers": CIMultiDict(headers), "allow_redirects": False}
+    if proxy is None:
+        return options
+    known = {"Proxy-Authorization": proxy.authorization} if proxy.authorization else {}
+    if url.scheme == "https":
+        options["proxy_headers"] = {"User-Agent": USER_AGENT} | known
+    else:
+        options["headers"].update(known)
+    return options | {"proxy": proxy.url}
 
 
 class Download:
