@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from kindling.controllers import volume_binding as binding
+from kindling.controllers.claim_events import ClaimEvents
 from kindling.controllers.environment import Environment
 from kindling.scheduler import volume_rules
 from kubecore.errors import StatusError
@@ -34,6 +35,7 @@ class VolumeController:
     def __init__(self, environment: Environment) -> None:
         self._client = environment.client
         self._recorder = environment.recorder(NAME)
+        self._events = ClaimEvents(self._recorder, RETRY_SECONDS)
         manager = environment.manager
         self._claims = manager.informer(PERSISTENT_VOLUME_CLAIMS)
         self._volumes = manager.informer(PERSISTENT_VOLUMES)
@@ -74,8 +76,10 @@ class VolumeController:
         """Bring one claim further."""
         claim = self._claims.get(*key)
         if claim is None:
+            self._events.forget(key)
             return DONE
         if BIND_COMPLETED in meta.annotations(claim):
+            self._events.forget(key)
             await self._check_bound(claim)
             return DONE
         name = get_str(claim, "spec", "volumeName")
@@ -165,20 +169,20 @@ class VolumeController:
         await self._write_claim_status(claim, None, "Pending")
         if delayed and not self._consumers(claim):
             message = "waiting for first consumer to be created before binding"
-            self._recorder.event(claim, "Normal", "WaitForFirstConsumer", message)
+            self._events.waits(claim, "Normal", "WaitForFirstConsumer", message)
         elif delayed:
             names = ",".join(meta.name(pod) for pod in self._consumers(claim))
-            self._recorder.event(
+            self._events.waits(
                 claim, "Normal", "WaitForPodScheduled", f"waiting for pod {names} to be scheduled"
             )
         elif found is not None and found.get("provisioner") not in (None, volume_rules.NO_PROVISIONER):
             await self._ask_driver(claim, str(found["provisioner"]))
         elif class_name and found is None:
             message = f'storageclass.storage.k8s.io "{class_name}" not found'
-            self._recorder.event(claim, "Warning", "ProvisioningFailed", message)
+            self._events.waits(claim, "Warning", "ProvisioningFailed", message)
         else:
             message = "no persistent volumes available for this claim and no storage class is set"
-            self._recorder.event(claim, "Normal", "FailedBinding", message)
+            self._events.waits(claim, "Normal", "FailedBinding", message)
         return RequeueAfter(RETRY_SECONDS)
 
     def _is_reserved(self, volume: JsonObject, claim: JsonObject) -> bool:
@@ -206,7 +210,7 @@ class VolumeController:
             f"'{provisioner}' or manually by the system administrator. If volume creation is delayed, "
             "please verify that the provisioner is running and correctly registered."
         )
-        self._recorder.event(claim, "Normal", "ExternalProvisioning", message)
+        self._events.waits(claim, "Normal", "ExternalProvisioning", message)
 
     async def _bind(self, claim: JsonObject, volume: JsonObject) -> None:
         """All four steps; each is skipped when done before, and done again after an interruption."""

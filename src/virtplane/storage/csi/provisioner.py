@@ -70,6 +70,8 @@ class Provisioner:
         self._retries = env.retries(lambda: asyncio.get_running_loop().time())
         self._fresh: dict[Key, str] = {}
         """Claims (with their uids) whose volumes the cache does not show yet."""
+        self._told: dict[Key, Hashable] = {}
+        """For which wish users were told that a claim is being provided; other writes of it are no news."""
         controller = Controller("csi-provisioner", self.reconcile, workers=env.workers, max_delay=30.0)
         controller.watch(self._claims)
         controller.watch(self._classes, self._claims_of_class)
@@ -102,11 +104,13 @@ class Provisioner:
         if claim is None:
             self._retries.forget(key)
             self._fresh.pop(key, None)
+            self._told.pop(key, None)
             return DONE
         if requests.provisioner_of(claim) != self._env.identity.name:
             return DONE
         if self._has_volume(claim):
             self._retries.forget(key)
+            self._told.pop(key, None)
             await self._finish(claim)
             return DONE
         is_begun = names.VOLUME_BEING_CREATED in claim.metadata.finalizers
@@ -173,19 +177,19 @@ class Provisioner:
     async def _provide(
         self, claim: PersistentVolumeClaim, storage_class: StorageClass, node: str, wish: Hashable
     ) -> Result:
-        namespace, name = claim.metadata.namespace, claim.metadata.name
-        self._env.event(
-            claim,
-            "Normal",
-            "Provisioning",
-            f'External provisioner is provisioning volume for claim "{namespace}/{name}"',
-        )
+        key = (claim.metadata.namespace, claim.metadata.name)
+        is_news, self._told[key] = self._told.get(key) != wish, wish
+        if is_news:
+            name = "/".join(key)
+            text = f'External provisioner is provisioning volume for claim "{name}"'
+            self._env.event(claim, "Normal", "Provisioning", text)
         try:
             what, accessibility = await self._preparation.prepared(claim, storage_class, node)
             source = await self._sources.of(claim, storage_class)
             secrets = await read_secret(self._env.client, what.secret)
         except FilledByOthers as other:
-            self._env.event(claim, "Normal", "Provisioning", str(other))
+            if is_news:
+                self._env.event(claim, "Normal", "Provisioning", str(other))
             return DONE
         except topology.NodeMissing as problem:
             return await self._reschedule(claim, wish, str(problem))
@@ -327,6 +331,7 @@ class Provisioner:
     ) -> Result:
         self._env.event(claim, "Warning", "ProvisioningFailed", text)
         key = (claim.metadata.namespace, claim.metadata.name)
+        self._told.pop(key, None)
         return RequeueAfter(self._retries.failed(key, wish, hopeless=hopeless))
 
 

@@ -139,6 +139,22 @@ async def test_a_pending_claim_says_what_it_waits_for(cluster: Cluster, mode: st
     assert asked == (mode == "Immediate")
 
 
+async def test_a_claim_that_others_write_says_no_more_often_what_it_waits_for(cluster: Cluster) -> None:
+    found = {"metadata": {"name": "local"}, "provisioner": "csi.example.com"}
+    cluster.api.put(STORAGE_CLASSES, found)
+    cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
+    async with cluster.running(volumes.VolumeController):
+        for number in range(30):
+            annotations = {"metadata": {"annotations": {"progress": str(number)}}}
+            await cluster.client.patch(PERSISTENT_VOLUME_CLAIMS, "c", annotations, "lab", type="merge")
+            await asyncio.sleep(0.5)
+        [event] = cluster.api.list(EVENTS)
+        assert event["count"] <= 2
+        await asyncio.sleep(2 * volumes.RETRY_SECONDS)
+        [event] = cluster.api.list(EVENTS)
+        assert event["count"] >= 3
+
+
 async def test_a_claim_with_a_source_takes_only_the_volume_that_was_filled_for_it(cluster: Cluster) -> None:
     """Any other volume would be empty."""
     source = {"apiGroup": "example.com", "kind": "Backup", "name": "b"}

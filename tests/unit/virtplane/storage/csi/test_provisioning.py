@@ -250,9 +250,16 @@ async def test_a_source_of_another_kind_is_left_to_whoever_fills_it(
     async with running(cluster, driver, tmp_path, "provisioner"):
         cluster.api.put(CLAIMS, claim(dataSourceRef=reference))
         await cluster.event("Provisioning", "Assuming an external populator will provision the volume")
-        cluster.api.put(CLAIMS, claim("after"))
-        await cluster.bound("after")
-    assert len(driver.requests("CreateVolume")) == 1
+        async with cluster.api.client() as client:
+            for number in range(5):
+                told = {"metadata": {"annotations": {"progress": str(number)}}}
+                await client.patch(CLAIMS, "c", told, "ns", type="merge")
+                # A claim that comes later shows that this one was looked at again.
+                cluster.api.put(CLAIMS, claim(f"after-{number}"))
+                await cluster.bound(f"after-{number}")
+    assert len(driver.requests("CreateVolume")) == 5
+    told_of = [each for each in cluster.api.list(resources.EVENTS) if each["involvedObject"]["name"] == "c"]
+    assert [each["count"] for each in told_of if each["reason"] == "Provisioning"] == [1, 1]
 
 
 async def test_an_attached_volume_is_not_deleted(cluster: TestCluster, tmp_path: Path) -> None:
