@@ -28,7 +28,7 @@ from virtplane.storage.cdi.importer.outcome import (
     one_line,
 )
 from virtplane.storage.cdi.importer.pipeline import Job
-from virtplane.storage.cdi.importer.progress import PORT, Progress, served
+from virtplane.storage.cdi.importer.progress import PORT, Progress, served_from
 from virtplane.storage.cdi.importer.settings import (
     SECRETS,
     Content,
@@ -41,6 +41,9 @@ from virtplane.storage.cdi.importer.sources.node import from_node, tell_done
 from virtplane.storage.cdi.importer.target import find_target
 
 _log = logging.getLogger(__name__)
+
+_PROGRESS_SECONDS = 1.0
+"""After how long the import can be asked how far it is: controllers ask every two seconds."""
 
 
 def main() -> int:
@@ -75,7 +78,7 @@ def process(paths: Paths, port: int) -> int:
 
 async def _run(settings: Settings, port: int) -> tuple[int, str]:
     progress = Progress(settings.owner_uid)
-    async with served(progress, port):
+    async with served_from(_PROGRESS_SECONDS, progress, port):
         code, text = await attempt(settings, progress)
     if code == 0 and settings.done_file:
         tell_done(settings.done_file)

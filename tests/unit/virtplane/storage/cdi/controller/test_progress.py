@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from aiohttp import web
 
 from kubecore.self_signed import self_signed_tls
 from virtplane.storage.cdi.controller.progress import ScrapedProgress, parsed
-from virtplane.storage.cdi.importer.progress import Progress, served
+from virtplane.storage.cdi.importer.progress import Progress, served, served_from
 
 METRIC = "kubevirt_cdi_import_progress_total"
 
@@ -25,6 +26,30 @@ async def test_progress_of_the_owner_is_read() -> None:
         scraper = ScrapedProgress(port=port, timeout_seconds=30.0, patience_seconds=30.0)
         assert await scraper.percent("127.0.0.1", "uid-1") in ("12.34%", "12.35%")
         assert await scraper.percent("127.0.0.1", "uid-2") is None
+
+
+async def test_progress_can_be_asked_for_once_an_import_has_lasted_a_moment() -> None:
+    running, port = Progress('u"1\\'), _free_port()
+    running.tell(50.0)
+    running.tell(20.0)
+    assert f'{METRIC}{{ownerUID="u\\"1\\\\"}} 50.0\n' in running.text()
+    async with served_from(0.01, running, port), asyncio.timeout(30.0):
+        scraper = ScrapedProgress(port=port, timeout_seconds=30.0, patience_seconds=30.0, valid_seconds=0.0)
+        while await scraper.percent("127.0.0.1", 'u\\"1\\\\') is None:
+            pass
+    with pytest.raises(OSError, match="onnect"):
+        await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_an_import_goes_on_where_its_progress_cannot_be_served() -> None:
+    async with served(Progress("u"), port=0) as taken, served_from(0.0, Progress("u"), taken):
+        await asyncio.sleep(0.1)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 @asynccontextmanager

@@ -1,0 +1,83 @@
+"""Whom the importer trusts, and when it reads who that is."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trustme
+from aiohttp import web
+from yarl import URL
+
+from virtplane.storage.cdi.importer.http import Web, WebObject, tls_context
+from virtplane.storage.cdi.importer.outcome import ImportFailed
+
+
+@asynccontextmanager
+async def _secured(authority: trustme.CA) -> AsyncIterator[URL]:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text="a disk")
+
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(tls)
+    application = web.Application()
+    application.router.add_get("/disk", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "localhost", 0, ssl_context=tls).start()
+        yield URL(f"https://localhost:{runner.addresses[0][1]}/disk")
+    finally:
+        await runner.cleanup()
+
+
+async def _fetched(url: URL, folders: tuple[Path, ...] = (), *, insecure: bool = False) -> bytes:
+    async with Web(insecure=insecure, cert_folders=folders) as client:
+        download = await client.open(WebObject(url))
+        try:
+            return await download.read()
+        finally:
+            await download.close()
+
+
+async def test_servers_of_the_systems_authorities_are_trusted_beside_those_that_users_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system, named, other = trustme.CA(), trustme.CA(), trustme.CA()
+    system.cert_pem.write_to_path(tmp_path / "system.pem")
+    (tmp_path / "named").mkdir()
+    named.cert_pem.write_to_path(tmp_path / "named/ca.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "system.pem"))
+    for authority in (system, named):
+        async with _secured(authority) as url:
+            assert await _fetched(url, (tmp_path / "named",)) == b"a disk"
+    async with _secured(other) as url:
+        with pytest.raises(ImportFailed, match="certificate"):
+            await _fetched(url, (tmp_path / "named",))
+        assert await _fetched(url, insecure=True) == b"a disk"
+
+
+async def test_a_certificate_for_another_name_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = trustme.CA()
+    system.cert_pem.write_to_path(tmp_path / "system.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "system.pem"))
+    async with _secured(system) as url:
+        with pytest.raises(ImportFailed, match="certificate"):
+            await _fetched(url.with_host("127.0.0.1"))
+
+
+def test_no_authority_is_read_before_there_is_a_connection_to_secure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trustme.CA().cert_pem.write_to_path(tmp_path / "system.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "system.pem"))
+    context = tls_context(insecure=False, folders=())
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert context.cert_store_stats()["x509_ca"] == 0
+    context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="a.test")
+    assert context.cert_store_stats()["x509_ca"] > 0
