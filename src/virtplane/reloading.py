@@ -18,6 +18,7 @@ from virtplane.api.config import REQUEST_LIMITS, ClusterConfig, LastGood
 from virtplane.api.kubevirt_v1.configuration import TokenBucketRateLimiter
 from virtplane.api.resources import KUBEVIRTS
 from virtplane.api.verbosity import log_level
+from virtplane.profiling import Profiling
 from virtplane.serving.tls import ServersTLS, TLSSettings
 
 logger = logging.getLogger(__name__)
@@ -58,8 +59,10 @@ class Reloader:
         levels: LogLevels,
         limits: Mapping[str, RequestLimit],
         servers_tls: ServersTLS,
+        profiling: Profiling | None = None,
     ) -> None:
         """`components` are some of `CONFIGURED`, at least one; `limits` are those of their clients."""
+        self._profiling = profiling
         self.name = components[0]
         self._components = components
         self._levels = levels
@@ -88,6 +91,8 @@ class Reloader:
             with on_behalf_of(component):
                 self._set_verbosity(component, config.log_verbosity(component, node))
 
+        if self._profiling is not None:
+            self._profiling.allow(config.is_profiled)
         self._servers_tls.set(tls_settings(config))
         for client in self._limits:
             with on_behalf_of(component_of(client)):

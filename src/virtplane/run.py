@@ -31,13 +31,15 @@ from kubecore.client.transport import Transport
 from kubecore.logs import LOG_LEVELS, LogLevels, set_up_logging
 from kubecore.runtime.access import TokenAccess
 from kubecore.runtime.component import CannotRun, Component, Context, run_components
-from kubecore.runtime.health import serve_health
+from kubecore.runtime.health import Guarded, serve_health
 from kubecore.runtime.queuemetrics import QueueMetrics
 from kubecore.self_signed import self_signed_tls
+from virtplane import profiling
 from virtplane.api import ports
 from virtplane.api.paths import KUBELET_ROOT
 from virtplane.api.verbosity import DEBUG_VERBOSITY, TRACE_VERBOSITY, log_level
 from virtplane.components import COMPONENTS, UnknownComponent, load_component
+from virtplane.profiling import Profiling
 from virtplane.reloading import CONFIGURED, Reloader, component_of, request_limits
 from virtplane.serving.tls import SERVERS_TLS, ServersTLS
 from virtplane.states import RequestCounts, add_readiness
@@ -190,9 +192,9 @@ async def run(options: Options, levels: LogLevels) -> None:
     if options.components[0] == OPERATOR:
         components[1:] = [Gated(component, gate) for component in components[1:]]
     configured = [name for name in options.components if name in CONFIGURED]
-    limits, servers_tls = request_limits(configured), ServersTLS()
+    limits, servers_tls, profiler = request_limits(configured), ServersTLS(), Profiling()
     if configured:
-        components.append(Reloader(configured, levels, limits, servers_tls))
+        components.append(Reloader(configured, levels, limits, servers_tls, profiler))
     counts = RequestCounts(REGISTRY)
     context = Context(
         client_factory=client_factory(options, base_config(options), limits, counts),
@@ -227,10 +229,20 @@ async def run(options: Options, levels: LogLevels) -> None:
         tls=tls,
         metrics_access=access.status,
         metrics_wait=GUESTS_NODE in options.components,
+        more=_profiling(profiler, context.client(options.components[0]), options) if configured else None,
     ) as port:
         logger.info("running %s; health and metrics on port %d", ", ".join(options.components), port)
         with contextlib.suppress(asyncio.CancelledError):
             await run_components(components, context)
+
+
+def _profiling(profiler: Profiling, client: Client, options: Options) -> Guarded:
+    """Lets virt-api, and nobody else, have this process profiled."""
+    account = COMPONENTS["virt-api"].service_account
+    user = f"system:serviceaccount:{options.namespace}:{account}"
+    access = TokenAccess(client, user=user, audience=profiling.AUDIENCE)
+    paths = (profiling.START, profiling.STOP, profiling.DUMP)
+    return Guarded(paths, profiler.answer, access.status)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -31,10 +31,22 @@ _MOST_REVIEWS = 4
 
 
 class TokenAccess:
-    """Checks tokens through `client`, whose account may create both kinds of reviews."""
+    """Checks tokens through `client`, whose account may create both kinds of reviews.
 
-    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
+    With a `user`, nobody else is let in, and only with a token that is for the `audience`.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        user: str = "",
+        audience: str = "",
+    ) -> None:
         self._client = client
+        self._user = user
+        self._audience = audience
         self._clock = clock
         self._allowed: dict[tuple[bytes, str], float] = {}
         self._reviews = asyncio.Semaphore(_MOST_REVIEWS)
@@ -66,12 +78,19 @@ class TokenAccess:
         return status
 
     async def _review(self, token: str, path: str) -> int:
-        review = _document(_TOKEN_REVIEWS, {"token": token})
+        wanted: JsonObject = {"token": token}
+        if self._audience:
+            wanted["audiences"] = [self._audience]
+        review = _document(_TOKEN_REVIEWS, wanted)
         found = get_object(await self._client.create(_TOKEN_REVIEWS, review), "status")
         user = get_object(found, "user")
         name = get_str(user, "username")
         if found.get("authenticated") is not True or not name:
             return 401
+        if self._user:
+            # An API server that knows nothing of audiences names none.
+            is_meant = self._audience in get_list(found, "audiences")
+            return 200 if name == self._user and is_meant else 403
         spec: JsonObject = {
             "user": name,
             "groups": get_list(user, "groups"),

@@ -3,15 +3,17 @@
 ``/healthz`` and ``/livez`` run the liveness checks, ``/readyz`` the readiness checks, ``/metrics`` gives
 the registry in Prometheus' text format, to those who may read it. Answers have the form of the API
 server's: ``ok``, or every check with ``[+]`` or ``[-]``. Where components tell details of themselves,
-``/healthz`` gives a JSON object of those instead, and of that text as ``health``.
+``/healthz`` gives a JSON object of those instead, and of that text as ``health``. A process may answer for
+more paths (`Guarded`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -22,6 +24,25 @@ Check = Callable[[], str]
 
 MetricsAccess = Callable[[str, str], Awaitable[int]]
 """Gives the HTTP status for an Authorization header and a path: 200 lets the reader in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer to a request."""
+
+    status: int
+    text: str = ""
+    content_type: str = "text/plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """More paths that a process answers for, to those whom `access` lets in."""
+
+    paths: Collection[str]
+    answer: Callable[[str], Awaitable[Answer]]
+    """Gives the answer for one of the paths."""
+    access: MetricsAccess
 
 
 class Health:
@@ -77,6 +98,7 @@ async def serve_health(
     registry: CollectorRegistry = REGISTRY,
     metrics_access: MetricsAccess | None = None,
     metrics_wait: bool = False,
+    more: Guarded | None = None,
 ) -> AsyncIterator[int]:
     """Serve the health of this process on `port` (0: any free one) as long as the context lasts.
 
@@ -111,6 +133,14 @@ async def serve_health(
             body = await asyncio.to_thread(encode, registry)
         return web.Response(body=body, headers={"Content-Type": content_type})
 
+    async def guarded(request: web.Request) -> web.Response:
+        assert more is not None
+        status = await more.access(request.headers.get("Authorization", ""), request.path)
+        if status != 200:
+            return web.Response(status=status, text=HTTPStatus(status).phrase)
+        answer = await more.answer(request.path)
+        return web.Response(status=answer.status, text=answer.text, content_type=answer.content_type)
+
     # As Go's servers do, on whom clients rely that put a slash before a path which has one.
     plain_path = web.normalize_path_middleware(append_slash=False, redirect_class=web.HTTPMovedPermanently)
     app = web.Application(middlewares=[plain_path])
@@ -118,6 +148,8 @@ async def serve_health(
     app.router.add_get("/livez", live)
     app.router.add_get("/readyz", ready)
     app.router.add_get("/metrics", metrics)
+    for path in more.paths if more is not None else ():
+        app.router.add_get(path, guarded)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:

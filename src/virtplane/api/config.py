@@ -242,6 +242,14 @@ class ClusterConfig:
         )
 
     @property
+    def is_profiled(self) -> bool:
+        """Whether components may be profiled. The gate is one of those that are always on, so it counts here
+        only where it is listed.
+        """
+        developer = self.configuration.developer_configuration
+        return bool(developer.cluster_profiler) or "ClusterProfiler" in developer.feature_gates
+
+    @property
     def use_emulation(self) -> bool:
         """Whether guests may run under software emulation."""
         return bool(self.configuration.developer_configuration.use_emulation)

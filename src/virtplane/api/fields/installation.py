@@ -21,7 +21,7 @@ _ARCHITECTURE: Table = {
 }
 
 _DEVELOPER: Table = {
-    "clusterProfiler": warns(),
+    "clusterProfiler": acts("components may be profiled (`start-cluster-profiler` and its like)"),
     "cpuAllocationRatio": acts("virtual CPUs for each CPU that a pod asks for"),
     "disabledFeatureGates": acts("gates that are off"),
     "diskVerification": warns(),

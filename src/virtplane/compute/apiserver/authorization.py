@@ -7,7 +7,10 @@ from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
 from virtplane.serving.rights import VERBS
 
 _OPEN_PATHS = frozenset({"/", "/apis", "/healthz", "/openapi/v2", "/openapi/v3"})
-_OPEN_ENDS = ("", "/version", "/guestfs", "/healthz", "/start-cluster-profiler", "/stop-cluster-profiler")
+_OPEN_ENDS = (
+    *("", "/version", "/guestfs", "/healthz"),
+    *("/start-cluster-profiler", "/stop-cluster-profiler", "/dump-cluster-profiler"),
+)
 
 
 def is_open(path: str) -> bool:

@@ -20,6 +20,7 @@ from virtplane.api.config import API_WEBHOOKS, VERSION_DETAIL, ClusterConfig, La
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
 from virtplane.compute.apiserver import authorization, discovery, openapi, webhooks
 from virtplane.compute.apiserver.expansion import Expander
+from virtplane.compute.apiserver.subresources.clusterprofiler import ClusterProfiler
 from virtplane.compute.apiserver.subresources.instances import Instances
 from virtplane.compute.apiserver.subresources.machines import Machines
 from virtplane.compute.apiserver.subresources.nodeagent import NodeAgents
@@ -76,6 +77,7 @@ class Served:
         agents = NodeAgents(client, namespace)
         self._instances = Instances(client, agents, expander, self._settings)
         self._machines = Machines(client, self._instances)
+        self._profiler = ClusterProfiler(client, namespace, self.config)
 
     async def _settings(self) -> ClusterConfig:
         return self.config()
@@ -116,6 +118,9 @@ class Served:
         router.add_get(f"{base}/version", document(lambda: discovery.version(KUBEVIRT_VERSION)))
         router.add_get(f"{base}/guestfs", self._guestfs)
         router.add_get(f"{base}/healthz", self._healthz)
+        router.add_get(f"{base}/start-cluster-profiler", self._profiler.start)
+        router.add_get(f"{base}/stop-cluster-profiler", self._profiler.stop)
+        router.add_get(f"{base}/dump-cluster-profiler", self._profiler.dump)
         instance = base + "/namespaces/{namespace}/virtualmachineinstances/{name}"
         for method, path, handler in self._instances.routes():
             router.add_route(method, f"{instance}/{path}", handler)

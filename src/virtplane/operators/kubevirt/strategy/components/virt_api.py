@@ -44,7 +44,11 @@ COMPONENT = Component(
     "virt-api",
     COMPONENTS["virt-api"].service_account,
     cluster_rules=_cluster_rules(),
-    namespace_rules=[rights.CONFIG_MAPS],
+    namespace_rules=[
+        rights.CONFIG_MAPS,
+        # For other components that it has profiled: a token of its own that is for nothing else.
+        rule("core", "serviceaccounts/token", ("create",), [COMPONENTS["virt-api"].service_account]),
+    ],
     is_replicated=True,
     reviews_access=True,
     reads_front_proxy=True,
