@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from kubecore.runtime.component import Component
+from virtplane.api import account_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ COMPONENTS: dict[str, ComponentEntry] = {
     "cdi-uploadproxy": ComponentEntry(
         "virtplane.storage.cdi.uploadproxy.component:CdiUploadProxy", "cdi-uploadproxy"
     ),
-    "virt-api": ComponentEntry("virtplane.compute.apiserver.server:VirtApi", "kubevirt-apiserver"),
+    "virt-api": ComponentEntry("virtplane.compute.apiserver.server:VirtApi", account_names.VIRT_API),
     "virt-controller": ComponentEntry(
         "virtplane.compute.controller.component:VirtController", "kubevirt-controller"
     ),

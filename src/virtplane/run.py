@@ -35,7 +35,7 @@ from kubecore.runtime.health import Guarded, serve_health
 from kubecore.runtime.queuemetrics import QueueMetrics
 from kubecore.self_signed import self_signed_tls
 from virtplane import profiling
-from virtplane.api import ports
+from virtplane.api import account_names, ports
 from virtplane.api.paths import KUBELET_ROOT
 from virtplane.api.verbosity import DEBUG_VERBOSITY, TRACE_VERBOSITY, log_level
 from virtplane.components import COMPONENTS, UnknownComponent, load_component
@@ -238,8 +238,7 @@ async def run(options: Options, levels: LogLevels) -> None:
 
 def _profiling(profiler: Profiling, client: Client, options: Options) -> Guarded:
     """Lets virt-api, and nobody else, have this process profiled."""
-    account = COMPONENTS["virt-api"].service_account
-    user = f"system:serviceaccount:{options.namespace}:{account}"
+    user = f"system:serviceaccount:{options.namespace}:{account_names.VIRT_API}"
     access = TokenAccess(client, user=user, audience=profiling.AUDIENCE)
     paths = (profiling.START, profiling.STOP, profiling.DUMP)
     return Guarded(paths, profiler.answer, access.status)

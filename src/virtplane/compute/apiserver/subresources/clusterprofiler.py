@@ -16,9 +16,8 @@ from kubecore.client import Client
 from kubecore.json import JsonObject, get_list, get_str
 from kubecore.objects import meta
 from virtplane import profiling
-from virtplane.api import ports
+from virtplane.api import account_names, ports
 from virtplane.api.config import ClusterConfig
-from virtplane.components import COMPONENTS
 
 _PODS = re.compile(r"virt-(api|operator|handler|controller)-")
 _IN_POD_OF_THEIR_OWN = ("virt-handler", "virt-controller")
@@ -28,7 +27,6 @@ _TOKEN_SECONDS = 600
 _PAGE, _LARGEST_PAGE = 10, 20
 _MOST_BYTES = 64 << 20
 _QUOTED = 500
-_ACCOUNT = COMPONENTS["virt-api"].service_account
 
 PortOf = Callable[[JsonObject], int]
 
@@ -154,7 +152,11 @@ class ClusterProfiler:
         spec = {"audiences": [profiling.AUDIENCE], "expirationSeconds": _TOKEN_SECONDS}
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         made = await self._client.create(
-            resources.SERVICE_ACCOUNTS, request, self._namespace, subresource="token", name=_ACCOUNT
+            resources.SERVICE_ACCOUNTS,
+            request,
+            self._namespace,
+            subresource="token",
+            name=account_names.VIRT_API,
         )
         return get_str(made, "status", "token")
 

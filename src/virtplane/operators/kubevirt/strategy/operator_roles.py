@@ -15,7 +15,7 @@ from virtplane.operators.kit.roles import (
     rule,
 )
 from virtplane.operators.kubevirt.product import ACCESS
-from virtplane.operators.kubevirt.strategy.components import INSTALLED, rights, virt_controller
+from virtplane.operators.kubevirt.strategy.components import INSTALLED, rights
 from virtplane.operators.kubevirt.strategy.monitoring import metrics_rule
 
 OPERATOR = COMPONENTS["virt-operator"].service_account
@@ -83,7 +83,7 @@ def operator_objects(namespace: str) -> list[JsonObject]:
     own_role = [
         rule("core", "secrets configmaps pods", WRITE),
         rule("route.openshift.io", "routes routes/custom-host", WRITE),
-        *virt_controller.COMPONENT.namespace_rules,
+        *_without_duplicates([rule for component in INSTALLED for rule in component.namespace_rules]),
     ]
     administration = ACCESS.cluster_role(
         "kubevirt.io:operator", [rule("kubevirt.io", "kubevirts", ALL)], {AGGREGATE_TO + "admin": "true"}

@@ -222,13 +222,23 @@ def holds(rights: set[tuple[str, str, str]], wanted: tuple[str, str, str]) -> bo
 
 def test_the_operator_holds_every_right_that_it_grants() -> None:
     own: set[tuple[str, str, str]] = set()
+    exact: list[JsonObject] = []
     for document in operator_objects("kubevirt"):
         if document["kind"] in ("ClusterRole", "Role"):
             own |= granted(document["rules"])
+            exact += document["rules"]
     for document in (*_accounts(), *rendered().foundation):
         if document["kind"] in ("ClusterRole", "Role"):
             missing = [right for right in granted(document["rules"]) if not holds(own, right)]
             assert missing == [], document["metadata"]["name"]
+            on_names = [rule for rule in document["rules"] if rule.get("resourceNames")]
+            assert [rule for rule in on_names if rule not in exact and not _holds_all(own, rule)] == []
+
+
+def _holds_all(rights: set[tuple[str, str, str]], rule: JsonObject) -> bool:
+    """Whether rights on objects of any name include a rule on some."""
+    of_all = granted([{**rule, "resourceNames": []}])
+    return all(holds(rights, right) for right in of_all)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubecore.json import JsonObject
-from virtplane.api import paths, ports
+from virtplane.api import account_names, paths, ports
 from virtplane.components import COMPONENTS
 from virtplane.operators.kit.roles import READ, rule
 from virtplane.operators.kubevirt import certificates
@@ -47,7 +47,7 @@ COMPONENT = Component(
     namespace_rules=[
         rights.CONFIG_MAPS,
         # For other components that it has profiled: a token of its own that is for nothing else.
-        rule("core", "serviceaccounts/token", ("create",), [COMPONENTS["virt-api"].service_account]),
+        rule("core", "serviceaccounts/token", ("create",), [account_names.VIRT_API]),
     ],
     is_replicated=True,
     reviews_access=True,
