@@ -8,6 +8,7 @@ from typing import cast
 
 from kubecore.runtime.component import Component
 from virtplane.api import account_names
+from virtplane.api.vnc_access import ISSUER
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,10 @@ COMPONENTS: dict[str, ComponentEntry] = {
     ),
 }
 
+BORROWED_ACCOUNTS = {ISSUER: ISSUER}
+"""Service accounts under which a component does a part of its work, by the clients' names: virt-api makes
+tokens for displays so, with rights that it has only for that.
+"""
 CDI_OPERATOR = "cdi-operator"
 OPERATOR_PROCESS = ("virt-operator", "snapshot-controller")
 """What the operator's own process runs in the distributed layout."""

@@ -38,7 +38,7 @@ from virtplane import profiling
 from virtplane.api import account_names, ports
 from virtplane.api.paths import KUBELET_ROOT
 from virtplane.api.verbosity import DEBUG_VERBOSITY, TRACE_VERBOSITY, log_level
-from virtplane.components import COMPONENTS, UnknownComponent, load_component
+from virtplane.components import BORROWED_ACCOUNTS, COMPONENTS, UnknownComponent, load_component
 from virtplane.profiling import Profiling
 from virtplane.reloading import CONFIGURED, Reloader, component_of, request_limits
 from virtplane.serving.tls import SERVERS_TLS, ServersTLS
@@ -147,7 +147,10 @@ def client_factory(
         component = component_of(name)
         config = replace(base, user_agent=component, field_manager=component)
         is_first = component == options.components[0]
-        if component in COMPONENTS and (options.impersonate_first or not is_first):
+        if component in BORROWED_ACCOUNTS:
+            user = f"system:serviceaccount:{options.namespace}:{BORROWED_ACCOUNTS[component]}"
+            config = replace(config, impersonate=Impersonation(user=user))
+        elif component in COMPONENTS and (options.impersonate_first or not is_first):
             account = COMPONENTS[component].service_account
             user = f"system:serviceaccount:{options.namespace}:{account}"
             extra: dict[str, tuple[str, ...]] = {}

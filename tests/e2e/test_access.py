@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
-from tests.e2e.clusters import NAMESPACE, Cluster, Machine, manifest
+from tests.e2e.clusters import CORE, KUBEVIRT, NAMESPACE, Cluster, Machine, manifest
 from tests.e2e.commands import attempt, program
+from tests.e2e.failures import ApiError
 from tests.e2e.support import open_console, wait_for
 from tests.support.clusters import clean_up
 from tests.support.web import fetch_page
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(120)]
+
+_INSTALLATION = f"{KUBEVIRT}/namespaces/kubevirt/kubevirts/kubevirt"
+_TOKEN_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1.token.kubevirt.io"
 
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -71,6 +77,87 @@ def test_the_vnc_proxy_prints_its_port_and_speaks_rfb(guest: Machine) -> None:
             display.sendall(b"RFB 003.008\n")
             offered = display.recv(1)
             assert offered and offered[0] >= 1  # The number of security types.
+
+
+@pytest.fixture
+def tokens(cluster: Cluster) -> Iterator[None]:
+    """Tokens for displays are offered; afterwards all is as before."""
+    configuration = cluster.request("GET", _INSTALLATION)["spec"].get("configuration") or {}
+    before = (configuration.get("developerConfiguration") or {}).get("featureGates")
+
+    def configure(names: list[str] | None) -> None:
+        developer = {"developerConfiguration": {"featureGates": names}}
+        cluster.request("PATCH", _INSTALLATION, {"spec": {"configuration": developer}})
+
+    configure([*(before or []), "DeployVmConsoleProxy"])
+    wait_for("tokens are offered", lambda: attempt_token(cluster, "access"), 60)
+    yield
+    configure(before)
+    wait_for("tokens are no longer offered", lambda: cluster.find(_TOKEN_SERVICE) is None, 60)
+
+
+def attempt_token(cluster: Cluster, machine: str) -> str | None:
+    """A token for a machine's display; None while the group is not served."""
+    path = f"/apis/token.kubevirt.io/v1alpha1/namespaces/{NAMESPACE}/virtualmachines/{machine}/vnc"
+    try:
+        return str(cluster.request("GET", f"{path}?duration=1h")["token"])
+    except ApiError as error:
+        if error.code in (404, 503):
+            return None
+        raise
+
+
+def holder(cluster: Cluster, token: str, folder: Path) -> dict[str, str]:
+    """The environment of somebody who has nothing but a token."""
+    port = json.loads((cluster.state / "instance.json").read_text())["api_port"]
+    server = {
+        "server": f"https://127.0.0.1:{port}",
+        "certificate-authority": str(cluster.state / "pki/ca.crt"),
+    }
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": server}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": NAMESPACE}}],
+        "current-context": "x",
+    }
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps(config))
+    return {**os.environ, "KUBECONFIG": str(file)}
+
+
+@pytest.mark.usefixtures("tokens")
+@pytest.mark.feature("ACC-07", "ACC-08", "ACC-10", "ACC-11")
+def test_a_token_opens_the_display_of_its_guest_alone_until_it_is_revoked(
+    cluster: Cluster, guest: Machine, tmp_path: Path
+) -> None:
+    token = attempt_token(cluster, guest.name)
+    assert token is not None
+    environment = holder(cluster, token, tmp_path)
+    command = (program("virtctl"), "vnc", guest.name, "--proxy-only")
+    with background(*command, env=environment) as proxy:
+        assert proxy.stdout is not None
+        port = json.loads(proxy.stdout.readline())["port"]
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as display:
+            assert display.recv(12) == b"RFB 003.008\n"
+            display.sendall(b"RFB 003.008\n")
+            offered = display.recv(1)
+            assert offered and offered[0] >= 1
+    other = cluster.create(manifest("other", strategy="Halted"))
+    try:
+        assert attempt_token(cluster, "other") is not None
+        for word, action in (("other", "vnc"), (guest.name, "console"), (guest.name, "pause")):
+            words = (action, "vm", word) if action == "pause" else (action, word)
+            refused = attempt(program("virtctl"), *words, env=environment)
+            assert refused.returncode != 0 and "forbidden" in refused.stderr, refused.stderr
+        cluster.request("DELETE", f"{CORE}/namespaces/{NAMESPACE}/serviceaccounts/access-vnc-access")
+        refused = attempt(*command, env=environment)
+        assert refused.returncode != 0 and "nauthorized" in refused.stderr, refused.stderr
+    finally:
+        clean_up([other])
+    account = f"{CORE}/namespaces/{NAMESPACE}/serviceaccounts/other-vnc-access"
+    wait_for("the account goes with its machine", lambda: cluster.find(account) is None, 30)
 
 
 @pytest.mark.feature("NET-01", "NET-02")

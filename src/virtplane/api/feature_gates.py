@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 
+from virtplane.api import vnc_access
+
 
 class State(StrEnum):
     """The maturity of a feature, which is the default of its gate."""
@@ -24,6 +26,8 @@ MigrationDowntimeTuning MigrationStallDetection NetworkDevicesWithDRA ObjectGrap
 PCINUMAAwareTopology Plugins PortRangesSpec ReservedOverheadMemlock Root Sidecar UtilityVolumes
 VGPULiveMigration VMStatsCollector VSOCK WorkloadEncryptionTDX
 """
+_OWN = frozenset({vnc_access.GATE})
+"""Gates that KubeVirt does not have: elsewhere they are settings of other operators."""
 _BETA = """
 DeclarativeHotplugVolumes DecentralizedLiveMigration ExternalNetResourceInjection GPUsWithDRA
 HostDevicesWithDRA ImageVolume KubevirtSeccompProfile NodeRestriction OptOutRoleAggregation PasstBinding
@@ -61,7 +65,7 @@ DISCONTINUED: Mapping[str, str] = {
 """Gates of removed features: instances that use the feature are refused while the gate is listed."""
 
 STATES: Mapping[str, State] = {
-    **dict.fromkeys(_ALPHA.split(), State.ALPHA),
+    **dict.fromkeys((*_ALPHA.split(), *_OWN), State.ALPHA),
     **dict.fromkeys(_BETA.split(), State.BETA),
     **dict.fromkeys(_GENERAL_AVAILABILITY.split(), State.GENERAL_AVAILABILITY),
     **dict.fromkeys(DEPRECATED, State.DEPRECATED),

@@ -11,9 +11,10 @@ from kubecore.client import ConnectionFailed
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
 from virtplane.serving import frontproxy
-from virtplane.serving.frontproxy import ProxySettings
+from virtplane.serving.frontproxy import ProxySettings, User
 from virtplane.serving.rights import Authorizer
 
+_ASKER = web.RequestKey("asker", User)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -96,9 +97,15 @@ class Gate:
         denial = await self._authorizer.refusal(user, wanted)
         if denial:
             return web.Response(status=401, text=denial)
+        request[_ASKER] = user
         if not guarded.accepts(request):
             return web.Response(status=406, text="406: Not Acceptable\n\nAvailable representations: ")
         return None
+
+
+def asker(request: web.Request) -> User | None:
+    """The user of a request that came through a gate; None on what is open to everybody."""
+    return request.get(_ASKER)
 
 
 def document(build: Callable[[], JsonObject]) -> Handler:

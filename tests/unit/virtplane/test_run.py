@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubecore.client import ClientConfig
+from kubecore.client.config import Impersonation
 from virtplane.components import COMPONENTS, UnknownComponent, load_component
 from virtplane.run import client_factory, parse
 
@@ -36,6 +37,14 @@ async def test_components_beside_the_first_act_under_their_own_accounts() -> Non
     assert other.config.impersonate.user == "system:serviceaccount:ns:kubevirt-apiserver"
     await own.close()
     await other.close()
+
+
+@pytest.mark.parametrize("components", ["virt-api", "virt-operator,virt-api"])
+async def test_tokens_for_displays_are_made_under_an_account_for_that_alone(components: str) -> None:
+    options = parse([components, "--namespace", "ns", "--node-name", "node01"])
+    client = client_factory(options, ClientConfig(server="https://server.test"), {})("vm-console-proxy")
+    assert client.config.impersonate == Impersonation("system:serviceaccount:ns:vm-console-proxy")
+    await client.close()
 
 
 @pytest.mark.parametrize("name", sorted(COMPONENTS))

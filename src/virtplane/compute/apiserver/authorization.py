@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
+from virtplane.api.vnc_access import TOKEN_GROUP, TOKEN_VERSIONS
 from virtplane.serving.rights import VERBS
 
 _OPEN_PATHS = frozenset({"/", "/apis", "/healthz", "/openapi/v2", "/openapi/v3"})
+_GROUPS = (SUBRESOURCES_GROUP, TOKEN_GROUP)
 _OPEN_ENDS = (
     *("", "/version", "/guestfs", "/healthz"),
     *("/start-cluster-profiler", "/stop-cluster-profiler", "/dump-cluster-profiler"),
@@ -18,19 +20,20 @@ def is_open(path: str) -> bool:
     if path in _OPEN_PATHS or path.startswith("/openapi/v3/"):
         return True
     bases = [f"/apis/{SUBRESOURCES_GROUP}/{version}" for version in SUBRESOURCES_VERSIONS]
-    return any(path == base + end for base in bases for end in _OPEN_ENDS)
+    tokens = [f"/apis/{TOKEN_GROUP}/{version}" for version in TOKEN_VERSIONS]
+    return path in tokens or any(path == base + end for base in bases for end in _OPEN_ENDS)
 
 
 def attributes(method: str, path: str) -> JsonObject | None:
     """What access is needed for a request, None for paths that mean nothing."""
     parts = path.strip("/").split("/")
-    if len(parts) < 6 or parts[:2] != ["apis", SUBRESOURCES_GROUP] or parts[3] != "namespaces":
+    if len(parts) < 6 or parts[0] != "apis" or parts[1] not in _GROUPS or parts[3] != "namespaces":
         return None
     verb = VERBS.get(method)
     if verb is None:
         return None
     found: JsonObject = {
-        "group": SUBRESOURCES_GROUP,
+        "group": parts[1],
         "version": parts[2],
         "namespace": parts[4],
         "resource": parts[5],

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 
 from kubecore.json import JsonObject
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
+from virtplane.api.vnc_access import TOKEN_GROUP, TOKEN_VERSIONS
 
+_EVERYWHERE = [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}]
 _INSTANCE_SUBRESOURCES = (
     "vnc",
     "vnc/screenshot",
@@ -45,23 +48,29 @@ _MACHINE_SUBRESOURCES = (
 
 def group() -> JsonObject:
     """The served group. Its name lacks a letter, as in KubeVirt."""
-    versions = [
-        {"groupVersion": f"{SUBRESOURCES_GROUP}/{version}", "version": version}
-        for version in SUBRESOURCES_VERSIONS
-    ]
+    return {**_group(SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS), "name": "subresource.kubevirt.io"}
+
+
+def token_group() -> JsonObject:
+    """The group in which tokens for displays are asked for."""
+    return _group(TOKEN_GROUP, TOKEN_VERSIONS)
+
+
+def _group(name: str, served: Sequence[str]) -> JsonObject:
+    versions = [{"groupVersion": f"{name}/{version}", "version": version} for version in served]
     return {
         "kind": "APIGroup",
         "apiVersion": "v1",
-        "name": "subresource.kubevirt.io",
+        "name": name,
         "versions": versions,
         "preferredVersion": versions[0],
-        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}],
+        "serverAddressByClientCIDRs": _EVERYWHERE,
     }
 
 
 def groups() -> JsonObject:
     """All groups that are served."""
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group()]}
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group(), token_group()]}
 
 
 def resource_list(version: str) -> JsonObject:
@@ -69,10 +78,19 @@ def resource_list(version: str) -> JsonObject:
     names = ["expand-vm-spec"]
     names += [f"virtualmachineinstances/{name}" for name in _INSTANCE_SUBRESOURCES]
     names += [f"virtualmachines/{name}" for name in _MACHINE_SUBRESOURCES]
+    return _resources(f"{SUBRESOURCES_GROUP}/{version}", names)
+
+
+def token_resource_list(version: str) -> JsonObject:
+    """What tokens are asked for."""
+    return _resources(f"{TOKEN_GROUP}/{version}", ["virtualmachines/vnc"])
+
+
+def _resources(group_version: str, names: Sequence[str]) -> JsonObject:
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
-        "groupVersion": f"{SUBRESOURCES_GROUP}/{version}",
+        "groupVersion": group_version,
         "resources": [
             {"name": name, "singularName": "", "namespaced": True, "kind": "", "verbs": None}
             for name in names
@@ -84,6 +102,7 @@ def root_paths() -> JsonObject:
     """The paths that are served."""
     paths = ["/apis", "/apis/" + SUBRESOURCES_GROUP]
     paths += [f"/apis/{SUBRESOURCES_GROUP}/{version}" for version in SUBRESOURCES_VERSIONS]
+    paths += [f"/apis/{TOKEN_GROUP}", *(f"/apis/{TOKEN_GROUP}/{version}" for version in TOKEN_VERSIONS)]
     return {"paths": [*paths, "/healthz", "/openapi/v2", "/openapi/v3"]}
 
 

@@ -18,12 +18,14 @@ from virtplane.api import paths, ports
 from virtplane.api import resources as kinds
 from virtplane.api.config import API_WEBHOOKS, VERSION_DETAIL, ClusterConfig, LastGood, observed_version
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
+from virtplane.api.vnc_access import GATE, ISSUER, TOKEN_GROUP, TOKEN_VERSIONS
 from virtplane.compute.apiserver import authorization, discovery, openapi, webhooks
 from virtplane.compute.apiserver.expansion import Expander
 from virtplane.compute.apiserver.subresources.clusterprofiler import ClusterProfiler
 from virtplane.compute.apiserver.subresources.instances import Instances
 from virtplane.compute.apiserver.subresources.machines import Machines
 from virtplane.compute.apiserver.subresources.nodeagent import NodeAgents
+from virtplane.compute.apiserver.vnctokens.requests import Tokens
 from virtplane.serving import https
 from virtplane.serving.frontproxy import REQUIRE_WEBHOOK_CERTIFICATE
 from virtplane.serving.gate import Gate, Guarded, Handler, document
@@ -45,7 +47,9 @@ class VirtApi:
         manager = Manager(client)
         requires_certificate = bool(context.settings.get(REQUIRE_WEBHOOK_CERTIFICATE))
         review = webhooks.Webhooks(context.client(API_WEBHOOKS))
-        served = Served(client, manager, context.namespace, review, requires_certificate)
+        served = Served(
+            client, manager, context.namespace, review, requires_certificate, issuing=context.client(ISSUER)
+        )
         port = int(context.settings.get("api_port") or ports.API)
         certificates = Path(context.settings.get("api_certificates") or DEFAULT_CERTIFICATES)
         serving = asyncio.Event()
@@ -65,9 +69,13 @@ class Served:
         namespace: str,
         review: webhooks.Webhooks,
         webhooks_need_certificate: bool = False,
+        *,
+        issuing: Client | None = None,
     ) -> None:
+        """`issuing` is the client that makes tokens for displays, unless `client` may do so itself."""
         guarded = Guarded(webhooks.PATHS, authorization.is_open, authorization.attributes, _accepts)
-        self.gate = Gate(Authorizer(client), guarded, webhooks_need_certificate=webhooks_need_certificate)
+        authorizer = Authorizer(client)
+        self.gate = Gate(authorizer, guarded, webhooks_need_certificate=webhooks_need_certificate)
         self._client = client
         self._namespace = namespace
         self._configuration = LastGood()
@@ -78,6 +86,7 @@ class Served:
         self._instances = Instances(client, agents, expander, self._settings)
         self._machines = Machines(client, self._instances)
         self._profiler = ClusterProfiler(client, namespace, self.config)
+        self._tokens = Tokens(authorizer, issuing or client, lambda: self.config().gate(GATE))
 
     async def _settings(self) -> ClusterConfig:
         return self.config()
@@ -100,11 +109,15 @@ class Served:
             ("/apis", discovery.groups),
             (f"/apis/{SUBRESOURCES_GROUP}", discovery.group),
             (f"/apis/{SUBRESOURCES_GROUP}/", discovery.group),
+            (f"/apis/{TOKEN_GROUP}", discovery.token_group),
+            (f"/apis/{TOKEN_GROUP}/", discovery.token_group),
             ("/openapi/v3", openapi.index_v3),
         ):
             router.add_get(path, document(build))
         for version in SUBRESOURCES_VERSIONS:
             self._add_version(router, version)
+        for version in TOKEN_VERSIONS:
+            self._add_tokens(router, version)
         router.add_get("/healthz", self._healthz)
         for path in webhooks.PATHS:
             router.add_post(path, self._review)
@@ -128,6 +141,12 @@ class Served:
         for method, path, handler in _machine_routes(self._machines):
             router.add_route(method, f"{machine}/{path}", handler)
         router.add_put(base + "/namespaces/{namespace}/expand-vm-spec", self._machines.expand_given)
+
+    def _add_tokens(self, router: web.UrlDispatcher, version: str) -> None:
+        base = f"/apis/{TOKEN_GROUP}/{version}"
+        for end in ("", "/"):
+            router.add_get(base + end, document(lambda: discovery.token_resource_list(version)))
+        router.add_get(base + "/namespaces/{namespace}/virtualmachines/{name}/vnc", self._tokens.create)
 
     async def _review(self, request: web.Request) -> web.Response:
         review = await request.json()
@@ -156,9 +175,9 @@ def _describe(router: web.UrlDispatcher) -> None:
     """Serve the OpenAPI documents of the routes that are there."""
     routes = [(route.method, route.resource.canonical) for route in router.routes() if route.resource]
     router.add_get("/openapi/v2", document(lambda: openapi.document_v2(routes)))
-    for version in SUBRESOURCES_VERSIONS:
-        described = document(partial(openapi.document_v3, routes, version))
-        router.add_get(f"/openapi/v3/apis/{SUBRESOURCES_GROUP}/{version}", described)
+    for group, version in openapi.GROUP_VERSIONS:
+        described = document(partial(openapi.document_v3, routes, group, version))
+        router.add_get(f"/openapi/v3/apis/{group}/{version}", described)
 
 
 def _machine_routes(machines: Machines) -> list[tuple[str, str, Handler]]:

@@ -19,3 +19,5 @@ class Installation:
     """Webhooks and aggregated services: they need components that answer."""
     content: tuple[JsonObject, ...] = ()
     """Objects of the product's own kinds: they pass through the webhooks."""
+    withdrawn: tuple[JsonObject, ...] = ()
+    """What other settings would install, and these do not."""

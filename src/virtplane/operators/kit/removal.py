@@ -32,7 +32,7 @@ class Remover:
         """Delete what is left; returns True when nothing is."""
         if not await self._workloads_gone():
             return False
-        for document in (*installed.entry, *reversed(installed.components)):
+        for document in (*installed.entry, *reversed(installed.withdrawn), *reversed(installed.components)):
             await self.applier.delete(document)
         definitions: list[JsonObject] = []
         others: list[JsonObject] = []

@@ -163,12 +163,20 @@ class KubeVirtController:
             await self._report(kubevirt, self._stage(kubevirt))
             return RequeueAfter(RETRY_SECONDS)
         await self._applier.apply_all(wanted.entry)
+        await self._withdraw(wanted.withdrawn)
         await self._applier.apply_all(wanted.content, at_once=_CONTENT_AT_ONCE)
         await keep_monitor(self._client, parameters)
         await keep_rules(self._client, parameters, self._settings.runbook_url)
         await self._report(kubevirt, "ready")
         until_renewal = (plan.next_renewal - self._now()).total_seconds()
         return RequeueAfter(max(1.0, min(RESYNC_SECONDS, until_renewal)))
+
+    async def _withdraw(self, objects: Iterable[JsonObject]) -> None:
+        """Delete what the settings do not ask for any more, as far as it is ours."""
+        for document in reversed(tuple(objects)):
+            informer = self._caches.managed.get(self._applier.resource_of(document))
+            if informer is not None and informer.get(*_key(document)) is not None:
+                await self._applier.delete(document)
 
     async def _offer_snapshots(self) -> None:
         """Install the snapshot API where the cluster has none. It stays when the installation goes: it holds

@@ -29,6 +29,8 @@ from virtplane.compute.apiserver.subresources.bodies import (
 from virtplane.compute.apiserver.subresources.nodeagent import NodeAgentError, NodeAgents
 from virtplane.compute.apiserver.subresources.portforward import PortForwards
 from virtplane.compute.apiserver.subresources.refusals import INSTANCE, instance_conflict, instance_of
+from virtplane.compute.apiserver.vnctokens.issuer import refuse_others
+from virtplane.serving.gate import asker
 
 Check = Callable[[VirtualMachineInstance], None]
 SettingsSource = Callable[[], Awaitable[ClusterConfig]]
@@ -211,7 +213,9 @@ class Instances:
         failures are still ordinary answers."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            vmi = await self._instance(request)
+            document = await self._document(request)
+            await refuse_others(self._client, asker(request), document)
+            vmi = instance_of(document)
             check(vmi)
             query = urlencode({key: request.query[key] for key in parameters if key in request.query})
             try:

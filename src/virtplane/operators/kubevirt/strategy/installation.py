@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kubecore.json import JsonObject, get_list
-from virtplane.api import crds, resources
+from virtplane.api import crds, resources, vnc_access
 from virtplane.operators.kit.customize import customizer
 from virtplane.operators.kit.installation import Installation
 from virtplane.operators.kubevirt.product import KUBEVIRT
 from virtplane.operators.kubevirt.strategy.components import INSTALLED
+from virtplane.operators.kubevirt.strategy.consoleproxy import console_proxy
 from virtplane.operators.kubevirt.strategy.instancetypes import common_instancetypes
 from virtplane.operators.kubevirt.strategy.monitoring import monitoring
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
 from virtplane.operators.kubevirt.strategy.policies import launcher_restriction, node_restriction
 from virtplane.operators.kubevirt.strategy.services import priority_class, services
 from virtplane.operators.kubevirt.strategy.user_roles import user_roles
-from virtplane.operators.kubevirt.strategy.webhooks import api_services, api_webhooks, operator_webhooks
+from virtplane.operators.kubevirt.strategy.webhooks import (
+    api_services,
+    api_webhooks,
+    operator_webhooks,
+    token_services,
+)
 from virtplane.operators.kubevirt.strategy.workloads import workloads
 
 
@@ -34,12 +40,17 @@ def installation(parameters: Parameters) -> Installation:
         *launcher_restriction(parameters.namespace),
         *operator_webhooks(parameters),
     ]
+    tokens = [*console_proxy(parameters.namespace), *token_services(parameters)]
+    entry = [*api_webhooks(parameters), *api_services(parameters)]
+    if parameters.config.gate(vnc_access.GATE):
+        entry, tokens = [*entry, *tokens], []
     content = common_instancetypes() if parameters.config.common_instancetypes else []
     return Installation(
         _managed(foundation, parameters),
         _managed(workloads(parameters), parameters),
-        _managed([*api_webhooks(parameters), *api_services(parameters)], parameters),
+        _managed(entry, parameters),
         _managed(content, parameters),
+        _managed(tokens, parameters),
     )
 
 

@@ -15,7 +15,7 @@ from virtplane.operators.kit.roles import (
     rule,
 )
 from virtplane.operators.kubevirt.product import ACCESS
-from virtplane.operators.kubevirt.strategy.components import INSTALLED, rights
+from virtplane.operators.kubevirt.strategy.components import INSTALLED, rights, vm_console_proxy
 from virtplane.operators.kubevirt.strategy.monitoring import metrics_rule
 
 OPERATOR = COMPONENTS["virt-operator"].service_account
@@ -26,7 +26,8 @@ def operator_rules(namespace: str) -> list[JsonObject]:
 
     In the compact layout it runs other components in its own process, each impersonating its own account.
     """
-    granted = [rule for component in INSTALLED for rule in component.cluster_rules]
+    components = (*INSTALLED, vm_console_proxy.COMPONENT)
+    granted = [rule for component in components for rule in component.cluster_rules]
     return [
         rule("kubevirt.io", "kubevirts kubevirts/status kubevirts/finalizers", (*READ, "patch", "update")),
         rule("core", "serviceaccounts services endpoints", WRITE),
@@ -63,7 +64,7 @@ def operator_rules(namespace: str) -> list[JsonObject]:
 def _impersonated() -> list[str]:
     """The accounts of the components that a compact process runs."""
     beside = ("hostpath-provisioner-operator", CDI_OPERATOR, *CDI_COMPONENTS)
-    own = [component.account for component in INSTALLED]
+    own = [component.account for component in (*INSTALLED, vm_console_proxy.COMPONENT)]
     return [*own, *(COMPONENTS[name].service_account for name in beside)]
 
 
@@ -72,7 +73,7 @@ def _user_rights() -> list[JsonObject]:
     groups = (
         "kubevirt.io subresources.kubevirt.io snapshot.kubevirt.io backup.kubevirt.io export.kubevirt.io"
         " clone.kubevirt.io instancetype.kubevirt.io pool.kubevirt.io migrations.kubevirt.io"
-        " plugin.kubevirt.io"
+        " plugin.kubevirt.io token.kubevirt.io"
     )
     return [rule(groups, "*", (*ALL,))]
 

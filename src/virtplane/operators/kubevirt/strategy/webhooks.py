@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kubecore.json import JsonObject
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
+from virtplane.api.vnc_access import ISSUER, TOKEN_GROUP, TOKEN_VERSIONS
 from virtplane.operators.kit.webhooks import CREATE, DELETE, UPDATE, Endpoint, Webhook
 from virtplane.operators.kubevirt.certificates import API_SECRET, OPERATOR_SECRET
 from virtplane.operators.kubevirt.product import KUBEVIRT
@@ -264,6 +265,12 @@ def api_services(parameters: Parameters) -> list[JsonObject]:
         api.aggregated("virt-api-aggregator", SUBRESOURCES_GROUP, version)
         for version in SUBRESOURCES_VERSIONS
     ]
+
+
+def token_services(parameters: Parameters) -> list[JsonObject]:
+    """The APIServices of the group in which tokens for displays are asked for."""
+    api = _endpoint(API_SERVICE, API_SECRET, parameters)
+    return [api.aggregated(ISSUER, TOKEN_GROUP, version) for version in TOKEN_VERSIONS]
 
 
 def _endpoint(service: str, secret: str, parameters: Parameters) -> Endpoint:

@@ -195,8 +195,44 @@ def test_evicting_the_only_control_plane_is_asked_about_and_never_held_up_by_its
     assert all(each["failurePolicy"] == "Fail" for each in webhooks("distributed").values())
 
 
+_TOKENS = {"developerConfiguration": {"featureGates": ["DeployVmConsoleProxy"]}}
+
+
+@pytest.mark.feature("ACC-07", "ACC-12")
+@pytest.mark.parametrize("layout", ["compact", "distributed"])
+def test_tokens_for_displays_are_offered_by_virt_api_where_the_gate_says(layout: Layout) -> None:
+    found = rendered(layout, configuration=_TOKENS)
+    for version in ("v1", "v1alpha1"):
+        service = named(found.entry, "APIService", f"{version}.token.kubevirt.io")
+        assert service["spec"]["service"] == {"name": "virt-api", "namespace": "kubevirt", "port": 443}
+        assert service["spec"]["caBundle"]
+    role = named(found.entry, "ClusterRole", "token.kubevirt.io:generate")
+    (rule,) = role["rules"]
+    assert granted([rule]) == {("token.kubevirt.io", "virtualmachines/vnc", "get")}
+    named(found.entry, "ServiceAccount", "vm-console-proxy")
+    policy = named(found.entry, "ValidatingAdmissionPolicy", "kubevirt-vnc-access-policy")
+    (condition,) = policy["spec"]["matchConditions"]
+    assert condition["expression"].endswith('"system:serviceaccount:kubevirt:vm-console-proxy"')
+    assert found.withdrawn == ()
+    # No process of its own.
+    assert [d["metadata"]["name"] for d in found.components] == [
+        d["metadata"]["name"] for d in rendered(layout).components
+    ]
+
+
+@pytest.mark.feature("ACC-07")
+def test_nothing_is_left_of_tokens_where_the_gate_is_closed_again() -> None:
+    on, off = rendered(configuration=_TOKENS), rendered()
+
+    def identities(documents: tuple[JsonObject, ...]) -> set[tuple[str, str]]:
+        return {(d["kind"], d["metadata"]["name"]) for d in documents}
+
+    assert identities(on.entry) - identities(off.entry) == identities(off.withdrawn)
+    assert not identities(off.withdrawn) & identities((*off.foundation, *off.components, *off.entry))
+
+
 def test_everything_carries_the_operators_label() -> None:
-    found = rendered()
+    found = rendered(configuration=_TOKENS)
     for document in (*found.foundation, *found.components, *found.entry, *found.content):
         assert document["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "virt-operator"
 
@@ -227,7 +263,8 @@ def test_the_operator_holds_every_right_that_it_grants() -> None:
         if document["kind"] in ("ClusterRole", "Role"):
             own |= granted(document["rules"])
             exact += document["rules"]
-    for document in (*_accounts(), *rendered().foundation):
+    tokens = rendered(configuration=_TOKENS).entry
+    for document in (*_accounts(), *rendered().foundation, *tokens):
         if document["kind"] in ("ClusterRole", "Role"):
             missing = [right for right in granted(document["rules"]) if not holds(own, right)]
             assert missing == [], document["metadata"]["name"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject
 from virtplane.api import account_names, paths, ports
+from virtplane.api.vnc_access import ISSUER
 from virtplane.components import COMPONENTS
 from virtplane.operators.kit.roles import READ, rule
 from virtplane.operators.kubevirt import certificates
@@ -37,6 +38,7 @@ def _cluster_rules() -> list[JsonObject]:
         rights.MIGRATION_POLICIES,
         rule("apps", "controllerrevisions", ("create", "list", "get")),
         rule("core", "nodes", ("get",)),
+        rule("core", "serviceaccounts", ("get",)),
     ]
 
 
@@ -48,6 +50,8 @@ COMPONENT = Component(
         rights.CONFIG_MAPS,
         # For other components that it has profiled: a token of its own that is for nothing else.
         rule("core", "serviceaccounts/token", ("create",), [account_names.VIRT_API]),
+        # Tokens for displays are made under that account, which has no rights while the gate is off.
+        rule("core", "serviceaccounts", ("impersonate",), (ISSUER,)),
     ],
     is_replicated=True,
     reviews_access=True,
