@@ -50,6 +50,7 @@ _COMPONENTS = (
 _PROGRAMS = {
     "driver": "virtplane hostpath-driver ",
     "sidecars": "virtplane csi ",
+    "driver with sidecars": "virtplane hostpath-csi ",  # the compact layout's
     "operators": "virtplane run virt-operator",
     "shim": "containerd-shim",
 }

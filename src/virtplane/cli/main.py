@@ -55,6 +55,9 @@ COMMANDS = {
     "hostpath-driver": Command(
         "virtplane.storage.hostpath.main", "Serve volumes in folders of a node through CSI"
     ),
+    "hostpath-csi": Command(
+        "virtplane.storage.hostpathcsi", "Serve volumes in folders of a node, and what drives that driver"
+    ),
     "hostpath-mounter": Command(
         "virtplane.storage.hostpath.mounter", "Mount a storage pool's claim on its node"
     ),

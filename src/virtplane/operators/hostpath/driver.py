@@ -98,7 +98,8 @@ def csi_daemon_set(hpp: JsonObject, settings: Settings) -> JsonObject:
         _host_path("plugins-dir", f"{root}/plugins", "Directory"),
         *pool_volumes,
     ]
-    containers = [_driver(hpp, spec, settings, pool_mounts), *_sidecars(spec, settings, pool_mounts)]
+    driver, sidecars = _driver(hpp, spec, settings, pool_mounts), _sidecars(spec, settings, pool_mounts)
+    containers = [_in_one(driver, *sidecars)] if settings.layout == "compact" else [driver, *sidecars]
     for container in containers:
         container.setdefault("imagePullPolicy", spec.image_pull_policy or "IfNotPresent")
     pod: JsonObject = {
@@ -189,7 +190,7 @@ def _driver(
 def _sidecars(
     spec: HostPathProvisionerSpec, settings: Settings, pool_mounts: Sequence[JsonObject]
 ) -> list[JsonObject]:
-    """The sidecars, each in a container, or all in one in the compact layout."""
+    """The sidecars, each in a container, or all in one in the compact layout (see `_in_one`)."""
     compact = settings.layout == "compact"
     kubelet_socket = f"{settings.kubelet_root}/{_SOCKET_FOLDER}/csi.sock"
     verbosity = f"--v={settings.verbosity}"
@@ -223,6 +224,20 @@ def _sidecars(
         *pool_mounts,
     ]
     return containers
+
+
+def _in_one(driver: JsonObject, sidecars: JsonObject) -> JsonObject:
+    """The driver and the container of all its sidecars as one container, which is both (hostpathcsi.py)."""
+    merged = {each["name"]: each for each in (*driver["env"], *sidecars["env"])}
+    mounts = {each["mountPath"]: each for each in (*driver["volumeMounts"], *sidecars["volumeMounts"])}
+    _, _, parts = sidecars["command"]
+    return {
+        **driver,
+        "command": ["virtplane", "hostpath-csi", parts],
+        "args": [*sidecars["args"], "--", *driver["args"]],
+        "env": list(merged.values()),
+        "volumeMounts": list(mounts.values()),
+    }
 
 
 def _sidecar(

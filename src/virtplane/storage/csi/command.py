@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
+from typing import Any
 
 import uvloop
 
@@ -28,8 +29,13 @@ def main(argv: Sequence[str]) -> int:
     """Run until stopped; gives the exit status."""
     options = parse(argv)
     set_up_logging("csi")
+    return status_of(run_parts(options))
+
+
+def status_of(work: Coroutine[Any, Any, None]) -> int:
+    """Run `work` until it ends, or until SIGTERM or SIGINT, and log what ended it; gives the exit status."""
     try:
-        uvloop.run(_run(options))
+        uvloop.run(_until_signalled(work))
     except BaseExceptionGroup as group:
         refusals, others = group.split(CannotRun)
         for refusal in _singles(refusals) if refusals else ():
@@ -53,21 +59,26 @@ def _singles(group: BaseExceptionGroup[CannotRun]) -> list[CannotRun]:
     return found
 
 
-async def _run(options: Options) -> None:
+async def _until_signalled(work: Coroutine[Any, Any, None]) -> None:
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await work
+
+
+async def run_parts(options: Options) -> None:
+    """Run the parts that `options` name until cancelled. Raises CannotRun, and whatever ends a part."""
     client = None
     if set(options.parts) & set(CONTROLLERS):
         client = Client(_credentials(options.any("kubeconfig")))
-    with contextlib.suppress(asyncio.CancelledError):
-        try:
-            await Process(options, Surroundings.of_environment(), client).run()
-        finally:
-            if client is not None:
-                await client.close()
+    try:
+        await Process(options, Surroundings.of_environment(), client).run()
+    finally:
+        if client is not None:
+            await client.close()
 
 
 def _credentials(kubeconfig: str) -> ClientConfig:

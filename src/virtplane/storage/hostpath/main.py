@@ -9,7 +9,8 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
@@ -46,8 +47,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-async def run(settings: Configuration, metrics_port: int) -> None:
-    """Serve until SIGTERM or SIGINT. Raises OSError, BadConfiguration."""
+@asynccontextmanager
+async def serving(settings: Configuration, metrics_port: int) -> AsyncIterator[None]:
+    """Serve volumes, and metrics unless the port is 0, within. Raises OSError, BadConfiguration."""
     server_socket = socket_path(settings.endpoint)
     pools = {info.name: Pool(info) for info in settings.pools}
     for pool in pools.values():
@@ -56,10 +58,6 @@ async def run(settings: Configuration, metrics_port: int) -> None:
     recover(pools.values(), settings.node)
     replenish(pools.values())
     server = Server(settings, pools)
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
     await server.start()
     try:
         metrics = PoolMetrics(pools.values(), server_socket.parent)
@@ -68,29 +66,43 @@ async def run(settings: Configuration, metrics_port: int) -> None:
                 "a pool shares its disk with the system, so volumes can fill that up: use another disk"
             )
         if metrics_port == 0:
-            await stopped.wait()
+            yield
             return
         registry = CollectorRegistry()
         metrics.register(registry)
         async with serve_health(Health(), metrics_port, registry=registry, metrics_wait=True):
-            await stopped.wait()
+            yield
     finally:
         await server.stop()
+
+
+def prepare_process(options: argparse.Namespace) -> Configuration:
+    """Set the process up for serving; gives what to serve. Raises BadConfiguration."""
+    os.umask(0o022)
+    # Copies of deeply nested directories hold many files open at a time.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return configuration(
+        options.drivername, options.nodeid, options.endpoint, options.version, options.datadir
+    )
+
+
+async def run(settings: Configuration, metrics_port: int) -> None:
+    """Serve until SIGTERM or SIGINT. Raises OSError, BadConfiguration."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with serving(settings, metrics_port):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopped.set)
+        await stopped.wait()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the command; gives the exit status."""
     options = parse(sys.argv[1:] if argv is None else argv)
     set_up_logging("hostpath-provisioner")
-    os.umask(0o022)
-    # Copies of deeply nested directories hold many files open at a time.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
-        settings = configuration(
-            options.drivername, options.nodeid, options.endpoint, options.version, options.datadir
-        )
-        asyncio.run(run(settings, options.metrics_port))
+        asyncio.run(run(prepare_process(options), options.metrics_port))
     except BadConfiguration as error:
         _log.error("failed to initialize driver: %s", error)
         return EXIT_FAILED

@@ -13,6 +13,7 @@ from kubecore import resources
 from kubecore.objects import meta
 from virtplane.api import resources as api
 from virtplane.operators.hostpath import rights
+from virtplane.storage import hostpathcsi
 
 
 async def test_the_drivers_pod_is_upstreams() -> None:
@@ -56,17 +57,29 @@ async def test_the_drivers_pod_is_upstreams() -> None:
         assert role["rules"] == rights.driver_rules(snapshots=True)
 
 
-async def test_the_compact_layout_has_one_container_for_all_sidecars() -> None:
+async def test_the_compact_layout_has_one_container_for_driver_and_sidecars() -> None:
     async with running(replace(SETTINGS, layout="compact", kubelet_root="/data/kubelet")) as operator:
         operator.put(POOLS)
         live = await operator.appears(resources.DAEMON_SETS, "hostpath-provisioner-csi")
-        driver, sidecars = live["spec"]["template"]["spec"]["containers"]
-        assert sidecars["command"] == ["virtplane", "csi", "registrar,liveness,provisioner,resizer"]
-        assert "--kubelet-registration-path=/data/kubelet/plugins/csi-hostpath/csi.sock" in sidecars["args"]
-        assert len(sidecars["args"]) == len(set(sidecars["args"]))
-        assert "--node-deployment=true" in sidecars["args"]
-        assert "--leader-election" not in sidecars["args"]
-        assert "/data/kubelet/pods" in {each["mountPath"] for each in driver["volumeMounts"]}
+        (container,) = live["spec"]["template"]["spec"]["containers"]
+        assert container["name"] == "hostpath-provisioner"
+        parts = "registrar,liveness,provisioner,resizer"
+        assert container["command"] == ["virtplane", "hostpath-csi", parts]
+        arguments = container["args"]
+        sidecars = arguments[: arguments.index("--")]
+        assert "--kubelet-registration-path=/data/kubelet/plugins/csi-hostpath/csi.sock" in sidecars
+        assert len(sidecars) == len(set(sidecars))
+        assert "--node-deployment=true" in sidecars
+        assert "--leader-election" not in sidecars
+        options, driver = hostpathcsi.parse([parts, *arguments])
+        assert options.parts == tuple(parts.split(","))
+        assert driver.drivername == "kubevirt.io.hostpath-provisioner"
+        mounts = [each["mountPath"] for each in container["volumeMounts"]]
+        assert {"/data/kubelet/pods", "/data/kubelet/plugins", "/csi", "/registration"} < set(mounts)
+        assert len(mounts) == len(set(mounts))
+        environment = [each["name"] for each in container["env"]]
+        assert {"CSI_ENDPOINT", "NODE_NAME", "NAMESPACE", "POD_NAME"} < set(environment)
+        assert len(environment) == len(set(environment))
 
 
 async def test_sidecars_of_one_process_serve_pools_that_all_nodes_share_without_a_long_wait() -> None:
@@ -74,11 +87,11 @@ async def test_sidecars_of_one_process_serve_pools_that_all_nodes_share_without_
     async with running(replace(SETTINGS, layout="compact")) as operator:
         operator.put({"storagePools": [pool], "featureGates": ["Snapshotting"]})
         live = await operator.appears(resources.DAEMON_SETS, "hostpath-provisioner-csi")
-        _, sidecars = live["spec"]["template"]["spec"]["containers"]
-        assert sidecars["command"][-1] == "registrar,liveness,provisioner,resizer,snapshotter"
-        assert "--leader-election" not in sidecars["args"]
-        assert "--node-deployment=true" in sidecars["args"]
-        assert "--node-deployment-base-delay=50ms" in sidecars["args"]
+        (container,) = live["spec"]["template"]["spec"]["containers"]
+        assert container["command"][-1] == "registrar,liveness,provisioner,resizer,snapshotter"
+        assert "--leader-election" not in container["args"]
+        assert "--node-deployment=true" in container["args"]
+        assert "--node-deployment-base-delay=50ms" in container["args"]
 
 
 @pytest.mark.feature("STO-63", "INS-37")
