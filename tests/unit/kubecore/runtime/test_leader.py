@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
+from kubecore.client import Client, ClientConfig, Request, Response
 from kubecore.errors import StatusError
 from kubecore.resources import LEASES
 from kubecore.runtime import LeaderElector, LeadershipLost
 from kubecore.testing import MemoryApi
+from kubecore.testing.transport import MemoryTransport
 
 pytestmark = pytest.mark.looptime
 
@@ -97,3 +99,49 @@ async def test_an_exception_of_the_work_is_raised() -> None:
 
     with pytest.raises(ValueError, match="broken"):
         await elector(MemoryApi(), "one").run(fail)
+
+
+class SlowTransport(MemoryTransport):
+    """To a server that answers after `seconds`."""
+
+    seconds = 0.0
+
+    async def request(self, request: Request) -> Response:
+        """The response, late."""
+        await asyncio.sleep(self.seconds)
+        return await super().request(request)
+
+
+async def test_who_leads_goes_on_leading_while_the_server_is_slow() -> None:
+    api = MemoryApi()
+    transport = SlowTransport(api.handle, api.watch)
+    slow = LeaderElector(Client(ClientConfig(server="memory://"), transport), "lock", "lab", "one")
+    task = asyncio.create_task(slow.run(forever))
+    await asyncio.sleep(1)
+    assert slow.is_leader
+    transport.seconds = 6.0  # by its deadline it has time for one request
+    await asyncio.sleep(60)
+    assert slow.is_leader
+    transport.seconds = 9.0
+    with pytest.raises(LeadershipLost):
+        await task
+
+
+async def test_a_lease_that_somebody_else_wrote_to_is_read_again() -> None:
+    api = MemoryApi()
+    leading = elector(api, "one")
+    task = asyncio.create_task(leading.run(forever))
+    await asyncio.sleep(5)
+    lease = api.get(LEASES, "lock", "lab")
+    assert lease is not None
+    api.put(LEASES, {**lease, "metadata": {**lease["metadata"], "labels": {"seen": "yes"}}})
+    await asyncio.sleep(60)
+    assert leading.is_leader
+    lease = api.get(LEASES, "lock", "lab")
+    assert lease is not None
+    assert lease["metadata"]["labels"] == {"seen": "yes"}
+    # Somebody took it: whoever writes without reading must not take it back.
+    api.put(LEASES, {**lease, "spec": {**lease["spec"], "holderIdentity": "two"}})
+    with pytest.raises(LeadershipLost):
+        await task
+    assert holder(api) == "two"
