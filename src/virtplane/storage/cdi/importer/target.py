@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import os
 import shutil
 import stat
@@ -14,6 +15,8 @@ from pathlib import Path
 from virtplane.storage.cdi.importer.outcome import TooLarge
 from virtplane.storage.cdi.importer.streams import Reader
 from virtplane.storage.cdi.sizes import usable_space
+
+_log = logging.getLogger(__name__)
 
 MIB = 1 << 20
 DISK_FILE = "disk.img"
@@ -106,6 +109,7 @@ class Target:
             if not self.is_device:
                 os.fchmod(descriptor, _MODE)
             os.fsync(descriptor)
+            _log.info("Successfully completed fsync(%s) syscall", self.path)
         finally:
             os.close(descriptor)
         if not self.is_device:
