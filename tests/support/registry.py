@@ -6,6 +6,7 @@ It listens on 127.0.0.1 of the network namespace it is started in, and prints it
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import sys
 import tarfile
@@ -16,26 +17,37 @@ from typing import IO
 USER, PASSWORD = "reader", "s3cret"
 _CREDENTIALS = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_INDEX = "application/vnd.oci.image.index.v1+json"
 
 
-def server(archive: Path) -> ThreadingHTTPServer:
-    """The registry with the image of an OCI archive, under any name and tag."""
+def server(archive: Path, architecture: str = "") -> ThreadingHTTPServer:
+    """The registry with the image of an OCI archive, under any name and tag.
+
+    With `architecture` it is an index that has the image for that one alone.
+    """
     with tarfile.open(archive) as tar:
         blobs = {
             "sha256:" + Path(name).name: _file(tar, name).read()
             for name in tar.getnames()
             if name.startswith("blobs/sha256/")
         }
-        manifest = json.load(_file(tar, "index.json"))["manifests"][0]["digest"]
+        entry = json.load(_file(tar, "index.json"))["manifests"][0]
+    first, kinds = entry["digest"], {entry["digest"]: _MANIFEST}
+    if architecture:
+        only = {name: entry[name] for name in ("mediaType", "digest", "size")}
+        only["platform"] = {"architecture": architecture, "os": "linux"}
+        index = json.dumps({"schemaVersion": 2, "mediaType": _INDEX, "manifests": [only]}).encode()
+        first = f"sha256:{hashlib.sha256(index).hexdigest()}"
+        blobs[first], kinds[first] = index, _INDEX
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             name = self.path.rsplit("/", 1)[1].split("?")[0]
-            digest = name if name.startswith("sha256:") else manifest
+            digest = name if name.startswith("sha256:") else first
             if self.headers.get("Authorization") != f"Basic {_CREDENTIALS}":
                 self._answer(401, {"WWW-Authenticate": 'Basic realm="registry"'}, b"")
                 return
-            kind = _MANIFEST if digest == manifest else "application/octet-stream"
+            kind = kinds.get(digest, "application/octet-stream")
             self._answer(200, {"Content-Type": kind, "Docker-Content-Digest": digest}, blobs[digest])
 
         do_HEAD = do_GET

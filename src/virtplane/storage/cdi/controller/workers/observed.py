@@ -31,6 +31,7 @@ OUT_OF_MEMORY = "OOMKilled"
 
 _CHECKSUM_MISMATCH = "checksum mismatch"
 _CRASH_LOOP = "CrashLoopBackOff"
+_PULL_FAILED = "failed to pull image"
 _PULL_FAILURES = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName"})
 _TOO_SMALL = (
     "is larger than the reported available",
@@ -180,14 +181,15 @@ def _not_running(pod: Pod, status: ContainerStatus) -> tuple[str, str]:
     ended = status.state.terminated or status.last_state.terminated
     if ended is None:
         return "", ""
-    return ended.reason, simplified(termination(ended).message)
+    message = termination(ended).message
+    return IMAGE_PULL_FAILED if _PULL_FAILED in message else ended.reason, simplified(message)
 
 
 def _pull_failure(pod: Pod) -> tuple[str, str] | None:
     """Reason and message where the image of a container, the worker's own or one beside it, does not come."""
     for each in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         if each.state.waiting is not None and each.state.waiting.reason in _PULL_FAILURES:
-            return IMAGE_PULL_FAILED, f"failed to pull image: {each.image}"
+            return IMAGE_PULL_FAILED, f"{_PULL_FAILED}: {each.image}"
     return None
 
 

@@ -28,6 +28,7 @@ _DOCUMENT_BYTES = 4 << 20
 _LABEL_MARK = "KUBEVIRT_IO_"
 _BOOTC = ("containers.bootc", "ostree.bootable")
 _PULL_FAILED = "failed to pull image: "
+_NO_INSTANCE = re.compile(r"no image found in (image index|manifest list) for architecture [\\\"]*([\w.-]+)")
 _COMPLAINT_BYTES = 4096
 _LOOK_SECONDS = 5.0
 """How often to look how far skopeo is: it tells nobody."""
@@ -160,7 +161,7 @@ async def _copied(command: Sequence[str], folder: Path, most: int) -> None:
         if watching.done():
             await watching
         if await ended != 0:
-            raise ImportFailed(f"Unable to process data: {_PULL_FAILED}{await complaint}")
+            raise failure(await complaint)
         if _size(folder) > most:
             raise _too_large(most)
     finally:
@@ -168,6 +169,22 @@ async def _copied(command: Sequence[str], folder: Path, most: int) -> None:
         if process.returncode is None:
             process.kill()
         await asyncio.gather(ended, complaint, watching, return_exceptions=True)
+
+
+def failure(complaint: str) -> ImportFailed:
+    """What skopeo's complaint means: an image that has nothing for an architecture was reached all the same.
+
+    The words are those that clients know from CDI.
+    """
+    absent = _NO_INSTANCE.search(complaint)
+    if absent is None:
+        return ImportFailed(f"Unable to process data: {_PULL_FAILED}{complaint}")
+    return ImportFailed(
+        "Unable to process data: Unable to transfer source data to scratch space: "
+        "Failed to read registry image: Error retrieving image: choosing image instance: "
+        f"no image found in {absent[1]} for architecture "
+        f'"{absent[2]}", variant "", OS "linux"'
+    )
 
 
 async def _watch(folder: Path, most: int) -> None:

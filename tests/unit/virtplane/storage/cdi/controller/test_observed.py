@@ -40,6 +40,11 @@ def test_running_pod_runs() -> None:
         (waiting("CreateContainerConfigError", "no map"), "CreateContainerConfigError", "no map"),
         (waiting("CrashLoopBackOff", "x"), "", ""),
         (ended("it broke", code=1, reason="Error"), "Error", "it broke"),
+        (
+            ended("failed to pull image: no such tag", code=1, reason="Error"),
+            "ImagePullFailed",
+            "failed to pull image: no such tag",
+        ),
         (ended(), "Completed", "Import Complete"),
     ],
 )

@@ -25,9 +25,16 @@ KEYS = {"IMPORTER_ACCESS_KEY_ID": USER, "IMPORTER_SECRET_KEY": PASSWORD, "INSECU
 
 @contextmanager
 def registry(
-    tmp_path: Path, files: dict[str, bytes], config: ImageConfig, tls: ssl.SSLContext | None = None
+    tmp_path: Path,
+    files: dict[str, bytes],
+    config: ImageConfig,
+    tls: ssl.SSLContext | None = None,
+    architecture: str = "",
 ) -> Iterator[str]:
-    """The reference of an image of two layers, the second of which has `files`."""
+    """The reference of an image of two layers, the second of which has `files`.
+
+    With `architecture` it is one of an index that has nothing else.
+    """
     layers = []
     for number, content in enumerate(({"etc/os-release": b"ID=x"}, files)):
         with LayerWriter(tmp_path / f"layer{number}") as layer:
@@ -38,7 +45,7 @@ def registry(
         layers.append(layer.finished())
     archive = tmp_path / "image.tar"
     write_archive(archive, "example/disk:1", layers, config)
-    web = server(archive)
+    web = server(archive, architecture)
     if tls is not None:
         web.socket = tls.wrap_socket(web.socket, server_side=True)
     thread = threading.Thread(target=web.serve_forever, daemon=True)
@@ -109,6 +116,23 @@ async def test_authorities_of_a_config_map_are_trusted_whatever_their_files_are_
     assert good.disk.read_bytes()[: len(raw_disk)] == raw_disk
     assert stranger.code == 1
     assert "certificate" in stranger.text
+
+
+async def test_image_for_other_architectures_is_told_from_one_that_cannot_be_pulled(
+    volume: Volume, tmp_path: Path, raw_disk: bytes
+) -> None:
+    volume.give_scratch()
+    with registry(
+        tmp_path, {"disk/disk.img": raw_disk}, ImageConfig("test"), architecture="amd64"
+    ) as reference:
+        absent = await volume.run(
+            "registry", reference, **KEYS, IMPORTER_REGISTRY_IMAGE_ARCHITECTURE="absent"
+        )
+        there = await volume.run("registry", reference, **KEYS, IMPORTER_REGISTRY_IMAGE_ARCHITECTURE="amd64")
+    assert absent.code == 1
+    assert 'no image found in image index for architecture "absent", variant "", OS "linux"' in absent.text
+    assert "failed to pull image" not in absent.text
+    assert there.code == 0, there.text
 
 
 async def test_image_without_a_disk_and_wrong_passwords_are_told(volume: Volume, tmp_path: Path) -> None:
