@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -29,6 +30,8 @@ from virtplane.storage.cdi.controller.workers.observed import (
 )
 from virtplane.storage.cdi.controller.workers.pods import Pod
 from virtplane.storage.csi.parts import delete, members_patch, patch, versioned
+
+_log = logging.getLogger(__name__)
 
 ERR_STARTING_POD = "ErrStartingPod"
 ERR_EXCEEDED_QUOTA = "ErrExceededQuota"
@@ -149,6 +152,8 @@ class Workplace:
             " sysadmin"
         )
         self.event(claim, "Warning", reason, text)
+        # Users are told to ask for the log: quotas and policies may name what is none of theirs.
+        _log.warning("pod %s/%s cannot be created for its claim: %s", claim.metadata.namespace, pod, problem)
         running: Annotations = {
             names.RUNNING: claims.FALSE,
             names.RUNNING_MESSAGE: text,

@@ -229,7 +229,9 @@ async def test_pod_of_somebody_else_with_the_name_is_not_believed(name: str) -> 
     ("message", "reason"),
     [("exceeded quota: q", "ErrExceededQuota"), ("no PriorityClass with name x", "ErrStartingPod")],
 )
-async def test_pod_that_is_refused_is_told_in_the_claim(message: str, reason: str) -> None:
+async def test_pod_that_is_refused_is_told_in_the_claim_and_why_in_the_log(
+    message: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with memory_cluster() as cluster:
 
         def refuse(request: Request) -> StatusError | None:
@@ -242,6 +244,8 @@ async def test_pod_that_is_refused_is_told_in_the_claim(message: str, reason: st
         text = found["metadata"]["annotations"][STORAGE + "condition.running.message"]
         assert text.startswith("Error starting pod 'importer-dv':")
         assert (await cluster.event(reason))["message"] == text
+        assert message not in text
+        assert f"pod {NAMESPACE}/importer-dv cannot be created for its claim: {message}" in caplog.messages
 
 
 async def test_vddk_import_waits_for_its_image() -> None:
