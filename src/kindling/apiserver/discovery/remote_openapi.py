@@ -6,6 +6,7 @@ its group version, the definitions that these refer to, and kinds of its own gro
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -82,7 +83,7 @@ def read_v2(body: bytes, group: str, version: str) -> JsonObject:
     }
     try:
         gnostic.encode({"swagger": "2.0", "info": {"title": "", "version": ""}, **own})
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error) as error:
         raise UnusableDocument(f"it cannot be written as protobuf: {error}") from error
     return own
 

@@ -52,6 +52,8 @@ def test_kinds_of_other_groups_cannot_be_claimed() -> None:
         orjson.dumps({"paths": {BASE: {"get": {"responses": 5}}}}),
         b'{"paths": {"' + BASE.encode() + b'": ' + b'{"a":' * 200 + b"1" + b"}" * 201 + b"}",
         orjson.dumps({"paths": {f"{BASE}/{number}": {} for number in range(2001)}}),
+        swagger({BASE: operation("A")}, A={"maximum": "high"}),
+        swagger({BASE: operation("A")}, A={"minimum": None}),
     ],
 )
 def test_a_document_that_cannot_be_merged_is_refused(body: bytes) -> None:
