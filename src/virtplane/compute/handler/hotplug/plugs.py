@@ -320,16 +320,17 @@ class Plugs:
 
         A number is never taken from the launcher's folder, where a launcher that runs as root could put any.
         After a restart those of disks that the guest has already are unknown until their claims are asked
-        again: then nothing is taken back either.
+        again: then nothing is taken back either. The numbers of volumes that have gone are forgotten in any
+        case: the next volume of such a name has another claim.
         """
+        for name in self._numbers.keys() - set(blocks):
+            del self._numbers[name]
         if any(name not in self._numbers for name in blocks):
             return
         numbers = frozenset(self._numbers[name] for name in blocks)
         if numbers != self._allowed:
             permissions.allow(launcher, numbers, self._host)
             self._allowed = numbers
-        for name in self._numbers.keys() - set(blocks):
-            del self._numbers[name]
 
 
 def _blocks(entries: Mapping[str, VolumeStatus]) -> set[str]:

@@ -66,7 +66,8 @@ class _Folder:
 
     def __init__(self) -> None:
         self.mounts: set[str] = set()
-        self.nodes: set[str] = set()
+        self.nodes: dict[str, int] = {}
+        """The numbers of devices by volume."""
         self.trees: dict[str, int] = {}
 
     def files(self) -> set[str]:
@@ -88,20 +89,19 @@ class _Folder:
         self.mounts.add(volume)
 
     def make_device(self, volume: str, number: int) -> None:
-        assert number == _NUMBER
-        self.nodes.add(volume)
+        self.nodes.setdefault(volume, number)
 
     def remove(self, volume: str) -> None:
         self.mounts.discard(volume)
-        self.nodes.discard(volume)
+        self.nodes.pop(volume, None)
 
 
 class _Claim:
-    def __init__(self, volume: str) -> None:
-        self.volume = volume
+    def __init__(self, number: int) -> None:
+        self._number = number
 
     def device(self) -> int:
-        return _NUMBER
+        return self._number
 
     def prepare_file(self, _info: object, _settings: object) -> str:
         return ""
@@ -119,6 +119,8 @@ class _Node:
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.domain, self.folder = _Domain(), _Folder()
         self.attachments: set[str] = {"files", "blocks", "drive"}
+        self.number = _NUMBER
+        """Of the device of any block claim."""
         self.allowed: list[set[int]] = []
         self.paths = PodPaths("pod", tmp_path)
         self.steps = Steps("vm", lambda: None)
@@ -144,7 +146,7 @@ class _Node:
         del block, proc
         if volume not in self.attachments:
             raise NotOnNode(volume)
-        yield _Claim(volume)
+        yield _Claim(self.number)
 
     def _allow(self, _launcher: object, numbers: Collection[int], _host: Path) -> None:
         self.allowed.append(set(numbers))
@@ -176,7 +178,7 @@ def _vmi(
             "hotplugVolume": {"attachPodName": "hp", "attachPodUID": "u"},
             "persistentVolumeClaimInfo": {
                 "claimName": name,
-                "volumeMode": "Block" if name == "blocks" else "Filesystem",
+                "volumeMode": "Block" if name in ("blocks", "more") else "Filesystem",
             },
         }
         for name in (*wanted, *known, *(each["name"] for each in utility))
@@ -193,12 +195,12 @@ async def test_what_is_plugged_leaves_domain_pod_and_permissions_in_this_order(n
     assert dict(node.plugs.found.in_guest or {}) == {"files": "sda", "blocks": "sdb"}
     node.domain.releases = False
     await node.follow(_vmi(known=("files", "blocks")))
-    assert node.folder.mounts | node.folder.nodes == {"files", "blocks"}
+    assert node.folder.mounts | set(node.folder.nodes) == {"files", "blocks"}
     assert node.allowed[-1] == {_NUMBER}
     node.domain.releases = True
     await node.follow(_vmi(known=("files", "blocks")))
     assert not node.domain.disks
-    assert not node.folder.mounts | node.folder.nodes
+    assert not node.folder.mounts | set(node.folder.nodes)
     assert node.allowed[-1] == set()
     assert node.plugs.found == plugs.Plugged(frozenset(), {})
 
@@ -216,7 +218,7 @@ async def test_a_step_that_was_interrupted_is_taken_by_the_next_process(node: _N
     await node.follow(vmi)
     assert (
         len(node.domain.disks)
-        == len(node.folder.mounts | node.folder.nodes)
+        == len(node.folder.mounts | set(node.folder.nodes))
         == (2 if step == "attach" else 0)
     )
     assert node.allowed[-1] == ({_NUMBER} if step == "attach" else set())
@@ -254,6 +256,20 @@ async def test_permissions_are_kept_while_the_numbers_of_devices_in_use_are_unkn
     assert node.allowed[len(before) :] == [{_NUMBER}]
 
 
+async def test_another_claim_behind_a_volume_is_another_device(node: _Node) -> None:
+    """Also while permissions stay as they are, because the device of another disk is unknown."""
+    node.attachments.add("more")
+    await node.follow(_vmi("blocks", "more"))
+    node.restarted()
+    node.attachments.remove("more")
+    await node.follow(_vmi("blocks", "more"))
+    await node.follow(_vmi("more", known=("blocks",)))
+    assert set(node.domain.disks) == {"ua-more"} and set(node.folder.nodes) == {"more"}
+    node.number = _NUMBER + 1
+    await node.follow(_vmi("blocks", "more"))
+    assert node.folder.nodes == {"blocks": _NUMBER + 1, "more": _NUMBER}
+
+
 async def test_a_guest_starts_once_all_its_volumes_are_there(node: _Node) -> None:
     vmi, launcher = _vmi("files", "blocks"), object()
     node.attachments.remove("blocks")
@@ -272,7 +288,7 @@ async def test_a_guest_starts_once_all_its_volumes_are_there(node: _Node) -> Non
 async def test_nothing_is_left_after_a_guest_that_has_ended(node: _Node) -> None:
     await node.follow(_vmi("files", "blocks"))
     await node.plugs.clear()
-    assert not node.folder.mounts | node.folder.nodes
+    assert not node.folder.mounts | set(node.folder.nodes)
 
 
 def test_events_tell_each_step_once() -> None:
@@ -323,14 +339,14 @@ async def test_a_utility_volume_waits_for_its_attachment_pod_and_holds_up_no_dis
 async def test_a_block_device_beside_the_guests_stays_permitted_while_disks_are_plugged(node: _Node) -> None:
     with_device = [_beside("blocks")]
     await node.follow(_vmi(utility=with_device))
-    assert (node.folder.nodes, node.allowed) == ({"blocks"}, [{_NUMBER}])
+    assert (set(node.folder.nodes), node.allowed) == ({"blocks"}, [{_NUMBER}])
     await node.follow(_vmi("files", utility=with_device))
     assert set(node.domain.disks) == {"ua-files"}
     node.restarted()
     node.attachments.clear()
     with pytest.raises(VolumeNotReady, match="blocks"):
         await node.follow(_vmi("files", utility=with_device))
-    assert (node.folder.nodes, node.allowed) == ({"blocks"}, [{_NUMBER}])
+    assert (set(node.folder.nodes), node.allowed) == ({"blocks"}, [{_NUMBER}])
     node.attachments.add("blocks")
     await node.follow(_vmi(known=("files", "blocks")))
     assert not node.folder.nodes and node.allowed[-1] == set()
