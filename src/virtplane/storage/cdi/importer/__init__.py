@@ -9,6 +9,7 @@
 | `headers` | disk headers that would make QEMU read other files |
 | `streams` | bytes on their way: counted, hashed, decompressed, bounded |
 | `gunzip` | gzip, undone in this process |
+| `write_behind` | writing while the next bytes come |
 | `target` | the volume: free space, sparse writing, resizing |
 | `qemu` | `qemu-img` with bounds and without references |
 | `ovirt` | an oVirt engine's REST API: disks, snapshots, image transfers |

@@ -23,6 +23,7 @@ from virtplane.storage.cdi.importer.remote_disk import RemoteDisk, exported
 from virtplane.storage.cdi.importer.settings import Content, Settings
 from virtplane.storage.cdi.importer.streams import Checked, Counted, Peeked, Reader, drain, peel
 from virtplane.storage.cdi.importer.target import Target
+from virtplane.storage.cdi.importer.write_behind import WriteBehind
 
 _log = logging.getLogger(__name__)
 
@@ -338,14 +339,20 @@ async def _store(source: Reader, path: Path, most: int) -> None:
     """
     left = most
     with path.open("wb", buffering=0) as file:
-        while piece := await source.read():
-            left -= len(piece)
-            if left < 0:
-                raise TooLarge(
-                    f"Unable to process data: the file is larger than the reported available storage {most}. "
-                    "A larger PVC is required"
-                )
-            await asyncio.to_thread(_write_all, file.fileno(), piece)
+
+        def write(_offset: int, pieces: list[bytes]) -> None:
+            for piece in pieces:
+                _write_all(file.fileno(), piece)
+
+        async with WriteBehind(write) as behind:
+            while piece := await source.read():
+                left -= len(piece)
+                if left < 0:
+                    raise TooLarge(
+                        "Unable to process data: the file is larger than the reported available storage "
+                        f"{most}. A larger PVC is required"
+                    )
+                await behind.add(piece)
 
 
 def _write_all(descriptor: int, piece: bytes) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from virtplane.storage.cdi.importer.outcome import TooLarge
 from virtplane.storage.cdi.importer.streams import Reader
+from virtplane.storage.cdi.importer.write_behind import WriteBehind
 from virtplane.storage.cdi.sizes import usable_space
 
 _log = logging.getLogger(__name__)
@@ -124,24 +125,29 @@ class Target:
         limit = self.available()
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if self.is_device else os.O_CREAT)
         descriptor = os.open(self.path, flags, _MODE)
+        dropped = 0
+
+        def write(position: int, pieces: list[bytes]) -> None:
+            nonlocal dropped
+            for piece in pieces:
+                runs = data_runs(piece) if sparse else [(0, len(piece))]
+                _write_runs(descriptor, piece, runs, position)
+                position += len(piece)
+            if drop_cache and position - dropped >= _SYNC_EVERY:
+                dropped = position
+                _drop(descriptor)
+
         try:
             offset = 0
-            dirty = 0
-            while piece := await source.read():
-                if offset + len(piece) > limit:
-                    raise TooLarge(
-                        "Unable to process data: virtual image size is larger than the reported "
-                        "available storage "
-                        f"{limit}. A larger PVC is required"
-                    )
-                runs = list(data_runs(piece)) if sparse else [(0, len(piece))]
-                if runs:
-                    await asyncio.to_thread(_write_runs, descriptor, piece, runs, offset)
-                offset += len(piece)
-                dirty += len(piece)
-                if drop_cache and dirty >= _SYNC_EVERY:
-                    dirty = 0
-                    await asyncio.to_thread(_drop, descriptor)
+            async with WriteBehind(write) as behind:
+                while piece := await source.read():
+                    if offset + len(piece) > limit:
+                        raise TooLarge(
+                            "Unable to process data: virtual image size is larger than the reported "
+                            f"available storage {limit}. A larger PVC is required"
+                        )
+                    offset += len(piece)
+                    await behind.add(piece)
             if not self.is_device:
                 os.ftruncate(descriptor, offset)
             return offset
