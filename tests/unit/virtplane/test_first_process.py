@@ -53,4 +53,3 @@ def test_a_program_that_is_still_being_loaded_ends_when_it_is_told_to(command: s
             assert parent.wait(20) == 128 + signal.SIGTERM
         finally:
             parent.kill()
-

@@ -32,7 +32,7 @@ async def test_progress_can_be_asked_for_once_an_import_has_lasted_a_moment() ->
     running, port = Progress('u"1\\'), _free_port()
     running.tell(50.0)
     running.tell(20.0)
-    assert f'{METRIC}{{ownerUID="u\\"1\\\\"}} 50.0\n' in running.text()
+    assert f'{METRIC}{{ownerUID="u\\"1\\\\"}} 50.0\n' in running.text().decode()
     async with served_from(0.01, running, port), asyncio.timeout(30.0):
         scraper = ScrapedProgress(port=port, timeout_seconds=30.0, patience_seconds=30.0, valid_seconds=0.0)
         while await scraper.percent("127.0.0.1", 'u\\"1\\\\') is None:
