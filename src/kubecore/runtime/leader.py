@@ -65,6 +65,18 @@ class LeaderElector:
         """The identity of the last observed leader, or empty."""
         return get_str(self._observed, "spec", "holderIdentity")
 
+    async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run `work` whenever this identity leads, until it returns; it may be cancelled and run again.
+
+        On a machine that is too busy leases are lost. A process that ended then would take with it what else
+        it does, and be longer in starting again, which is work for the same machine.
+        """
+        while True:
+            try:
+                return await self.run(work)
+            except LeadershipLost as error:
+                logger.warning("%s; working again once the lease is ours", error)
+
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait for leadership, then run `lead`; return when it returns.
 

@@ -62,7 +62,7 @@ class VirtController:
         image_volumes = ImageVolumeSupport(client, context.namespace)
         elector = LeaderElector(client, self.name, context.namespace, context.identity)
 
-        async def lead() -> None:
+        async def controllers() -> None:
             while True:
                 served = await served_optional_kinds(client)
                 await image_volumes.ask()
@@ -84,7 +84,7 @@ class VirtController:
                 await asyncio.sleep(_RETRY_SECONDS)
 
         with leading(context.registry, self.name, elector):
-            await elector.run(lead)
+            await elector.lead(controllers)
 
 
 def _version(cluster: Cluster) -> str:

@@ -90,7 +90,7 @@ class CdiOperator:
             is_ready = shared.is_ready
             watcher.add_runnable("cdi-shared-process", lambda: shared.run(Manager(client)))
         watcher.add_runnable(
-            "cdi-leader", lambda: elector.run(lambda: self._lead(context, settings, ready, is_ready))
+            "cdi-leader", lambda: elector.lead(lambda: self._lead(context, settings, ready, is_ready))
         )
         await watcher.run()
 

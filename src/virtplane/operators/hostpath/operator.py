@@ -94,7 +94,7 @@ class HostPathOperator:
         secrets.add_handler(observe)
         elector = LeaderElector(client, LEASE, context.namespace, context.identity or self.name)
         watcher.add_runnable("hostpath-webhooks", webhooks.run)
-        watcher.add_runnable("hostpath-leader", lambda: elector.run(lambda: self._lead(context, ready)))
+        watcher.add_runnable("hostpath-leader", lambda: elector.lead(lambda: self._lead(context, ready)))
         await watcher.run()
 
     async def _lead(self, context: Context, ready: Gauge) -> None:

@@ -85,7 +85,7 @@ class VirtOperator:
         secrets.add_handler(observe)
         elector = LeaderElector(client, LEASE, context.namespace, context.identity or self.name)
         watcher.add_runnable("operator-webhooks", webhooks.run)
-        watcher.add_runnable("operator-leader", lambda: elector.run(lambda: self._lead(context)))
+        watcher.add_runnable("operator-leader", lambda: elector.lead(lambda: self._lead(context)))
         if isinstance(gate, asyncio.Event):
             watcher.add_runnable("operator-gate", lambda: _open(mirror, gate))
         with leading(context.registry, self.name, elector):

@@ -65,7 +65,7 @@ async def _while_ours(client: Client, single: Informer, groups: Informer, electo
         also = ", of groups of volumes too" if begun[1] else ""
         logger.info("the snapshot API is virtplane's own: the snapshot controller works%s", also)
         controlling = partial(control, client, groups=begun[1])
-        work = asyncio.create_task(elector.run(controlling), name="snapshot-controller-work")
+        work = asyncio.create_task(elector.lead(controlling), name="snapshot-controller-work")
         try:
             while state() == begun and not work.done():
                 changed.clear()

@@ -145,3 +145,35 @@ async def test_a_lease_that_somebody_else_wrote_to_is_read_again() -> None:
     with pytest.raises(LeadershipLost):
         await task
     assert holder(api) == "two"
+
+
+async def test_who_lost_the_lease_stops_its_work_and_begins_anew_when_it_leads_again() -> None:
+    api = MemoryApi()
+    begun, ended = [], []
+
+    async def work() -> None:
+        begun.append(holder(api))
+        try:
+            await forever()
+        finally:
+            ended.append(holder(api))
+
+    leading = elector(api, "one")
+    task = asyncio.create_task(leading.lead(work))
+    await asyncio.sleep(5)
+    assert (begun, ended) == (["one"], [])
+    api.reactions.append(lambda request: StatusError(503, "ServiceUnavailable", "busy"))
+    await asyncio.sleep(15)
+    assert (leading.is_leader, ended) == (False, ["one"])
+    # Meanwhile somebody else leads, and goes.
+    lease = api.get(LEASES, "lock", "lab")
+    assert lease is not None
+    api.put(LEASES, {**lease, "spec": {**lease["spec"], "holderIdentity": "two"}})
+    api.reactions.clear()
+    await asyncio.sleep(10)
+    assert (leading.is_leader, len(begun)) == (False, 1)
+    await asyncio.sleep(20)
+    assert (leading.is_leader, begun) == (True, ["one", "one"])
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert holder(api) == ""

@@ -47,7 +47,7 @@ class CdiController:
         identity = context.identity or self.name
         elector = LeaderElector(client, cdi_names.LEADER_ELECTION, context.namespace, identity)
         programs = chosen_programs(str(context.settings.get("image") or ""), os.environ)
-        await elector.run(lambda: control(client, context.namespace, programs, context.registry))
+        await elector.lead(lambda: control(client, context.namespace, programs, context.registry))
 
 
 async def control(client: Client, namespace: str, programs: Programs, registry: CollectorRegistry) -> None:

@@ -10,6 +10,8 @@ import pytest
 from tests.support.controllers import until
 
 from kubecore import resources
+from kubecore.client import Request
+from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta
 from kubecore.runtime import Context
@@ -101,6 +103,20 @@ async def test_a_replica_that_does_not_lead_changes_nothing(api: MemoryApi) -> N
         if header == "User-Agent"
     }
     assert writers == {"a"}
+
+
+@pytest.mark.looptime
+async def test_a_replica_that_lost_its_lease_works_again_in_the_same_process(api: MemoryApi) -> None:
+    def refuse(request: Request) -> StatusError | None:
+        return StatusError(503, "ServiceUnavailable", "busy") if "/leases/" in request.path else None
+
+    async with replica(api, "a"):
+        await until(lambda: _leader(api) == "a")
+        api.reactions.append(refuse)
+        await asyncio.sleep(20)  # longer than the lease is valid
+        api.reactions.clear()
+        api.put(kinds.VIRTUAL_MACHINE_INSTANCES, _vmi("vmi"))
+        await until(lambda: _phase(api, "vmi") == "Scheduling")
 
 
 async def test_a_kind_that_comes_to_be_served_is_used(
