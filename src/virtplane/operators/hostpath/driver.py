@@ -33,6 +33,13 @@ _SOCKET_FOLDER = "plugins/csi-hostpath"
 _ADDRESS = f"--csi-address={_SOCKET}"
 
 _ON_EACH_NODE, _BY_ONE_NODE = "--node-deployment=true", "--leader-election"
+_HEALTHY: Mapping[str, Any] = {
+    "httpGet": {"path": "/healthz", "port": HEALTH_PORT, "scheme": "HTTP"},
+    "periodSeconds": 2,
+    "timeoutSeconds": 3,
+}
+_START_SECONDS = 300
+"""How long the pod's containers may take to start."""
 _SOON = "--node-deployment-base-delay=50ms"
 """How long nodes wait by chance before they take a claim that is for any of them: the few of one machine."""
 
@@ -169,11 +176,11 @@ def _driver(
             {"name": "healthz", "containerPort": HEALTH_PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
         ],
+        # Another container answers, which starts later: a node that is busy must not end the driver for it.
+        "startupProbe": {**_HEALTHY, "failureThreshold": _START_SECONDS // 2},
         "livenessProbe": {
-            "httpGet": {"path": "/healthz", "port": HEALTH_PORT, "scheme": "HTTP"},
+            **_HEALTHY,
             "initialDelaySeconds": 10,
-            "periodSeconds": 2,
-            "timeoutSeconds": 3,
             "failureThreshold": 5,
         },
         "resources": _requests(),

@@ -57,6 +57,18 @@ async def test_the_drivers_pod_is_upstreams() -> None:
         assert role["rules"] == rights.driver_rules(snapshots=True)
 
 
+async def test_a_driver_is_not_ended_for_a_sidecar_that_has_not_started() -> None:
+    """Who answers about the driver's health is a container that starts after it: a busy node takes long."""
+    async with running() as operator:
+        operator.put(POOLS)
+        live = await operator.appears(resources.DAEMON_SETS, "hostpath-provisioner-csi")
+        driver = live["spec"]["template"]["spec"]["containers"][0]
+        start, alive = driver["startupProbe"], driver["livenessProbe"]
+        assert start["httpGet"] == alive["httpGet"]
+        assert start["failureThreshold"] * start["periodSeconds"] >= 300
+        assert alive["failureThreshold"] * alive["periodSeconds"] == 10
+
+
 async def test_the_compact_layout_has_one_container_for_driver_and_sidecars() -> None:
     async with running(replace(SETTINGS, layout="compact", kubelet_root="/data/kubelet")) as operator:
         operator.put(POOLS)
