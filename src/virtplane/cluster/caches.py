@@ -29,7 +29,7 @@ from virtplane.api.pool_v1beta1.pool import VirtualMachinePool
 from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot, VirtualMachineSnapshotContent
 from virtplane.cluster.imagevolumes import ImageVolumeSupport
-from virtplane.cluster.slimming import slim_pod, without_managed_fields
+from virtplane.cluster.slimming import identity, lean, packed_revision, slim_pod, unpacked_revision
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 
 OBSERVED_VERSION = "v1"
@@ -138,8 +138,8 @@ class Cluster:
         resource: ResourceType,
         indexers: Mapping[str, Callable[[JsonObject], Iterable[str]]] | None = None,
     ) -> Informer:
-        """The shared informer of a kind."""
-        return self.manager.informer(resource, indexers=indexers)
+        """The shared informer of a kind, whose documents have no managed fields."""
+        return self.manager.informer(resource, indexers=indexers, transform=lean)
 
     def optional(self, resource: ResourceType) -> Informer | None:
         """The informer of another product's kind; None if the cluster does not serve it."""
@@ -160,6 +160,7 @@ class Cluster:
             kinds.VIRTUAL_MACHINE_INSTANCES,
             indexers={"controller": by_manager, "node": by_node, "claim": by_used_claim},
             struct=VirtualMachineInstance,
+            transform=lean,
         )
 
     @property
@@ -169,6 +170,7 @@ class Cluster:
             kinds.VIRTUAL_MACHINES,
             indexers={"claim": by_claim, "controller": by_manager},
             struct=VirtualMachine,
+            transform=lean,
         )
 
     @property
@@ -237,6 +239,11 @@ class Cluster:
         return self.informer(resources.PERSISTENT_VOLUME_CLAIMS)
 
     @property
+    def definitions(self) -> Informer:
+        """Which CustomResourceDefinitions there are, and nothing else of them."""
+        return self.manager.informer(resources.CUSTOM_RESOURCE_DEFINITIONS, transform=identity)
+
+    @property
     def nodes(self) -> Informer:
         """All nodes."""
         return self.informer(resources.NODES)
@@ -253,11 +260,11 @@ class Cluster:
 
     @property
     def revisions(self) -> Informer:
-        """All ControllerRevisions by controller."""
+        """All ControllerRevisions by controller, packed: `revision` and `revisions_of` read them."""
         return self.manager.informer(
             resources.CONTROLLER_REVISIONS,
             indexers={"controller": by_controller},
-            transform=without_managed_fields,
+            transform=packed_revision,
         )
 
     @property
@@ -305,6 +312,15 @@ class Cluster:
             if error.namespace == vmi.metadata.namespace:
                 raise error
         return self.migrations.by_index("vmi", f"{vmi.metadata.namespace}/{vmi.metadata.name}")
+
+    def revision(self, namespace: str, name: str) -> JsonObject | None:
+        """A ControllerRevision; None if there is none of this name."""
+        found = self.revisions.get(namespace, name)
+        return unpacked_revision(found) if found is not None else None
+
+    def revisions_of(self, uid: str) -> list[JsonObject]:
+        """The ControllerRevisions that the object with this uid controls."""
+        return [unpacked_revision(each) for each in self.revisions.by_index("controller", uid)]
 
     def pods_of(self, uid: str) -> list[JsonObject]:
         """The pods that an instance controls; an owner of another kind may have its uid."""

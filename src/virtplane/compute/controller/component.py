@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from kubecore import resources
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.runtime import Context, EventRecorder, LeaderElector, Manager
@@ -124,7 +123,7 @@ def _watch_kinds(cluster: Cluster) -> Callable[[], Awaitable[None]]:
         if name in names and (event != "DELETED") != (name in served):
             changed.set()
 
-    cluster.informer(resources.CUSTOM_RESOURCE_DEFINITIONS).add_handler(observe)
+    cluster.definitions.add_handler(observe)
 
     async def wait() -> None:
         await changed.wait()

@@ -158,7 +158,7 @@ class MachineMetrics:
         if not name:
             return _NONE
         reference = known.controller_revision_ref if known is not None else None
-        revision = self._cluster.revisions.get(namespace, (reference and reference.name) or "")
+        revision = self._cluster.revision(namespace, (reference and reference.name) or "")
         vendor = get_str(get_object(revision, "data", "metadata", "labels"), _VENDOR)
         return name if vendor in _PUBLIC_VENDORS else _OTHER
 

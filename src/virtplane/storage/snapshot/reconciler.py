@@ -202,7 +202,7 @@ class SnapshotController:
         claims = self._cluster.claims_of(snapshot.metadata.namespace)
         volumes = decisions.choose_volumes(vm, claims)
         name = vmi.status.virtual_machine_revision_name if vmi is not None else None
-        revision = self._cluster.revisions.get(snapshot.metadata.namespace, name) if name else None
+        revision = self._cluster.revision(snapshot.metadata.namespace, name) if name else None
         started = get_object(revision, "data", "spec") if revision else None
         written = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, vm)
         spec = decisions.running_spec(part(written, VirtualMachine, lambda vm: vm.spec), started)

@@ -66,7 +66,7 @@ class PoolController:
         """The templates of the pool's revisions by name; revisions that cannot be decoded count as
         outdated.
         """
-        found = self._cluster.revisions.by_index("controller", pool.metadata.uid)
+        found = self._cluster.revisions_of(pool.metadata.uid)
         revisions = readable(decisions.Revision, found)
         return {item.metadata.name: item.data.virtual_machine_template for item in revisions}
 

@@ -139,7 +139,7 @@ class InstancetypeSync:
         return None
 
     async def _revision(self, name: str, namespace: str) -> JsonObject:
-        cached = self._cluster.revisions.get(namespace, name)
+        cached = self._cluster.revision(namespace, name)
         return cached or await self._cluster.client.get(resources.CONTROLLER_REVISIONS, name, namespace)
 
     async def _pin(self, draft: Draft, name: str, revision: JsonObject) -> SyncError | None:

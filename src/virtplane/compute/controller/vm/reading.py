@@ -44,7 +44,7 @@ def instance(cluster: Cluster, key: Key) -> VirtualMachineInstance | None:
 def started_spec(cluster: Cluster, vmi: VirtualMachineInstance) -> VirtualMachineSpec | None:
     """The VM's spec when the instance was started, from its revision; None if that cannot be decoded."""
     name = vmi.status.virtual_machine_revision_name
-    revision = cluster.revisions.get(vmi.metadata.namespace, name) if name else None
+    revision = cluster.revision(vmi.metadata.namespace, name) if name else None
     if revision is None:
         return None
     try:
