@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import shutil
 import subprocess
@@ -13,7 +15,7 @@ import pytest
 from tests.e2e.claims import CLAIMS, device, is_gone
 from tests.e2e.clusters import KUBEVIRT, NAMESPACE, Cluster, Machine, manifest
 from tests.e2e.commands import attempt
-from tests.e2e.failures import Document
+from tests.e2e.failures import ApiError, Document
 from tests.e2e.processes import kill
 from tests.e2e.programs.volumes.disks import disk_of_container_image
 from tests.e2e.support import wait_for
@@ -200,3 +202,41 @@ def test_the_installation_switches_the_logs_of_consoles_off_for_all_who_do_not_a
         assert not any(_LOG_OF_QEMU in argument for argument in silent.command())
     finally:
         configure(found.get("virtualMachineOptions"))
+
+
+_PROFILER = "/apis/subresources.kubevirt.io/v1/{}-cluster-profiler"
+
+
+@pytest.fixture
+def profiled(cluster: Cluster) -> Iterator[Callable[[bool | None], None]]:
+    """Says whether components may be profiled; afterwards nothing is said."""
+
+    def allow(is_allowed: bool | None) -> None:
+        developer = {"developerConfiguration": {"clusterProfiler": is_allowed}}
+        cluster.request("PATCH", _INSTALLATION, {"spec": {"configuration": developer}})
+
+    yield allow
+    allow(None)
+
+
+def test_components_are_profiled_where_the_installation_says_so(
+    cluster: Cluster, profiled: Callable[[bool | None], None]
+) -> None:
+    with pytest.raises(ApiError, match='"ClusterProfiler" feature gate must be enabled') as refused:
+        cluster.request("GET", _PROFILER.format("start"))
+    assert refused.value.code == 403
+    profiled(True)
+
+    def is_started() -> bool:
+        return cluster.request("GET", _PROFILER.format("start")) == {}
+
+    wait_for("all components know", is_started, 20)
+    for _ in range(20):
+        cluster.items(_INSTALLATION.rpartition("/")[0])
+    cluster.request("GET", _PROFILER.format("stop"))
+    found = cluster.request("GET", _PROFILER.format("dump"))["componentResults"]
+    assert {name.rpartition("-")[0].split("-")[1] for name in found} >= {"operator", "handler"}
+    for result in found.values():
+        profile = gzip.decompress(base64.b64decode(result["pprofData"]["cpu.pprof"]))
+        assert b"nanoseconds" in profile
+        assert b"task " in base64.b64decode(result["pprofData"]["goroutine.pprof"])
