@@ -424,7 +424,7 @@ def boot_server(
         server.kill()
 
 
-@pytest.mark.feature("VML-47", "VML-48", "VML-39", "NET-11")
+@pytest.mark.feature("VML-47", "VML-48", "VML-39", "NET-11", "VMC-53")
 def test_a_guest_boots_from_the_network(full_cluster: Cluster, boot_server: None) -> None:
     wanted = full_guest("pxe", "256Mi")
     spec = _spec(wanted)

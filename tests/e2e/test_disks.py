@@ -56,7 +56,7 @@ def shared_claims(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("shared_claims")
-@pytest.mark.feature("VML-36", "VMC-46")
+@pytest.mark.feature("VML-36", "VMC-46", "VMC-53")
 def test_claims_outlive_their_guest_and_grow_while_it_runs(cluster: Cluster, claims: Claims) -> None:
     for name, mode in (*zip(_DISKS, ("Filesystem", "Block"), strict=True), ("shared", "Filesystem")):
         claims.create(claim(name, "64Mi", mode))
