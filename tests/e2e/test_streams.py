@@ -7,13 +7,13 @@ import shutil
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.e2e.clusters import NAMESPACE, Cluster, Machine, manifest
+from tests.e2e.clusters import CORE, NAMESPACE, Cluster, Machine, manifest
 from tests.e2e.commands import ROOT, attempt, program, run
 from tests.e2e.failures import Document
 from tests.e2e.support import wait_for
@@ -243,6 +243,43 @@ def test_virtctl_runs_commands_in_the_guest_by_ssh(guest: Machine, identity: Pat
     assert (done.stdout, done.returncode) == ("streams\n", 7), done.stderr
 
 
+@pytest.fixture
+def exposed(cluster: Cluster) -> Iterator[Callable[[str], Document]]:
+    """Makes services of a type for the guest's SSH as virtctl does; they are deleted afterwards."""
+    made: list[str] = []
+
+    def expose(kind: str) -> Document:
+        name = f"ssh-{kind.lower()}"
+        options = ("--name", name, "--type", kind, "--port", "22")
+        assert f"Service {name} successfully created" in cluster.virtctl("expose", "vm", "streams", *options)
+        made.append(f"{CORE}/namespaces/{NAMESPACE}/services/{name}")
+        return cluster.request("GET", made[-1])
+
+    yield expose
+    for path in made:
+        cluster.request("DELETE", path)
+
+
+@pytest.mark.feature("ACC-22", "ACC-26")
+@pytest.mark.parametrize("kind", ["ClusterIP", "NodePort"])
+def test_openssh_reaches_the_guest_by_a_service_of_virtctl(
+    guest: Machine, identity: Path, tmp_path: Path, exposed: Callable[[str], Document], kind: str
+) -> None:
+    spec = exposed(kind)["spec"]
+    address, port = spec["clusterIP"], 22
+    if kind == "NodePort":
+        (node, *_) = guest.cluster.items(f"{CORE}/nodes")
+        addresses = {each["type"]: each["address"] for each in node["status"]["addresses"]}
+        address, port = addresses["InternalIP"], spec["ports"][0]["nodePort"]
+    options = ("-i", identity, f"-oUserKnownHostsFile={tmp_path / 'known'}", "-oStrictHostKeyChecking=no")
+    command = ("ssh", *options, "-oBatchMode=yes", f"root@{address}", "-p", str(port), "hostname")
+
+    def reached() -> bool:
+        return attempt(*command).stdout == "streams\n"
+
+    wait_for("the service leads there", reached, 20)
+
+
 @pytest.mark.feature("ACC-21", "CTL-37")
 @pytest.mark.parametrize("host", ["vm/streams.default", "vmi/streams/default"])
 def test_openssh_reaches_the_guest_by_its_own_configuration(
@@ -281,7 +318,7 @@ def test_virtctl_takes_a_picture_of_the_display(guest: Machine, tmp_path: Path) 
     assert (tmp_path / "display.png").read_bytes().startswith(b"\x89PNG\r\n")
 
 
-@pytest.mark.feature("CTL-09", "CTL-10", "CTL-11")
+@pytest.mark.feature("CTL-09", "CTL-10", "CTL-11", "VMC-93")
 def test_virtctl_shows_what_the_agent_tells_as_indented_json(guest: Machine) -> None:
     told = virtctl(guest, "guestosinfo", "streams")
     assert told.stdout.startswith('{\n  "')
@@ -303,7 +340,7 @@ def leases(cluster: Cluster, guest: Machine, tmp_path: Path) -> Iterator[list[st
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-@pytest.mark.feature("ACC-23", "ACC-24")
+@pytest.mark.feature("ACC-23", "ACC-24", "VMC-93")
 def test_a_guest_is_reached_by_ssh_at_the_address_that_it_got_on_another_network(
     guest: Machine, identity: Path, tmp_path: Path, leases: list[str]
 ) -> None:
