@@ -29,8 +29,10 @@ needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kube
 
 @pytest.fixture(scope="module")
 def guest(cluster: Cluster) -> Iterator[Machine]:
-    """A guest that has booted."""
-    machine = cluster.create(manifest("access"))
+    """A guest that has booted, with devices that older drivers know, too."""
+    wanted = manifest("access")
+    wanted["spec"]["template"]["spec"]["domain"]["devices"]["useVirtioTransitional"] = True
+    machine = cluster.create(wanted)
     try:
         machine.wait_running()
         yield machine
@@ -64,6 +66,16 @@ def test_the_console_shows_a_login_prompt_and_commands_typed_there_answer(guest:
         assert console.run("hostname") == "access"
         assert console.run("echo $((6 * 7))") == "42"
         assert console.leave() == 0
+
+
+@pytest.mark.feature("VMC-94")
+def test_disk_entropy_and_network_are_the_devices_that_windows_drivers_are_for(guest: Machine) -> None:
+    with guest.console() as console:
+        shown = console.run("cd /sys/bus/pci/devices; for d in *; do cat $d/vendor $d/device; done; cd")
+    words = shown.split()
+    found = set(zip(words[::2], words[1::2], strict=True))
+    # viostor, viorng and NetKVM, by their identifiers in the list of drivers.
+    assert {("0x1af4", "0x1001"), ("0x1af4", "0x1005"), ("0x1af4", "0x1000")} <= found
 
 
 @pytest.mark.feature("ACC-04", "CTL-32")
