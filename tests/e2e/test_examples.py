@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.e2e.clusters import CORE, KUBEVIRT, NAMESPACE, Cluster, Machine
-from tests.e2e.commands import ROOT, program, run
+from tests.e2e.commands import ROOT, attempt, program, run
 from tests.e2e.failures import ApiError, Document
 from tests.e2e.support import open_console, wait_for
 from tests.support.clusters import clean_up
@@ -137,10 +137,32 @@ def test_a_machine_boots_the_disk_that_is_filled_for_it(create: Callable[[Docume
         assert console.run("hostname") == "with-data-volume"
 
 
-def test_an_instance_runs_without_a_machine(create: Callable[[Document], Machine]) -> None:
+@pytest.mark.guest
+@pytest.mark.feature("CTL-04", "CTL-26", "CTL-27")
+def test_an_instance_runs_without_a_machine_and_obeys_virtctl_as_one(
+    create: Callable[[Document], Machine], tmp_path: Path
+) -> None:
     instance = create(documents("vmi.yaml")[0])
     wait_for("it runs", lambda: instance.phase() == "Running" and instance.condition("Ready") == "True", 60)
     assert "ownerReferences" not in (instance.instance() or {})["metadata"]
+    name, virtctl = instance.name, instance.cluster.virtctl
+    with open_console(instance) as console:
+        console.send("\n")
+        console.expect("login: ", 90)
+        virtctl("pause", "vmi", name)
+        wait_for("it is paused", lambda: instance.condition("Paused") == "True", 10)
+        virtctl("unpause", "vmi", name)
+        wait_for("it goes on", lambda: not instance.condition("Paused"), 10)
+        console.send("\n")
+        console.expect("login: ", 10)
+        virtctl("vnc", "screenshot", name, "--file", str(tmp_path / "display.png"))
+        assert (tmp_path / "display.png").read_bytes().startswith(b"\x89PNG")
+        virtctl("reset", name)
+        console.expect("login: ", 90)
+    # There is nothing that would start it again.
+    for verb in ("start", "stop", "restart"):
+        done = attempt(program("virtctl"), verb, name, env=instance.cluster.environment)
+        assert done.returncode == 1 and "not found" in done.stderr
 
 
 @pytest.mark.feature("VML-78")
@@ -225,7 +247,7 @@ def test_a_host_disk_is_made_as_a_file_of_the_node_and_outlives_the_machine(
 
 
 @pytest.mark.guest
-@pytest.mark.feature("ACC-25", "ACC-27")
+@pytest.mark.feature("ACC-25", "ACC-27", "NET-04")
 def test_a_service_leads_to_the_web_server_of_a_guest(
     cluster: Cluster, create: Callable[[Document], Machine]
 ) -> None:
