@@ -7,12 +7,15 @@ import os
 import pty
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.clusters import Cluster, Machine, manifest
+from tests.e2e.claims import device
+from tests.e2e.clusters import GUEST_IMAGE, Cluster, Machine, devices, manifest
 from tests.e2e.commands import ROOT
 from tests.e2e.failures import Document
 from tests.e2e.support import wait_for
@@ -25,6 +28,7 @@ pytestmark = [
 ]
 
 SPACE = "with-kubectl"
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 IMAGE = "kindling.local/busybox:1"
 WAIT = "trap 'exit 0' TERM; sleep 900 & wait"
 """A shell script that waits, and ends when it is asked to."""
@@ -400,6 +404,63 @@ def test_machines_are_described_edited_compared_and_waited_for(guest: Machine, t
 
     kubectl("wait", "--for=condition=Ready", "vm/shown", "--timeout=20s")
     kubectl("wait", "--for=jsonpath={.status.phase}=Running", "vmi/shown", "--timeout=20s")
+
+
+_EDITOR = """#!{python}
+import json, pathlib, sys
+path = pathlib.Path(sys.argv[1])
+machine = json.loads(path.read_text())
+spec = machine["spec"]["template"]["spec"]
+storage = {{"resources": {{"requests": {{"storage": "64Mi"}}}}, "storageClassName": {storage_class!r}}}
+disk = {{"source": {{"blank": {{}}}}, "preallocation": True, "storage": storage}}
+machine["spec"]["dataVolumeTemplates"] = [{{"metadata": {{"name": "shown-more"}}, "spec": disk}}]
+spec["domain"]["devices"]["disks"] += [
+    {{"name": "more", "disk": {{"bus": "virtio"}}, "serial": "more"}},
+    {{"name": "drivers", "cdrom": {{"bus": "sata"}}}},
+]
+spec["volumes"] += [
+    {{"name": "more", "dataVolume": {{"name": "shown-more"}}}},
+    {{"name": "drivers", "containerDisk": {{"image": {image!r}}}}},
+]
+path.write_text(json.dumps(machine))
+"""
+
+
+def _needs_restart(machine: Machine) -> bool:
+    conditions = machine.vm()["status"].get("conditions", ())
+    return any((each["type"], each["status"]) == ("RestartRequired", "True") for each in conditions)
+
+
+@pytest.mark.guest
+@pytest.mark.feature("VML-23", "VML-26", "VMC-97")
+def test_a_running_machine_is_edited_and_has_its_new_disks_after_a_restart(
+    guest: Machine, tmp_path: Path
+) -> None:
+    kubectl = Kubectl(guest.cluster, "default")
+    classes = kubectl.get("storageclasses")["items"]
+    storage_class = next(
+        each["metadata"]["name"]
+        for each in classes
+        if each["metadata"].get("annotations", {}).get(_DEFAULT_CLASS) == "true"
+    )
+    editor = tmp_path / "editor"
+    editor.write_text(_EDITOR.format(python=sys.executable, storage_class=storage_class, image=GUEST_IMAGE))
+    editor.chmod(0o755)
+    first = guest.uid()
+    edited = json.loads(kubectl("edit", "vm", "shown", "-o", "json", EDITOR=str(editor)))
+    assert edited["spec"]["dataVolumeTemplates"]
+    wait_for("it is told that a restart is needed", partial(_needs_restart, guest), 20)
+    assert not any(each.get("id") == "ua-drivers" for each in devices(guest.command()))
+    guest.cluster.virtctl("restart", "shown", "--force", "--grace-period=0")
+    guest.wait_restarted(first, 90)
+    claim = kubectl.get("pvc", "shown-more")
+    assert claim["spec"]["storageClassName"] == storage_class
+    assert claim["metadata"]["annotations"]["cdi.kubevirt.io/storage.preallocation"] == "true"
+    (drive,) = (each for each in devices(guest.command()) if each.get("id") == "ua-drivers")
+    assert (drive["driver"], drive["bus"]) == ("ide-cd", "ide.0")
+    with guest.console() as console:
+        size = console.run(f"cat /sys/block/{device(console, 'more')}/size")
+    assert 60 << 20 <= int(size) * 512 <= 64 << 20
 
 
 @pytest.mark.guest
