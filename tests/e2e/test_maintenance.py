@@ -1,17 +1,23 @@
-"""A node that is added to a running cluster, another that is drained, and what `status` says meanwhile."""
+"""A node that is added to a running cluster, others that are drained and switched off, and what `status` says
+meanwhile; before that, guests that have processors of the node for themselves.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.e2e.clusters import CORE, Cluster, manifest
+from tests.e2e.clusters import CORE, KUBEVIRT, Cluster, Machine, manifest
 from tests.e2e.commands import ROOT, attempt, run
+from tests.e2e.failures import Document, NotThere
 from tests.e2e.support import open_console, wait_for
+from tests.support.clusters import clean_up
 
 pytestmark = [
     pytest.mark.host,
@@ -21,6 +27,10 @@ pytestmark = [
 ]
 
 _VIRTPLANE = (sys.executable, "-m", "virtplane.cli.main")
+_INSTALLATION = f"{KUBEVIRT}/namespaces/kubevirt/kubevirts/kubevirt"
+_HOSTNAME = "kubernetes.io/hostname"
+_STATIC = ("--node-option=cpu-manager-policy=static", "--node-option=system-reserved=cpu=100m")
+"""One processor stays for everybody."""
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +38,65 @@ def own(guest_archive: Path) -> Iterator[Cluster]:
     """A cluster of these tests alone, with the demo's guest; the last leaves it without its operator."""
     cluster = Cluster(Path(tempfile.mkdtemp(prefix="virtplane-e2e-")))
     try:
-        cluster.up()
+        cluster.up(*_STATIC)
         cluster.load(guest_archive)
         yield cluster
     finally:
         cluster.reset()
+
+
+def allowed(process: int) -> set[int]:
+    """The processors that a thread or process may run on."""
+    return os.sched_getaffinity(process)
+
+
+def threads(process: int) -> dict[str, set[int]]:
+    """The processors of a process's threads by their names; threads of one name together."""
+    found: dict[str, set[int]] = {}
+    for folder in Path(f"/proc/{process}/task").iterdir():
+        name = (folder / "comm").read_text().strip()
+        found.setdefault(name, set()).update(allowed(int(folder.name)))
+    return found
+
+
+@pytest.mark.feature("VML-70", "VML-71")
+def test_a_guest_has_processors_that_nobody_else_uses(own: Cluster) -> None:
+    free = (os.cpu_count() or 1) - 1
+    if free < 1:
+        pytest.skip("needs a processor more")
+    # The emulator gets one of its own where there are enough.
+    isolated = free > 1
+    count = min(2, free - isolated)
+    gates = {"developerConfiguration": {"featureGates": ["CPUManager"]}}
+    own.request("PATCH", _INSTALLATION, {"spec": {"configuration": gates}})
+    wanted = manifest("pinned", grace=1)
+    domain = wanted["spec"]["template"]["spec"]["domain"]
+    domain["resources"] = {}
+    domain["cpu"] = {"cores": count, "dedicatedCpuPlacement": True, "isolateEmulatorThread": isolated}
+    machine = own.create(wanted)
+    try:
+        machine.wait_running(90)
+        pod = machine.pod()
+        (compute,) = (each for each in pod["spec"]["containers"] if each["name"] == "compute")
+        assert pod["status"]["qosClass"] == "Guaranteed"
+        assert compute["resources"]["requests"]["cpu"] == str(count + isolated)
+
+        theirs = allowed(machine.launcher())
+        assert len(theirs) == count + isolated
+        qemu = threads(machine.qemu())
+        pinned = [cpus for name, cpus in sorted(qemu.items()) if name.startswith("CPU ")]
+        assert [len(cpus) for cpus in pinned] == [1] * count and len(set[int]().union(*pinned)) == count
+        emulator = theirs - set[int]().union(*pinned) if isolated else theirs
+        assert allowed(machine.qemu()) == emulator and set[int]().union(*qemu.values()) <= theirs
+        # What runs on the node already moves away, too.
+        wait_for("others leave them", lambda: not theirs & allowed(own.component("virt-handler")), 30)
+        with machine.console() as console:
+            assert console.run("nproc") == str(count)
+            shown = console.run("cat /sys/devices/system/cpu/cpu[0-9]*/topology/core_id").split()
+            assert sorted(shown) == [str(number) for number in range(count)]
+    finally:
+        clean_up([machine])
+    wait_for("they are everybody's again", lambda: theirs <= allowed(own.component("virt-handler")), 30)
 
 
 def node_of_operator(cluster: Cluster) -> str:
@@ -40,7 +104,7 @@ def node_of_operator(cluster: Cluster) -> str:
     return next((pod["spec"]["nodeName"] for pod in pods if pod["status"]["phase"] == "Running"), "")
 
 
-@pytest.mark.feature("NOD-02")
+@pytest.mark.feature("NOD-02", "NOD-07")
 def test_a_node_is_added_and_takes_over_what_runs_on_one_that_is_drained(own: Cluster) -> None:
     machine = own.create(manifest("wanderer", grace=1))
     machine.wait_running()
@@ -80,6 +144,63 @@ def test_a_node_is_added_and_takes_over_what_runs_on_one_that_is_drained(own: Cl
 def ready(cluster: Cluster) -> bool:
     """Whether `status` says so."""
     return attempt(*_VIRTPLANE, "status", "--state", cluster.state).returncode == 0
+
+
+@pytest.mark.feature("NOD-09")
+def test_a_drained_node_is_switched_off_and_on_and_nobody_notices(own: Cluster) -> None:
+    machine = Machine(own, "wanderer")
+    before = machine.uid()
+    own.node("stop", "node01")
+    assert ready(own)
+    with machine.console() as console:
+        assert console.run("hostname") == "wanderer"
+    own.node("start", "node01")
+    own.kubectl("uncordon", "node01")
+    wait_for("guests may be there", partial(is_schedulable, own, "node01"), 60)
+    assert (machine.uid(), machine.is_running()) == (before, True)
+
+
+def is_schedulable(cluster: Cluster, node: str) -> bool:
+    """Whether guests may be on a node, as virt-handler says."""
+    labels = cluster.request("GET", f"{CORE}/nodes/{node}")["metadata"]["labels"]
+    return bool(labels.get("kubevirt.io/schedulable") == "true")
+
+
+def set_workloads(cluster: Cluster, placement: Document | None) -> None:
+    """Say on which nodes guests may be."""
+    workloads = {"nodePlacement": placement} if placement else None
+    cluster.request("PATCH", _INSTALLATION, {"spec": {"workloads": workloads}})
+
+
+@pytest.fixture
+def stays(own: Cluster) -> Iterator[Document]:
+    """A machine that is on node01 or nowhere, and is not to be moved."""
+    wanted = manifest("stays", grace=20)
+    spec = wanted["spec"]["template"]["spec"]
+    spec |= {"nodeSelector": {_HOSTNAME: "node01"}, "evictionStrategy": "None"}
+    yield wanted
+    set_workloads(own, None)
+    clean_up([Machine(own, "stays")])
+
+
+@pytest.mark.feature("NOD-06", "VML-67")
+def test_a_guest_is_where_the_installation_is_and_powers_down_with_its_node(
+    own: Cluster, stays: Document
+) -> None:
+    set_workloads(own, {"nodeSelector": {_HOSTNAME: "node02"}})
+    wait_for("node01 is no node of guests", lambda: not is_schedulable(own, "node01"), 60)
+    machine = own.create(stays)
+    wait_for("it is told", lambda: machine.status() == "ErrorUnschedulable", 20)
+    set_workloads(own, None)
+    machine.wait_running(120)
+
+    first = machine.uid()
+    own.node("stop", "node01")
+    with pytest.raises(NotThere):
+        machine.qemu()
+    assert Machine(own, "wanderer").is_running()
+    own.node("start", "node01")
+    machine.wait_restarted(first, 120)
 
 
 def test_a_cluster_whose_control_plane_is_gone_is_not_called_ready(own: Cluster) -> None:
