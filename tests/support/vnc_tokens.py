@@ -37,7 +37,6 @@ from virtplane.operators.kubevirt.strategy.webhooks import api_services, token_s
 from virtplane.run import client_factory, parse
 
 INSTALLED_IN = "kubevirt"
-NAMESPACE = "team"
 USER = "ann"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _RBAC = "rbac.authorization.k8s.io"
@@ -49,6 +48,13 @@ class TokenCluster:
 
     server: RunningServer
     client: Client
+    namespace: str = ""
+    """Where the machines of a test are."""
+
+    async def fresh(self, namespace: str) -> TokenCluster:
+        """The same with a namespace of its own, where nobody has been granted anything."""
+        await self.client.create(core.NAMESPACES, _object("v1", "Namespace", namespace))
+        return TokenCluster(self.server, self.client, namespace)
 
     def user(self, name: str) -> Client:
         """A client of a user whom nothing was granted but what a test grants."""
@@ -56,13 +62,15 @@ class TokenCluster:
 
     async def ask(self, machine: str, *, user: str = USER, version: str = "v1", duration: str = "") -> Answer:
         """Ask for a token."""
-        path = f"/apis/{TOKEN_GROUP}/{version}/namespaces/{NAMESPACE}/virtualmachines/{machine}/vnc"
+        path = f"/apis/{TOKEN_GROUP}/{version}/namespaces/{self.namespace}/virtualmachines/{machine}/vnc"
         headers = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Impersonate-User": user}
         return await self._get(path, headers, {"duration": duration} if duration else {})
 
     async def open(self, machine: str, token: str) -> Answer:
         """Ask for a display, by a token, as if a websocket could be opened."""
-        path = f"{resources.SUBRESOURCES_PATH}/namespaces/{NAMESPACE}/virtualmachineinstances/{machine}/vnc"
+        path = (
+            f"{resources.SUBRESOURCES_PATH}/namespaces/{self.namespace}/virtualmachineinstances/{machine}/vnc"
+        )
         return await self._get(path, {"Authorization": f"Bearer {token}"})
 
     async def _get(
@@ -77,28 +85,28 @@ class TokenCluster:
 
     async def machine(self, name: str) -> JsonObject:
         """A machine whose guest does not run yet: its display is refused with code 400, to those who may."""
-        vm = await self.client.create(resources.VIRTUAL_MACHINES, _machine(name), NAMESPACE)
+        vm = await self.client.create(resources.VIRTUAL_MACHINES, _machine(name), self.namespace)
         owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": name}
         instance = _object("kubevirt.io/v1", "VirtualMachineInstance", name, spec={"domain": {"devices": {}}})
         instance["metadata"]["ownerReferences"] = [{**owner, "uid": meta.uid(vm), "controller": True}]
-        await self.client.create(resources.VIRTUAL_MACHINE_INSTANCES, instance, NAMESPACE)
+        await self.client.create(resources.VIRTUAL_MACHINE_INSTANCES, instance, self.namespace)
         return vm
 
     async def remove(self, name: str) -> None:
         """Delete a machine and its instance. No garbage collector works here: what they owned stays."""
-        await self.client.delete(resources.VIRTUAL_MACHINES, name, NAMESPACE)
-        await self.client.delete(resources.VIRTUAL_MACHINE_INSTANCES, name, NAMESPACE)
+        await self.client.delete(resources.VIRTUAL_MACHINES, name, self.namespace)
+        await self.client.delete(resources.VIRTUAL_MACHINE_INSTANCES, name, self.namespace)
 
     async def grant(self, role: str, user: str = USER, *, kind: str = "ClusterRole") -> None:
         """Bind a role to a user in the namespace of the machines."""
         subject = {"apiGroup": _RBAC, "kind": "User", "name": user}
         binding = _object(f"{_RBAC}/v1", "RoleBinding", f"{user}-{role.replace(':', '-')}")
         binding |= {"subjects": [subject], "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": role}}
-        await self.client.create(core.ROLE_BINDINGS, binding, NAMESPACE)
+        await self.client.create(core.ROLE_BINDINGS, binding, self.namespace)
 
     async def account(self, machine: str) -> JsonObject:
         """The account of a machine."""
-        return await self.client.get(core.SERVICE_ACCOUNTS, access_name(machine), NAMESPACE)
+        return await self.client.get(core.SERVICE_ACCOUNTS, access_name(machine), self.namespace)
 
     async def set_gates(self, *gates: str) -> None:
         """Open these feature gates only."""
@@ -163,9 +171,8 @@ async def token_cluster(directory: Path) -> AsyncIterator[TokenCluster]:
 
 
 async def _install(client: Client) -> None:
-    """What an operator would: kinds, the KubeVirt object, accounts and rights; and a namespace of users."""
-    for name in (INSTALLED_IN, NAMESPACE):
-        await client.create(core.NAMESPACES, _object("v1", "Namespace", name))
+    """What an operator would: kinds, the KubeVirt object, accounts and rights."""
+    await client.create(core.NAMESPACES, _object("v1", "Namespace", INSTALLED_IN))
     wanted = (resources.KUBEVIRTS, resources.VIRTUAL_MACHINES, resources.VIRTUAL_MACHINE_INSTANCES)
     for definition in crds.custom_resource_definitions():
         if definition["spec"]["names"]["kind"] in {each.kind for each in wanted}:

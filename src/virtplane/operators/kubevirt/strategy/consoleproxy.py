@@ -20,6 +20,12 @@ _VALIDATIONS: tuple[tuple[str, str], ...] = (
         " && size(r.resourceNames) == 1)",
         f"{ISSUER} may only grant access to the display of one machine",
     ),
+    (
+        # Not its own cluster role, which would hand its rights to somebody without these limits.
+        "request.resource.resource != 'rolebindings' || object == null"
+        " || object.roleRef.kind == 'Role' && object.roleRef.name == request.name",
+        f"{ISSUER} may only bind the role of the same name",
+    ),
 )
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import secrets
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from pathlib import Path
 from types import SimpleNamespace
 
 import orjson
 import pytest
+import pytest_asyncio
 from aiohttp.test_utils import make_mocked_request
-from tests.support.vnc_tokens import INSTALLED_IN, NAMESPACE, Answer, TokenCluster, token_cluster
+from tests.support.vnc_tokens import INSTALLED_IN, Answer, TokenCluster, token_cluster
 
 from kubecore import resources as core
 from kubecore.client import Client
@@ -24,7 +25,7 @@ from kubecore.objects.times import parse_time
 from kubecore.resources import ResourceType
 from kubecore.testing import MemoryApi
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
-from virtplane.api.vnc_access import GENERATOR_ROLE, ISSUER
+from virtplane.api.vnc_access import GATE, GENERATOR_ROLE, ISSUER
 from virtplane.compute.apiserver.vnctokens.requests import Tokens
 from virtplane.serving.rights import Authorizer
 
@@ -33,13 +34,23 @@ _NOT_RUNNING = 400
 """What the display of a guest that does not run answers those who may open it."""
 
 
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[TokenCluster]:
-    """A cluster where a user may have tokens, and open displays."""
-    async with token_cluster(tmp_path) as made:
-        await made.grant(GENERATOR_ROLE)
-        await made.grant("opener")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TokenCluster]:
+    """A cluster without users."""
+    async with token_cluster(tmp_path_factory.mktemp("tokens")) as made:
         yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def cluster(one_cluster: TokenCluster) -> TokenCluster:
+    """A namespace where a user may have tokens, and open displays."""
+    made = await one_cluster.fresh(f"team-{secrets.token_hex(4)}")
+    await made.grant(GENERATOR_ROLE)
+    await made.grant("opener")
+    return made
 
 
 def _token(answer: Answer) -> str:
@@ -60,7 +71,7 @@ async def test_a_token_opens_the_display_of_its_machine_and_of_no_other(cluster:
         answer = await cluster.ask("one", version=version)
         token = _token(answer)
         claims = _claims(token)
-        assert claims["sub"] == f"system:serviceaccount:{NAMESPACE}:one-vnc-access"
+        assert claims["sub"] == f"system:serviceaccount:{cluster.namespace}:one-vnc-access"
         assert claims["exp"] - claims["iat"] == 600
         expiry = parse_time(answer.document["expirationTimestamp"])
         assert expiry == datetime.fromtimestamp(claims["exp"], UTC)
@@ -68,7 +79,7 @@ async def test_a_token_opens_the_display_of_its_machine_and_of_no_other(cluster:
         assert (await cluster.open("two", token)).code == _MAY_NOT
     async with cluster.server.client(token) as holder:
         with pytest.raises(StatusError, match="forbidden"):
-            await holder.get(core.SERVICE_ACCOUNTS, "one-vnc-access", NAMESPACE)
+            await holder.get(core.SERVICE_ACCOUNTS, "one-vnc-access", cluster.namespace)
     account = await cluster.account("one")
     (owner,) = account["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"]) == ("VirtualMachine", meta.uid(vm))
@@ -129,7 +140,7 @@ async def test_those_who_may_not_get_no_token_and_leave_nothing_behind(cluster: 
 async def test_deleting_the_account_ends_all_its_tokens(cluster: TokenCluster) -> None:
     await cluster.machine("one")
     tokens = [_token(await cluster.ask("one")) for _ in range(2)]
-    await cluster.client.delete(core.SERVICE_ACCOUNTS, "one-vnc-access", NAMESPACE)
+    await cluster.client.delete(core.SERVICE_ACCOUNTS, "one-vnc-access", cluster.namespace)
     assert [(await cluster.open("one", token)).code for token in tokens] == [401, 401]
     # A new account has another identity: old tokens do not come back to life.
     fresh = _token(await cluster.ask("one"))
@@ -156,7 +167,7 @@ async def test_a_token_of_a_machine_does_not_open_an_instance_that_has_none(clus
     await cluster.machine("one")
     token = _token(await cluster.ask("one"))
     path = {"metadata": {"ownerReferences": None}}
-    await cluster.client.patch(VIRTUAL_MACHINE_INSTANCES, "one", path, NAMESPACE, type="merge")
+    await cluster.client.patch(VIRTUAL_MACHINE_INSTANCES, "one", path, cluster.namespace, type="merge")
     assert (await cluster.open("one", token)).code == _MAY_NOT
 
 
@@ -171,12 +182,12 @@ async def test_nobody_gets_the_rights_of_somebodys_account_that_has_the_name(clu
         machine = resource.plural
         name = f"{machine}-vnc-access"
         made = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
-        await cluster.client.create(resource, {**made, **content}, NAMESPACE)
+        await cluster.client.create(resource, {**made, **content}, cluster.namespace)
         await cluster.machine(machine)
         answer = await cluster.ask(machine)
         told = f'error creating resources: {resource.plural} "{name}" was not made for tokens'
         assert (answer.code, answer.text[: len(told)]) == (500, told)
-        kept = await cluster.client.get(resource, name, NAMESPACE)
+        kept = await cluster.client.get(resource, name, cluster.namespace)
         assert "ownerReferences" not in kept["metadata"]
 
 
@@ -185,7 +196,7 @@ async def test_a_role_that_somebody_widened_is_made_anew(cluster: TokenCluster) 
     await cluster.machine("two")
     _token(await cluster.ask("one"))
     wide = {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}
-    await cluster.client.patch(core.ROLES, "one-vnc-access", wide, NAMESPACE, type="merge")
+    await cluster.client.patch(core.ROLES, "one-vnc-access", wide, cluster.namespace, type="merge")
     token = _token(await cluster.ask("one"))
     assert (await cluster.open("two", token)).code == _MAY_NOT
     assert (await cluster.open("one", token)).code == _NOT_RUNNING
@@ -195,7 +206,7 @@ async def test_what_was_half_made_is_completed_by_the_next_request(cluster: Toke
     await cluster.machine("one")
     token = _token(await cluster.ask("one"))
     for resource in (core.ROLES, core.ROLE_BINDINGS):
-        await cluster.client.delete(resource, "one-vnc-access", NAMESPACE)
+        await cluster.client.delete(resource, "one-vnc-access", cluster.namespace)
         assert (await cluster.open("one", token)).code == _MAY_NOT
         _token(await cluster.ask("one"))
         assert (await cluster.open("one", token)).code == _NOT_RUNNING
@@ -228,17 +239,21 @@ async def test_nothing_is_issued_while_the_gate_is_closed(cluster: TokenCluster)
                 break
             await asyncio.sleep(0.02)
     assert answer.code == 404
+    await cluster.set_gates(GATE)
+    async with asyncio.timeout(20):
+        while (await cluster.ask("one")).code != 200:  # noqa: ASYNC110 - virt-api's cache has no event
+            await asyncio.sleep(0.02)
 
 
 async def test_the_issuer_acts_on_nothing_else(cluster: TokenCluster) -> None:
     """Who could act as the issuer would get at displays only, not at every account of the cluster."""
-    await cluster.client.create(core.SERVICE_ACCOUNTS, {"metadata": {"name": "rich"}}, NAMESPACE)
+    await cluster.client.create(core.SERVICE_ACCOUNTS, {"metadata": {"name": "rich"}}, cluster.namespace)
     issuer = cluster.user(f"system:serviceaccount:{INSTALLED_IN}:{ISSUER}")
     async with issuer:
         with pytest.raises(StatusError, match="may only act on what is named"):
-            await _token_request(issuer, "rich")
+            await _token_request(issuer, "rich", cluster.namespace)
         with pytest.raises(StatusError, match="may only act on what is named"):
-            await issuer.delete(core.SERVICE_ACCOUNTS, "rich", NAMESPACE)
+            await issuer.delete(core.SERVICE_ACCOUNTS, "rich", cluster.namespace)
         rule = {
             "apiGroups": ["subresources.kubevirt.io"],
             "resources": ["virtualmachineinstances/vnc"],
@@ -246,9 +261,14 @@ async def test_the_issuer_acts_on_nothing_else(cluster: TokenCluster) -> None:
         }
         role: JsonObject = {"metadata": {"name": "x-vnc-access"}, "rules": [rule]}
         with pytest.raises(StatusError, match="may only grant access to the display of one machine"):
-            await issuer.create(core.ROLES, role, NAMESPACE)
+            await issuer.create(core.ROLES, role, cluster.namespace)
+        own = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ISSUER}
+        friend = {"kind": "ServiceAccount", "name": "rich", "namespace": cluster.namespace}
+        binding: JsonObject = {"metadata": {"name": "x-vnc-access"}, "roleRef": own, "subjects": [friend]}
+        with pytest.raises(StatusError, match="may only bind the role of the same name"):
+            await issuer.create(core.ROLE_BINDINGS, binding, cluster.namespace)
 
 
-async def _token_request(client: Client, account: str) -> JsonObject:
+async def _token_request(client: Client, account: str, namespace: str) -> JsonObject:
     request: JsonObject = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    return await client.create(core.SERVICE_ACCOUNTS, request, NAMESPACE, name=account, subresource="token")
+    return await client.create(core.SERVICE_ACCOUNTS, request, namespace, name=account, subresource="token")
