@@ -150,9 +150,9 @@ async def token_cluster(directory: Path) -> AsyncIterator[TokenCluster]:
         bundle = authority.cert_pem.bytes().decode()
         parameters = Parameters(INSTALLED_IN, "image", "distributed", ClusterConfig(None), bundle)
         await _install(client)
-        options = parse(["virt-api", "--namespace", INSTALLED_IN, "--impersonate"])
+        options = parse(["virt-api", "--namespace", INSTALLED_IN])
         context = Context(
-            client_factory=client_factory(options, server.config(), {}),
+            client_factory=client_factory(options, server.config(await _own_token(client)), {}),
             namespace=INSTALLED_IN,
             settings={"api_port": port, "api_certificates": certificates},
         )
@@ -195,6 +195,16 @@ async def _install(client: Client) -> None:
     rule = {"apiGroups": ["subresources.kubevirt.io"], "resources": ["virtualmachineinstances/vnc"]}
     opener = _object(f"{_RBAC}/v1", "ClusterRole", "opener", rules=[{**rule, "verbs": ["get"]}])
     await client.create(core.CLUSTER_ROLES, opener)
+
+
+async def _own_token(client: Client) -> str:
+    """virt-api's, as a pod of its own has it."""
+    request: JsonObject = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    account = virt_api.COMPONENT.account
+    answer = await client.create(
+        core.SERVICE_ACCOUNTS, request, INSTALLED_IN, name=account, subresource="token"
+    )
+    return str(answer["status"]["token"])
 
 
 async def _condition(client: Client, resource: ResourceType, name: str, condition: str) -> None:

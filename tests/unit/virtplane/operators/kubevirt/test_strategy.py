@@ -220,6 +220,17 @@ def test_tokens_for_displays_are_offered_by_virt_api_where_the_gate_says(layout:
     ]
 
 
+def test_the_operator_may_act_as_the_issuer_of_tokens_in_the_compact_layout() -> None:
+    role = named(tuple(operator_objects("kubevirt")), "ClusterRole", "kubevirt-operator")
+    named_accounts = [
+        name
+        for rule in role["rules"]
+        if "impersonate" in rule["verbs"] and "serviceaccounts" in rule["resources"]
+        for name in rule["resourceNames"]
+    ]
+    assert "vm-console-proxy" in named_accounts
+
+
 @pytest.mark.feature("ACC-07")
 def test_nothing_is_left_of_tokens_where_the_gate_is_closed_again() -> None:
     on, off = rendered(configuration=_TOKENS), rendered()
