@@ -28,7 +28,7 @@ class Progress:
 
     def text(self) -> bytes:
         """The metric in Prometheus' format."""
-        # Loaded here, as it takes a tenth of a second with what is below, of which a short import has no need.
+        # Loaded here, with what is below: it takes a tenth of a second, of which a short import has no need.
         from prometheus_client import CollectorRegistry, Counter, generate_latest
 
         registry = CollectorRegistry()
