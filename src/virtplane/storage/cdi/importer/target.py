@@ -138,6 +138,9 @@ class Target:
                 _drop(descriptor)
 
         try:
+            if sparse and not self.is_device:
+                # XFS allocates blocks ahead of a file's end, and later writes leave them inside of it.
+                os.ftruncate(descriptor, limit)
             offset = 0
             async with WriteBehind(write) as behind:
                 while piece := await source.read():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -60,3 +61,29 @@ async def test_blank_device_is_zeros_only_where_allocation_is_asked_for(volume: 
     ended = await on_device.run("none", "", PREALLOCATION="true")
     assert ended.code == 0, ended.text
     assert not device.read_bytes().strip(b"\0")
+
+
+@pytest.fixture
+def xfs(tmp_path: Path) -> Iterator[Path]:
+    """A file system as volumes of the hostpath provisioner have it."""
+    file, folder = tmp_path / "file-system", tmp_path / "mounted"
+    with file.open("wb") as image:
+        image.truncate(512 * MIB)
+    folder.mkdir()
+    subprocess.run(["mkfs.xfs", "-q", str(file)], check=True)
+    subprocess.run(["mount", "-o", "loop", str(file), str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+async def test_a_disk_takes_no_more_space_than_its_content(
+    volume: Volume, xfs: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    content = b"".join(bytes([number + 1]) * MIB + bytes(3 * MIB) for number in range(24))
+    on_xfs = Volume(replace(volume.paths, data=xfs))
+    async with serving(ServedFile(pack(content))) as address:
+        ended = await on_xfs.run("http", address, IMPORTER_IMAGE_SIZE=str(100 * MIB))
+    assert ended.code == 0, ended.text
+    assert ended.disk.read_bytes()[: len(content)] == content
+    assert ended.disk.stat().st_blocks * 512 < 30 * MIB
