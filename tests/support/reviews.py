@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubecore.json import JsonObject, deep_copy, get_object
-from kubecore.patch import apply_json_patch
+from kubecore.patch.jsonpatch import apply_json_patch
 from kubecore.resources import ResourceType
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.apiserver.admission import review

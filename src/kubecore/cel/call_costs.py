@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from kubecore.schema import Schema
+from kubecore.schema.model import Schema
 
 from .sizes import UNKNOWN, max_size
 

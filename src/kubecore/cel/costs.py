@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kubecore.schema import Schema
+from kubecore.schema.model import Schema
 
 from .call_costs import LISTS, SCALAR, TEXTS, CallCost, Value, call_cost, declared, plus, text, times
 from .escaping import cel_name

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kubecore.schema import Schema
+from kubecore.schema.model import Schema
 
 MAX_REQUEST_BYTES: Final = 3 * 1024 * 1024
 UNKNOWN: Final = 2**64 - 1

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kubecore.schema import Schema
+from kubecore.schema.model import Schema
 
 from .checker import Checker, Problem
 from .engine import parse_only

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kubecore.schema import Schema
+from kubecore.schema.model import Schema
 
 from .escaping import RESERVED, cel_name
 

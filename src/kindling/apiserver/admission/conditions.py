@@ -16,7 +16,7 @@ from kubecore.cel import Budget, BudgetExceededError, CompileError, Environment,
 from kubecore.cel.access_checks import AccessCheck, Authorize
 from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
-from kubecore.schema import Schema
+from kubecore.schema.model import Schema
 
 _CONDITIONS_LIMIT = 2_500_000
 """Most that all match conditions together may cost."""

@@ -11,15 +11,10 @@ from kubecore.cel import EvaluationError
 from kubecore.cel.documents import document
 from kubecore.cel.literals import plain_maps
 from kubecore.json import JsonObject, get_list, get_str
-from kubecore.patch import (
-    JsonPatchError,
-    apply_json_patch,
-    apply_merge_patch,
-    decode_json_patch,
-    field_types,
-    typed,
-)
-from kubecore.schema import Schema
+from kubecore.patch import field_types, typed
+from kubecore.patch.jsonpatch import JsonPatchError, apply_json_patch, decode_json_patch
+from kubecore.patch.mergepatch import apply_merge_patch
+from kubecore.schema.model import Schema
 
 from .base import refuse
 from .conditions import ConditionError

@@ -17,7 +17,7 @@ from kindling.apiserver.registry.go_types import type_error
 from kubecore import errors
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
-from kubecore.patch import JsonPatchError, apply_json_patch, decode_json_patch
+from kubecore.patch.jsonpatch import JsonPatchError, apply_json_patch, decode_json_patch
 
 from . import conditions
 from .base import refuse

@@ -24,15 +24,12 @@ from kubecore.objects import meta
 from kubecore.objects.fields import FieldError, FieldPath, invalid
 from kubecore.objects.goformat import go_print
 from kubecore.resources import ResourceType
-from kubecore.schema import (
-    Schema,
-    custom_resource_schema,
-    default,
-    prune,
-    validate,
-    validate_embedded,
-    validate_list_types,
-)
+from kubecore.schema.defaulting import default
+from kubecore.schema.embedded import validate_embedded
+from kubecore.schema.list_types import validate_list_types
+from kubecore.schema.model import Schema, custom_resource_schema
+from kubecore.schema.pruning import prune
+from kubecore.schema.validation import validate
 
 from .columns import column_table
 from .conversion import NoneConverter, WebhookConverter

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kubecore.cel import CompileError
 from kubecore.json import JsonObject
 from kubecore.objects.fields import FieldError, FieldPath, invalid, not_supported, required
-from kubecore.schema import Schema, custom_resource_schema
+from kubecore.schema.model import Schema, custom_resource_schema
 
 from .internal_form import rule_form
 from .rule_costs import Budget, below

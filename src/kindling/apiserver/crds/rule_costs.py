@@ -10,7 +10,7 @@ from kubecore.cel.call_costs import times
 from kubecore.cel.costs import RULE_LIMIT, SCHEMA_LIMIT, estimate
 from kubecore.cel.sizes import MAX_REQUEST_BYTES, min_bytes
 from kubecore.objects.fields import FieldError, FieldPath, forbidden
-from kubecore.schema import Schema
+from kubecore.schema.model import Schema
 
 _MOST_EXPENSIVE: Final = 4
 """So many rules are named when all together cost too much."""

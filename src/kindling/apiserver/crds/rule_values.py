@@ -10,8 +10,8 @@ from typing import Any
 
 from kubecore.cel.escaping import RESERVED, cel_name
 from kubecore.objects import times
-from kubecore.schema import Schema
 from kubecore.schema.formats import STRING_FORMATS
+from kubecore.schema.model import Schema
 
 _SECONDS: Mapping[str, float] = {
     **dict.fromkeys(("ns", "nano"), 1e-9),

@@ -20,7 +20,7 @@ from kubecore.cel.values import NO_OVERLOAD, NONE, Optional
 from kubecore.json import JsonObject
 from kubecore.objects import fields
 from kubecore.objects.fields import OMITTED, FieldError, FieldPath, invalid
-from kubecore.schema import Schema
+from kubecore.schema.model import Schema
 from kubecore.schema.ratcheting import elements_by_key, is_unchanged, map_key
 
 from .rule_values import has_typed_values, to_cel

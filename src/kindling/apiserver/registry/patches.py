@@ -8,16 +8,9 @@ import yaml
 from kubecore import errors, yaml_text
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects.fields import go_quote
-from kubecore.patch import (
-    JsonPatchError,
-    apply_json_patch,
-    apply_merge_patch,
-    decode_json_patch,
-    decode_merge_patch,
-    decode_strategic_patch,
-    strategic_merge,
-)
-from kubecore.patch.strategic import invalid_patch
+from kubecore.patch.jsonpatch import JsonPatchError, apply_json_patch, decode_json_patch
+from kubecore.patch.mergepatch import apply_merge_patch, decode_merge_patch
+from kubecore.patch.strategic import decode_strategic_patch, invalid_patch, strategic_merge
 from kubecore.repeated_fields import (
     duplicate_fields,
     has_odd_members,

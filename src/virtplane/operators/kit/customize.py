@@ -9,7 +9,9 @@ import orjson
 
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_str
-from kubecore.patch import apply_json_patch, apply_merge_patch, strategic_merge
+from kubecore.patch.jsonpatch import apply_json_patch
+from kubecore.patch.mergepatch import apply_merge_patch
+from kubecore.patch.strategic import strategic_merge
 from kubecore.schema.model import Schema
 
 

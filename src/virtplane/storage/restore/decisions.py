@@ -11,7 +11,7 @@ from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
 from kubecore.objects.structs import decode, encode, part, parts
-from kubecore.patch import apply_json_patch
+from kubecore.patch.jsonpatch import apply_json_patch
 from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
 from virtplane.api.core_v1 import PersistentVolumeClaimSpec

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from kubecore.cel.type_checking import check_types
-from kubecore.schema import custom_resource_schema
+from kubecore.schema.model import custom_resource_schema
 
 STRING = {"type": "string"}
 ITEM = {"type": "object", "properties": {"k": STRING}}

@@ -9,7 +9,7 @@ import pytest
 from kindling.apiserver.crds.rules import RuleChecker
 from kubecore.cel import Budget
 from kubecore.objects import fields
-from kubecore.schema import custom_resource_schema
+from kubecore.schema.model import custom_resource_schema
 
 
 def check(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubecore.json import JsonObject
-from kubecore.patch import apply_json_patch
+from kubecore.patch.jsonpatch import apply_json_patch
 from kubecore.resources import ResourceType
 from virtplane.api.config import ClusterConfig
 from virtplane.cli.virtctl.importplans import Disk, Plan, Wishes, machine

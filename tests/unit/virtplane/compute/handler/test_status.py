@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects.structs import decode
-from kubecore.patch import JsonPatchError, apply_json_patch
+from kubecore.patch.jsonpatch import JsonPatchError, apply_json_patch
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceGuestOSInfo
 from virtplane.compute.apiserver.eviction import ALLOWED, Verdict, evaluate

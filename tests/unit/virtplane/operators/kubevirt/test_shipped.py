@@ -223,7 +223,8 @@ def test_namespaced_and_cluster_wide_instance_types_share_their_spec() -> None:
 )
 def test_an_instance_type_says_how_many_cpus_and_how_much_memory(spec: JsonObject, missing: str) -> None:
     from kubecore.objects.fields import FieldPath
-    from kubecore.schema import Schema, validate
+    from kubecore.schema.model import Schema
+    from kubecore.schema.validation import validate
 
     schema = Schema(_schema("VirtualMachineInstancetype"))
     found = [error.message() for error in validate({"spec": spec}, schema, FieldPath(""))]

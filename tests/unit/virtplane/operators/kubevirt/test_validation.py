@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kubecore.json import JsonObject
-from kubecore.patch import apply_merge_patch
+from kubecore.patch.mergepatch import apply_merge_patch
 from virtplane.operators.kubevirt import validation
 
 ROOT = Path(os.environ["VIRTPLANE_REFERENCE"]) if "VIRTPLANE_REFERENCE" in os.environ else None

@@ -16,7 +16,7 @@ import pytest
 from tests.support.reviews import World, admit
 
 from kubecore.json import JsonObject, get_object
-from kubecore.patch import apply_merge_patch
+from kubecore.patch.mergepatch import apply_merge_patch
 
 ROOT = Path(os.environ["VIRTPLANE_REFERENCE"]) if "VIRTPLANE_REFERENCE" in os.environ else None
 RECORDED = ROOT / "conformance/cases-kubevirt" if ROOT else None

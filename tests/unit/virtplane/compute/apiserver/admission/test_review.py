@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubecore.json import JsonObject
-from kubecore.patch import apply_json_patch
+from kubecore.patch.jsonpatch import apply_json_patch
 from kubecore.resources import ResourceType
 from virtplane.api.config import ClusterConfig
 from virtplane.api.fields.instance import INSTANCE

@@ -8,7 +8,7 @@ import pytest
 
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects.structs import decode
-from kubecore.patch import apply_json_patch
+from kubecore.patch.jsonpatch import apply_json_patch
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.controller.vm import interfaces
