@@ -6,7 +6,7 @@ import base64
 import binascii
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kubecore.client import Client
 from kubecore.errors import StatusError, is_not_found
@@ -15,11 +15,14 @@ from kubecore.patch.guarded import same_version
 from kubecore.resources import SECRETS, ResourceType
 from kubecore.runtime import EventKind, EventRecorder, Manager
 from kubecore.runtime.queue import ItemBackoff
-from kubecore.wire import Message
 from virtplane.api.storage_kinds import SecretReference
 from virtplane.cluster.caches import HasMetadata
 from virtplane.cluster.objects import Object, described
-from virtplane.storage.csi.driver import Driver, Identity
+
+if TYPE_CHECKING:
+    # The snapshot controller needs retries and patches, but no driver: gRPC stays out of its process.
+    from kubecore.wire import Message
+    from virtplane.storage.csi.driver import Driver, Identity
 
 _LONGEST_RETRY_KEYS = 100_000
 

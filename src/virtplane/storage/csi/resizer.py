@@ -13,10 +13,9 @@ from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, POD
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from kubecore.wire.csi import volume_capability
 from virtplane.api import storage_labels as names
-from virtplane.api.markers import ApiStruct
-from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.storage_kinds import PersistentVolume, PersistentVolumeClaim
 from virtplane.storage.csi import resizing
+from virtplane.storage.csi.claim_users import PodWithClaims, claims_in_use
 from virtplane.storage.csi.driver import CallError
 from virtplane.storage.csi.parts import (
     Environment,
@@ -34,37 +33,6 @@ _INFEASIBLE = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE", "NOT_FOUND"})
 _BY_CLAIM = "claim"
 Change = Callable[[JsonObject], None]
 """Changes a claim's status document."""
-
-
-class _ClaimSource(ApiStruct, kw_only=True):
-    claim_name: str = ""
-
-
-class _Volume(ApiStruct, kw_only=True):
-    persistent_volume_claim: _ClaimSource | None = None
-
-
-class _PodSpec(ApiStruct, kw_only=True):
-    volumes: tuple[_Volume, ...] = ()
-
-
-class _PodStatus(ApiStruct, kw_only=True):
-    phase: str = ""
-
-
-class PodWithClaims(ApiStruct, kw_only=True):
-    """A pod, as far as it uses claims."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: _PodSpec = _PodSpec()
-    status: _PodStatus = _PodStatus()
-
-
-def _claims_in_use(pod: PodWithClaims) -> list[str]:
-    if pod.status.phase in ("Succeeded", "Failed"):
-        return []
-    sources = [volume.persistent_volume_claim for volume in pod.spec.volumes]
-    return [f"{pod.metadata.namespace}/{source.claim_name}" for source in sources if source is not None]
 
 
 class Resizer:
@@ -89,7 +57,7 @@ class Resizer:
         controller.watch(self._volumes, _claim_of)
         self._pods = None
         if heeds_use:
-            indexers = {_BY_CLAIM: _claims_in_use}
+            indexers = {_BY_CLAIM: claims_in_use}
             self._pods = manager.informer(PODS, struct=PodWithClaims, indexers=indexers)
             controller.depend(self._pods)
         manager.add(controller)

@@ -17,8 +17,8 @@ from virtplane.api import cdi_labels as names
 from virtplane.api.cdi_v1beta1.object_transfer import ObjectTransfer
 from virtplane.cluster.objects import AnyObject, Object
 from virtplane.storage.cdi.controller.transfers import decisions
+from virtplane.storage.csi.claim_users import PodWithClaims
 from virtplane.storage.csi.parts import annotations_patch, patch
-from virtplane.storage.csi.resizer import PodWithClaims
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 _ENDED = ("Succeeded", "Failed")
