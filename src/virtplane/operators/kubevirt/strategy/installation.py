@@ -21,6 +21,7 @@ from virtplane.operators.kubevirt.strategy.webhooks import (
     api_services,
     api_webhooks,
     operator_webhooks,
+    pod_webhooks,
     token_services,
 )
 from virtplane.operators.kubevirt.strategy.workloads import workloads
@@ -40,17 +41,20 @@ def installation(parameters: Parameters) -> Installation:
         *launcher_restriction(parameters.namespace),
         *operator_webhooks(parameters),
     ]
-    tokens = [*console_proxy(parameters.namespace), *token_services(parameters)]
-    entry = [*api_webhooks(parameters), *api_services(parameters)]
-    if parameters.config.gate(vnc_access.GATE):
-        entry, tokens = [*entry, *tokens], []
+    gated = {
+        "ContainerPathVolumes": pod_webhooks(parameters),
+        vnc_access.GATE: [*console_proxy(parameters.namespace), *token_services(parameters)],
+    }
+    entry, withdrawn = [*api_webhooks(parameters), *api_services(parameters)], list[JsonObject]()
+    for gate, objects in gated.items():
+        (entry if parameters.config.gate(gate) else withdrawn).extend(objects)
     content = common_instancetypes() if parameters.config.common_instancetypes else []
     return Installation(
         _managed(foundation, parameters),
         _managed(workloads(parameters), parameters),
         _managed(entry, parameters),
         _managed(content, parameters),
-        _managed(tokens, parameters),
+        _managed(withdrawn, parameters),
     )
 
 

@@ -230,7 +230,7 @@ POD_MUTATORS: tuple[Webhook, ...] = (
         reinvocation="IfNeeded",
     ),
 )
-"""Those that change launchers: the gate ContainerPathVolumes turns them on."""
+"""Those that change launchers."""
 
 OPERATOR_VALIDATORS: tuple[Webhook, ...] = (
     _core("kubevirt-validator.kubevirt.io", "/kubevirt-validate-delete", (DELETE,), "kubevirts"),
@@ -252,10 +252,13 @@ def api_webhooks(parameters: Parameters) -> list[JsonObject]:
     if parameters.layout == "compact":
         validators += (_control_plane_eviction(parameters.namespace),)
     api = _endpoint(API_SERVICE, API_SECRET, parameters)
-    found = [api.validating("virt-api-validator", validators), api.mutating("virt-api-mutator", MUTATORS)]
-    if parameters.config.gate("ContainerPathVolumes"):
-        found.append(api.mutating("virt-launcher-pod-mutator", POD_MUTATORS))
-    return found
+    return [api.validating("virt-api-validator", validators), api.mutating("virt-api-mutator", MUTATORS)]
+
+
+def pod_webhooks(parameters: Parameters) -> list[JsonObject]:
+    """The configuration of virt-api's webhook that changes launchers."""
+    api = _endpoint(API_SERVICE, API_SECRET, parameters)
+    return [api.mutating("virt-launcher-pod-mutator", POD_MUTATORS)]
 
 
 def api_services(parameters: Parameters) -> list[JsonObject]:

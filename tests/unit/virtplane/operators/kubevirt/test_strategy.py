@@ -22,7 +22,7 @@ from virtplane.operators.kubevirt.strategy.components import INSTALLED
 from virtplane.operators.kubevirt.strategy.installation import installation
 from virtplane.operators.kubevirt.strategy.operator_roles import operator_objects
 from virtplane.operators.kubevirt.strategy.parameters import Layout, Parameters
-from virtplane.operators.kubevirt.strategy.webhooks import MUTATORS, POD_MUTATORS, VALIDATORS, api_webhooks
+from virtplane.operators.kubevirt.strategy.webhooks import MUTATORS, POD_MUTATORS, VALIDATORS
 
 ROOT = Path(os.environ["VIRTPLANE_REFERENCE"]) if "VIRTPLANE_REFERENCE" in os.environ else None
 
@@ -169,14 +169,10 @@ def test_every_installed_webhook_is_answered() -> None:
 
 
 def test_launchers_are_changed_only_while_folders_of_theirs_may_be_shared() -> None:
-    def webhooks(*gates: str) -> dict[str, JsonObject]:
-        spec = {"configuration": {"developerConfiguration": {"featureGates": list(gates)}}}
-        config = ClusterConfig({"status": {"phase": "Deployed"}, "spec": spec})
-        documents = api_webhooks(Parameters("ns", "image", "compact", config))
-        return {document["metadata"]["name"]: document for document in documents}
-
-    assert "virt-launcher-pod-mutator" not in webhooks()
-    (webhook,) = webhooks("ContainerPathVolumes")["virt-launcher-pod-mutator"]["webhooks"]
+    kind, name = "MutatingWebhookConfiguration", "virt-launcher-pod-mutator"
+    named(rendered().withdrawn, kind, name)
+    gates = {"developerConfiguration": {"featureGates": ["ContainerPathVolumes"]}}
+    (webhook,) = named(rendered(configuration=gates).entry, kind, name)["webhooks"]
     assert webhook["objectSelector"] == {"matchLabels": {"kubevirt.io": "virt-launcher"}}
     assert (webhook["failurePolicy"], webhook["reinvocationPolicy"]) == ("Ignore", "IfNeeded")
 
@@ -213,7 +209,7 @@ def test_tokens_for_displays_are_offered_by_virt_api_where_the_gate_says(layout:
     policy = named(found.entry, "ValidatingAdmissionPolicy", "kubevirt-vnc-access-policy")
     (condition,) = policy["spec"]["matchConditions"]
     assert condition["expression"].endswith('"system:serviceaccount:kubevirt:vm-console-proxy"')
-    assert found.withdrawn == ()
+    assert {document["kind"] for document in found.withdrawn} == {"MutatingWebhookConfiguration"}
     # No process of its own.
     assert [d["metadata"]["name"] for d in found.components] == [
         d["metadata"]["name"] for d in rendered(layout).components
@@ -238,7 +234,9 @@ def test_nothing_is_left_of_tokens_where_the_gate_is_closed_again() -> None:
     def identities(documents: tuple[JsonObject, ...]) -> set[tuple[str, str]]:
         return {(d["kind"], d["metadata"]["name"]) for d in documents}
 
-    assert identities(on.entry) - identities(off.entry) == identities(off.withdrawn)
+    assert identities(on.entry) - identities(off.entry) == identities(off.withdrawn) - identities(
+        on.withdrawn
+    )
     assert not identities(off.withdrawn) & identities((*off.foundation, *off.components, *off.entry))
 
 
