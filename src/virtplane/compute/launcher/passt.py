@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 PROGRAM = "virt-passt"
 _RESTART_SECONDS = 1.0
-_MOST_ARGUMENTS, _LONGEST_ARGUMENT = 32, 4096
+_MOST_ARGUMENTS = 32
+_LONGEST_ARGUMENT = (1 << 17) - 1
+"""Linux takes no longer ones (MAX_ARG_STRLEN, with a zero behind it)."""
 
 
 class PasstServer:
@@ -41,7 +43,7 @@ class PasstServer:
         if not isinstance(arguments, list) or len(arguments) > _MOST_ARGUMENTS:
             raise ValueError("passt needs a list of arguments")
         if not all(isinstance(word, str) and len(word) <= _LONGEST_ARGUMENT for word in (cable, *arguments)):
-            raise ValueError("passt's arguments must be strings of moderate length")
+            raise ValueError("passt's arguments must be strings that are not too long for Linux")
         if self._command:
             return
         wrapper, server = program(PROGRAM, os.environ.get("PATH", "")), program("passt")

@@ -53,13 +53,19 @@ def test_passt_is_started_once_and_again_when_it_has_ended(
     assert spawned == [spawned[0]] * 2 and server.restart_at is None
 
 
-@pytest.mark.parametrize("bad", ["--all", [7], ["x" * 5000], ["x"] * 40, None])
+@pytest.mark.parametrize("bad", ["--all", [7], ["x" * 131072], ["x"] * 40, None])
 def test_what_are_no_arguments_starts_nothing(
     server: PasstServer, spawned: list[list[str]], bad: Any
 ) -> None:
     with pytest.raises(ValueError, match="passt"):
         server.serve("/p/virt-passt", bad)
     assert spawned == []
+
+
+def test_a_guest_may_have_thousands_of_ports(server: PasstServer, spawned: list[list[str]]) -> None:
+    ports = ",".join(map(str, range(10000, 20000)))
+    server.serve("/p/virt-passt", ["--tcp-ports", ports])
+    assert ports in spawned[0]
 
 
 def test_an_image_without_passt_is_said(server: PasstServer, monkeypatch: pytest.MonkeyPatch) -> None:
