@@ -269,8 +269,9 @@ def test_openssh_reaches_the_guest_by_a_service_of_virtctl(
     address, port = spec["clusterIP"], 22
     if kind == "NodePort":
         (node, *_) = guest.cluster.items(f"{CORE}/nodes")
-        addresses = {each["type"]: each["address"] for each in node["status"]["addresses"]}
-        address, port = addresses["InternalIP"], spec["ports"][0]["nodePort"]
+        # The first is of the service's family.
+        addresses = (each["address"] for each in node["status"]["addresses"] if each["type"] == "InternalIP")
+        address, port = next(addresses), spec["ports"][0]["nodePort"]
     options = ("-i", identity, f"-oUserKnownHostsFile={tmp_path / 'known'}", "-oStrictHostKeyChecking=no")
     command = ("ssh", *options, "-oBatchMode=yes", f"root@{address}", "-p", str(port), "hostname")
 
