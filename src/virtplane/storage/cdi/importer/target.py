@@ -125,7 +125,7 @@ class Target:
         limit = self.available()
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if self.is_device else os.O_CREAT)
         descriptor = os.open(self.path, flags, _MODE)
-        dropped = 0
+        offset = dropped = 0
 
         def write(position: int, pieces: list[bytes]) -> None:
             nonlocal dropped
@@ -141,18 +141,20 @@ class Target:
             if sparse and not self.is_device:
                 # XFS allocates blocks ahead of a file's end, and later writes leave them inside of it.
                 os.ftruncate(descriptor, limit)
-            offset = 0
-            async with WriteBehind(write) as behind:
-                while piece := await source.read():
-                    if offset + len(piece) > limit:
-                        raise TooLarge(
-                            "Unable to process data: virtual image size is larger than the reported "
-                            f"available storage {limit}. A larger PVC is required"
-                        )
-                    offset += len(piece)
-                    await behind.add(piece)
-            if not self.is_device:
-                os.ftruncate(descriptor, offset)
+            try:
+                async with WriteBehind(write) as behind:
+                    while piece := await source.read():
+                        if offset + len(piece) > limit:
+                            raise TooLarge(
+                                "Unable to process data: virtual image size is larger than the reported "
+                                f"available storage {limit}. A larger PVC is required"
+                            )
+                        offset += len(piece)
+                        await behind.add(piece)
+            finally:
+                # What broke off must not look like a whole disk either.
+                if not self.is_device:
+                    os.ftruncate(descriptor, offset)
             return offset
         finally:
             os.close(descriptor)
