@@ -121,6 +121,10 @@ _ALTERNATIVES: list[list[every_field.Change]] = [
 
 _UPDATES = "compute/controller/workloadupdates.py"
 READ_BY = {
+    "configuration.developerConfiguration.clusterProfiler": (
+        "compute/apiserver/subresources/clusterprofiler.py",
+        ".is_profiled",
+    ),
     "configuration.developerConfiguration.minimumClusterTSCFrequency": (
         "compute/controller/frequencies.py",
         ".minimum_cluster_tsc_frequency",
