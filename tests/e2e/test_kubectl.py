@@ -420,7 +420,7 @@ spec["domain"]["devices"]["disks"] += [
 ]
 spec["volumes"] += [
     {{"name": "more", "dataVolume": {{"name": "shown-more"}}}},
-    {{"name": "drivers", "containerDisk": {{"image": {image!r}}}}},
+    {{"name": "drivers", "containerDisk": {{"image": {image!r}, "imagePullPolicy": "IfNotPresent"}}}},
 ]
 path.write_text(json.dumps(machine))
 """
