@@ -84,11 +84,16 @@ def test_the_vnc_proxy_prints_its_port_and_speaks_rfb(guest: Machine) -> None:
     with background(*command, env=guest.cluster.environment) as proxy:
         assert proxy.stdout is not None
         port = json.loads(proxy.stdout.readline())["port"]
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as display:
-            assert display.recv(12) == b"RFB 003.008\n"
-            display.sendall(b"RFB 003.008\n")
-            offered = display.recv(1)
-            assert offered and offered[0] >= 1  # The number of security types.
+        greet_display(port)
+
+
+def greet_display(port: int) -> None:
+    """Begin to speak RFB with a guest's display at a port of this machine."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as display:
+        assert display.recv(12) == b"RFB 003.008\n"
+        display.sendall(b"RFB 003.008\n")
+        offered = display.recv(1)
+        assert offered and offered[0] >= 1  # The number of security types.
 
 
 @pytest.fixture
@@ -151,11 +156,7 @@ def test_a_token_opens_the_display_of_its_guest_alone_until_it_is_revoked(
     with background(*command, env=environment) as proxy:
         assert proxy.stdout is not None
         port = json.loads(proxy.stdout.readline())["port"]
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as display:
-            assert display.recv(12) == b"RFB 003.008\n"
-            display.sendall(b"RFB 003.008\n")
-            offered = display.recv(1)
-            assert offered and offered[0] >= 1
+        greet_display(port)
     other = cluster.create(manifest("other", strategy="Halted"))
     try:
         assert attempt_token(cluster, "other") is not None

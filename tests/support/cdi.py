@@ -14,6 +14,7 @@ from pathlib import Path
 
 import trustme
 from tests.support.apiserver import RunningServer, running_server
+from tests.support.certificate_files import front_proxy_files, write_certificate
 from tests.support.waiting import until
 
 from kindling.controllers import main as kubernetes_controllers
@@ -57,22 +58,15 @@ async def cdi_cluster(directory: Path, *, controllers: bool = False) -> AsyncIte
 
     With `controllers`, those of Kubernetes work: volumes are bound, namespaces go, roles are aggregated.
     """
-    front_proxy, authority = trustme.CA(), trustme.CA()
-    _write(front_proxy.issue_cert(common_name="front-proxy-client"), directory, "front-proxy")
-    (directory / "front-proxy-ca.crt").write_bytes(front_proxy.cert_pem.bytes())
+    front_proxy, authority = front_proxy_files(directory), trustme.CA()
     certificates = directory / "cdi"
     certificates.mkdir()
     host = f"{cdi_names.API_SERVICE}.{cdi_names.NAMESPACE}.svc"
-    _write(authority.issue_cert(host), certificates, "tls")
+    write_certificate(authority.issue_cert(host), certificates, "tls")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     async with (
-        running_server(
-            directory,
-            front_proxy_ca=directory / "front-proxy-ca.crt",
-            proxy_client_cert=directory / "front-proxy.crt",
-            proxy_client_key=directory / "front-proxy.key",
-        ) as server,
+        running_server(directory, **front_proxy) as server,
         server.client() as client,
     ):
         await _install(client)
@@ -98,12 +92,6 @@ async def cdi_cluster(directory: Path, *, controllers: bool = False) -> AsyncIte
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await context.close()
-
-
-def _write(leaf: trustme.LeafCert, directory: Path, name: str) -> None:
-    chain = b"".join(blob.bytes() for blob in leaf.cert_chain_pems)
-    (directory / f"{name}.crt").write_bytes(chain)
-    (directory / f"{name}.key").write_bytes(leaf.private_key_pem.bytes())
 
 
 async def _install(client: Client) -> None:

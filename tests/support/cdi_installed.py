@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import trustme
 from prometheus_client import CollectorRegistry
 from tests.support.apiserver import RunningServer, running_server
+from tests.support.certificate_files import front_proxy_files
 
 from kindling.controllers import main as kubernetes_controllers
 from kubecore import resources as core
@@ -45,20 +45,11 @@ class InstalledCdi:
 @asynccontextmanager
 async def installed_cdi(directory: Path) -> AsyncIterator[InstalledCdi]:
     """CDI in phase Deployed, with files in `directory`."""
-    front_proxy = trustme.CA()
-    leaf = front_proxy.issue_cert(common_name="front-proxy-client")
-    (directory / "front-proxy.crt").write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
-    (directory / "front-proxy.key").write_bytes(leaf.private_key_pem.bytes())
-    (directory / "front-proxy-ca.crt").write_bytes(front_proxy.cert_pem.bytes())
+    front_proxy = front_proxy_files(directory)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     async with (
-        running_server(
-            directory,
-            front_proxy_ca=directory / "front-proxy-ca.crt",
-            proxy_client_cert=directory / "front-proxy.crt",
-            proxy_client_key=directory / "front-proxy.key",
-        ) as server,
+        running_server(directory, **front_proxy) as server,
         server.client() as client,
     ):
         context = _context(server, directory, port)

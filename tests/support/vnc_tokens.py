@@ -16,6 +16,7 @@ import aiohttp
 import orjson
 import trustme
 from tests.support.apiserver import ADMIN_TOKEN, RunningServer, running_server
+from tests.support.certificate_files import front_proxy_files, write_certificate
 from tests.support.waiting import until
 
 from kubecore import resources as core
@@ -130,21 +131,14 @@ class Answer:
 @asynccontextmanager
 async def token_cluster(directory: Path) -> AsyncIterator[TokenCluster]:
     """Everything, with certificates in `directory`. virt-api has the rights of its own accounts only."""
-    front_proxy, authority = trustme.CA(), trustme.CA()
-    _write(front_proxy.issue_cert(common_name="front-proxy-client"), directory, "front-proxy")
-    (directory / "front-proxy-ca.crt").write_bytes(front_proxy.cert_pem.bytes())
+    front_proxy, authority = front_proxy_files(directory), trustme.CA()
     certificates = directory / "virt-api"
     certificates.mkdir()
-    _write(authority.issue_cert(f"virt-api.{INSTALLED_IN}.svc"), certificates, "tls")
+    write_certificate(authority.issue_cert(f"virt-api.{INSTALLED_IN}.svc"), certificates, "tls")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     async with (
-        running_server(
-            directory,
-            front_proxy_ca=directory / "front-proxy-ca.crt",
-            proxy_client_cert=directory / "front-proxy.crt",
-            proxy_client_key=directory / "front-proxy.key",
-        ) as server,
+        running_server(directory, **front_proxy) as server,
         server.client() as client,
     ):
         bundle = authority.cert_pem.bytes().decode()
@@ -212,12 +206,6 @@ async def _condition(client: Client, resource: ResourceType, name: str, conditio
         if meta.is_condition_true(await client.get(resource, name), condition):
             return
         await asyncio.sleep(0.02)
-
-
-def _write(leaf: trustme.LeafCert, directory: Path, name: str) -> None:
-    chain = b"".join(blob.bytes() for blob in leaf.cert_chain_pems)
-    (directory / f"{name}.crt").write_bytes(chain)
-    (directory / f"{name}.key").write_bytes(leaf.private_key_pem.bytes())
 
 
 def _machine(name: str) -> JsonObject:
