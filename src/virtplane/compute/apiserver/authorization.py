@@ -9,10 +9,11 @@ from virtplane.serving.rights import VERBS
 
 _OPEN_PATHS = frozenset({"/", "/apis", "/healthz", "/openapi/v2", "/openapi/v3"})
 _GROUPS = (SUBRESOURCES_GROUP, TOKEN_GROUP)
-_OPEN_ENDS = (
-    *("", "/version", "/guestfs", "/healthz"),
-    *("/start-cluster-profiler", "/stop-cluster-profiler", "/dump-cluster-profiler"),
-)
+_OPEN_ENDS = ("", "/version", "/guestfs", "/healthz")
+_OF_THE_INSTALLATION = frozenset({"start-cluster-profiler", "stop-cluster-profiler", "dump-cluster-profiler"})
+"""Resources without a namespace. The API server asks for the right to them, as it does for upstream, whose
+virt-api asks nobody: any pod that reaches it could profile the installation.
+"""
 
 
 def is_open(path: str) -> bool:
@@ -27,18 +28,15 @@ def is_open(path: str) -> bool:
 def attributes(method: str, path: str) -> JsonObject | None:
     """What access is needed for a request, None for paths that mean nothing."""
     parts = path.strip("/").split("/")
-    if len(parts) < 6 or parts[0] != "apis" or parts[1] not in _GROUPS or parts[3] != "namespaces":
-        return None
     verb = VERBS.get(method)
-    if verb is None:
+    if verb is None or len(parts) < 4 or parts[0] != "apis" or parts[1] not in _GROUPS:
         return None
-    found: JsonObject = {
-        "group": parts[1],
-        "version": parts[2],
-        "namespace": parts[4],
-        "resource": parts[5],
-        "verb": verb,
-    }
+    found: JsonObject = {"group": parts[1], "version": parts[2], "verb": verb}
+    if len(parts) == 4 and parts[1] == SUBRESOURCES_GROUP and parts[3] in _OF_THE_INSTALLATION:
+        return found | {"resource": parts[3]}
+    if len(parts) < 6 or parts[3] != "namespaces":
+        return None
+    found |= {"namespace": parts[4], "resource": parts[5]}
     if len(parts) > 6:
         found["name"] = parts[6]
     if len(parts) > 7:

@@ -25,7 +25,8 @@ _TIMEOUT_SECONDS = 5.0
 _TOKEN_SECONDS = 600
 """The shortest life that Kubernetes gives a token."""
 _PAGE, _LARGEST_PAGE = 10, 20
-_MOST_BYTES = 64 << 20
+_MOST_BYTES = 8 << 20
+"""Of one component. A page of them is in memory at a time, and a node may be another's by now."""
 _QUOTED = 500
 
 PortOf = Callable[[JsonObject], int]

@@ -56,6 +56,7 @@ def test_settings_come_from_the_cluster() -> None:
             ("get", "virtualmachines", "vm", "portforward"),
         ),
         ("PUT", f"{_NS}/expand-vm-spec", ("update", "expand-vm-spec", None, None)),
+        ("GET", f"{_BASE}/dump-cluster-profiler", ("get", "dump-cluster-profiler", None, None)),
     ],
 )
 def test_a_path_asks_for_a_right(method: str, path: str, expected: tuple[str | None, ...]) -> None:
@@ -67,6 +68,9 @@ def test_discovery_is_open_and_the_rest_is_not() -> None:
     assert authorization.is_open(f"{_BASE}/version")
     assert authorization.is_open("/openapi/v3/apis/subresources.kubevirt.io/v1")
     assert not authorization.is_open(f"{_NS}/virtualmachines/vm/start")
+    assert not any(
+        authorization.is_open(f"{_BASE}/{verb}-cluster-profiler") for verb in ("start", "stop", "dump")
+    )
     assert authorization.attributes("GET", "/apis/subresources.kubevirt.io") is None
 
 
