@@ -349,19 +349,6 @@ def address(text: str, name: str) -> URL:
     return url
 
 
-class _SystemTrust(ssl.SSLContext):
-    """TLS that reads the system's authorities, which takes 20 ms, when there is a connection to secure."""
-
-    _is_read = False
-
-    def wrap_bio(self, *arguments: Any, **more: Any) -> ssl.SSLObject:
-        """As SSLContext's. Raises ssl.SSLError."""
-        if not self._is_read:
-            self._is_read = True
-            self.load_default_certs()
-        return super().wrap_bio(*arguments, **more)
-
-
 def tls_context(*, insecure: bool, folders: Sequence[Path]) -> ssl.SSLContext:
     """TLS that trusts the system's authorities and those in `folders`.
 
@@ -372,7 +359,7 @@ def tls_context(*, insecure: bool, folders: Sequence[Path]) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         return context
-    context = _SystemTrust(ssl.PROTOCOL_TLS_CLIENT)
+    context = ssl.create_default_context()
     for folder in folders:
         if not folder.is_dir():
             continue

@@ -1,4 +1,4 @@
-"""Whom the importer trusts, and when it reads who that is."""
+"""Whom the importer trusts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import trustme
 from aiohttp import web
 from yarl import URL
 
-from virtplane.storage.cdi.importer.http import Web, WebObject, tls_context
+from virtplane.storage.cdi.importer.http import Web, WebObject
 from virtplane.storage.cdi.importer.outcome import ImportFailed
 
 
@@ -69,15 +69,3 @@ async def test_a_certificate_for_another_name_is_not_taken(
     async with _secured(system) as url:
         with pytest.raises(ImportFailed, match="certificate"):
             await _fetched(url.with_host("127.0.0.1"))
-
-
-def test_no_authority_is_read_before_there_is_a_connection_to_secure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trustme.CA().cert_pem.write_to_path(tmp_path / "system.pem")
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "system.pem"))
-    context = tls_context(insecure=False, folders=())
-    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
-    assert context.cert_store_stats()["x509_ca"] == 0
-    context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="a.test")
-    assert context.cert_store_stats()["x509_ca"] > 0
