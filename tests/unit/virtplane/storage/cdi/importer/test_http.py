@@ -51,6 +51,15 @@ async def test_raw_disk_is_written_without_scratch_and_grown_to_the_volume(
     assert ended.percent == 100.0
 
 
+async def test_a_disk_that_is_on_its_volume_is_told_in_the_log(
+    volume: Volume, raw_disk: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with serving(ServedFile(raw_disk)) as address:
+        ended = await volume.run("http", f"{address}/disk.img")
+    assert f"Successfully completed fsync({ended.disk}) syscall" in caplog.messages
+
+
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 async def test_compressed_raw_disk_is_written_without_scratch(
     volume: Volume, raw_disk: bytes, compression: str
