@@ -176,7 +176,8 @@ def _driver(
             {"name": "healthz", "containerPort": HEALTH_PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
         ],
-        # Another container answers, which starts later: a node that is busy must not end the driver for it.
+        # Who answers starts later, in the distributed layout in another container: a busy node must not end
+        # the driver for it.
         "startupProbe": {**_HEALTHY, "failureThreshold": _START_SECONDS // 2},
         "livenessProbe": {
             **_HEALTHY,
