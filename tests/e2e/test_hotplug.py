@@ -138,6 +138,13 @@ def _dump(machine: Machine) -> Document:
 def _mount_beside(cluster: Cluster, machine: Machine, console: Console) -> None:
     """A claim for backups and the like: the launcher's pod has it, the guest does not."""
     _set_gates(cluster, ["UtilityVolumes"])
+    try:
+        _mount_twice(cluster, machine, console)
+    finally:
+        _set_gates(cluster, None)
+
+
+def _mount_twice(cluster: Cluster, machine: Machine, console: Console) -> None:
     seen_before = console.run("ls /sys/block")
     volume = {"name": "kept", "claimName": "beside"}
     for text in ("first", "second"):
@@ -152,7 +159,6 @@ def _mount_beside(cluster: Cluster, machine: Machine, console: Console) -> None:
         assert _set_utility(cluster)
         wait_for("nothing is left of it", partial(_is_rid_of, machine, "kept"), 60)
         assert "/hotplug-disks/kept" not in _mounts_of_node(cluster)
-    _set_gates(cluster, None)
 
 
 def _set_gates(cluster: Cluster, gates: list[str] | None) -> None:

@@ -66,7 +66,7 @@ def test_twenty_machines_created_at_once_all_run_none_lost_or_doubled(
 
 
 @pytest.mark.parametrize("name", ["virt-handler", "virt-operator"])
-def test_guests_that_keep_the_node_busy_leave_time_to_what_runs_them(cluster: Cluster, name: str) -> None:
+def test_what_runs_guests_has_the_shares_of_a_processor(cluster: Cluster, name: str) -> None:
     uid = cluster.component_pod(name)["metadata"]["uid"]
     values = {"cpu.shares": "1024", "cpu.weight": "39"}
     found = {
