@@ -21,6 +21,7 @@ from virtplane.compute.handler.libvirtcalls import (
     domain_state,
 )
 from virtplane.compute.handler.metrics.report import GuestFigures
+from virtplane.compute.handler.releases import Releases
 
 _LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
 """A domain is started once; each later guest has another pod, and another definition."""
@@ -56,6 +57,7 @@ class Hypervisor:
         """Whether the guest's kernel has said that it crashed since somebody reset this."""
         self._daemon = daemon
         self._dump_slot = asyncio.Semaphore(1)
+        self._releases = Releases()
 
     @classmethod
     async def open(cls, path: Path, on_change: Callable[[], None]) -> Hypervisor:
@@ -89,14 +91,18 @@ class Hypervisor:
             (libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_lifecycle),
             (libvirt.VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE, self._on_agent),
             (libvirt.VIR_DOMAIN_EVENT_ID_REBOOT, self._on_event),
-            (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED, self._on_event),
-            (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED, self._on_event),
+            (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED, self._on_release),
+            (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED, self._on_release),
             (libvirt.VIR_DOMAIN_EVENT_ID_MEMORY_DEVICE_SIZE_CHANGE, self._on_memory),
         ):
             await self._daemon.watch(event, callback)
 
     def _on_event(self, *_: object) -> None:
         """Runs in libvirt's event thread, as do the other callbacks."""
+        self._daemon.announce()
+
+    def _on_release(self, _connection: object, _domain: object, alias: str, _opaque: object) -> None:
+        self._releases.end(alias)
         self._daemon.announce()
 
     def _on_lifecycle(
@@ -154,9 +160,18 @@ class Hypervisor:
             name, "attach device", lambda domain: domain.attachDeviceFlags(xml, _LIVE), _PLUG_SECONDS
         )
 
-    async def detach_device(self, name: str, alias: str) -> None:
-        """Ask the guest to release a device; an event comes when it has. Raises HypervisorError."""
-        await self._daemon.on(name, "detach device", lambda domain: domain.detachDeviceAlias(alias, _LIVE))
+    async def detach_device(self, name: str, alias: str) -> bool:
+        """Ask the guest to release a device; an event comes when it has. Raises HypervisorError.
+
+        False where it was asked a moment ago (`Releases`): then nothing is done.
+        """
+        if self._releases.is_open(alias):
+            return False
+        with self._releases.asking(alias):
+            await self._daemon.on(
+                name, "detach device", lambda domain: domain.detachDeviceAlias(alias, _LIVE)
+            )
+        return True
 
     async def update_device(self, name: str, xml: str) -> None:
         """Change a device of the running guest. Raises HypervisorError."""

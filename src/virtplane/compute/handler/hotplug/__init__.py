@@ -8,6 +8,7 @@ virt-controller's attachment pod holds the claims on the node. From there:
 - ``plugs``: the steps in order, repeated until the guest has what its instance describes
 - ``reports``: the phases of ``status.volumeStatus``
 
-The domain's side is ``compute.domain.plugs``. Nothing is remembered: what is plugged is read from the domain,
-the mount table, the folder and the cgroup each time, so that any step may be interrupted and repeated.
+The domain's side is ``compute.domain.plugs``. What is plugged is read from the domain, the mount table, the
+folder and the cgroup each time, so that any step may be interrupted and repeated. Only that a guest was asked
+for a device a moment ago is remembered (``handler.releases``).
 """

@@ -176,7 +176,8 @@ class Plugs:
             await hypervisor.update_device(self._domain, disks.ejected(disk))
         else:
             try:
-                await hypervisor.detach_device(self._domain, f"ua-{disk.name}")
+                if not await hypervisor.detach_device(self._domain, f"ua-{disk.name}"):
+                    return
             except HypervisorError as error:
                 is_gone = all(each.name != disk.name for each in await self._live(guest))
                 if not is_gone and IS_LEAVING not in error.why:

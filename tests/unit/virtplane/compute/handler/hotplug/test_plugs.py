@@ -42,10 +42,11 @@ class _Domain:
         self._check("attach")
         self.disks[self._alias(xml)] = xml
 
-    async def detach_device(self, _name: str, alias: str) -> None:
+    async def detach_device(self, _name: str, alias: str) -> bool:
         self._check("detach")
         if self.releases:
             del self.disks[alias]
+        return True
 
     async def update_device(self, _name: str, xml: str) -> None:
         self._check("update")
