@@ -29,10 +29,13 @@ def create(instance: Instance) -> None:
             f"addr add {instance.gateway}/24 dev {instance.bridge}",
             f"link set {instance.bridge} up",
         )
-    # Node ports answer on 127.0.0.1 as well; the service rules drop packets of other hosts to it.
-    machine.write_sysctl(f"net.ipv4.conf.{instance.bridge}.route_localnet", "1")
     if instance.has_ipv6:
         _create_ipv6(instance)
+    # What no node has (services, pods of a node that is switched off) has no route of its own: what is sent
+    # there would leave the machine by its default route, and strangers could answer.
+    _ip(f"routes to {instance.bridge}", *_whole(instance))
+    # Node ports answer on 127.0.0.1 as well; the service rules drop packets of other hosts to it.
+    machine.write_sysctl(f"net.ipv4.conf.{instance.bridge}.route_localnet", "1")
     machine.nft(host_rules(instance), what=f"nftables table {instance.table}")
     guard = machine_rules.guard(
         instance.table, instance.bridge, instance.gateway, instance.api_port, instance.node_subnets
@@ -51,8 +54,6 @@ def _create_ipv6(instance: Instance) -> None:
     _ip(
         f"IPv6 of {instance.bridge}",
         f"addr replace {instance.gateways[1]}/64 dev {instance.bridge} nodad",
-        # Services have no route of their own: without any, packets would not get to the rules.
-        f"route replace {instance.subnet6} dev {instance.bridge}",
     )
 
 
@@ -111,6 +112,11 @@ def _connect_ipv6(instance: Instance, node: NodeLayout, inside: list[str]) -> No
         f"route replace default via {instance.gateways[1]}\n"
     )
     machine.run([*inside, "ip", "-batch", "-"], what=f"IPv6 of {node.name}", stdin=commands)
+
+
+def _whole(instance: Instance) -> list[str]:
+    """The commands that lead what is sent to addresses of no node to the bridge, where nobody answers."""
+    return [f"route replace {subnet} dev {instance.bridge}" for subnet in instance.subnets]
 
 
 def _routes(node: NodeLayout) -> list[str]:
