@@ -21,6 +21,7 @@ from virtplane.cli.installation import (
     is_available,
     is_away,
     is_cdi_available,
+    is_current,
     is_for_guests,
     is_rolled_out,
     kvm_notice,
@@ -210,9 +211,10 @@ async def _nodes_for_guests(client: Client) -> list[JsonObject]:
 
 
 async def _is_done(client: Client, options: InstallOptions) -> bool:
-    """Whether only the operator of this image runs, and it reports everything else as available."""
+    """Whether only operators of this image run, and they report everything else as available."""
     try:
         operator = await client.get(DEPLOYMENTS, _OPERATOR, options.namespace)
+        deployments = get_list(await client.list(DEPLOYMENTS, options.namespace), "items")
         kubevirt = await client.get(KUBEVIRTS, KUBEVIRT_NAME, options.namespace)
         cdi = await client.get(CDIS, CDI_NAME) if options.has_cdi else None
         nodes = get_list(await client.list(NODES), "items")
@@ -222,7 +224,9 @@ async def _is_done(client: Client, options: InstallOptions) -> bool:
         raise
     wanted = {"image": options.image, "layout": options.layout, "kubeletRoot": options.kubelet_root}
     is_up = is_available(kubevirt, wanted, nodes_away=any(map(is_away, nodes)))
-    return is_up and is_rolled_out(operator) and (cdi is None or is_cdi_available(cdi))
+    if not is_up or not is_rolled_out(operator) or not (cdi is None or is_cdi_available(cdi)):
+        return False
+    return all(is_current(each, options.image) for each in deployments)
 
 
 def _name(obj: JsonObject) -> str:

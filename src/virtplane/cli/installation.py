@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.structs import decode
+from virtplane.api import cdi_names
 from virtplane.api.kubevirt_v1.kubevirt import KubeVirtStatus
 from virtplane.api.labels import SCHEDULABLE
 from virtplane.cli.terminal import CommandError
+from virtplane.operators.kit.product import MANAGED_BY
 from virtplane.operators.kubevirt.manifests import KUBEVIRT_NAME
 
 FIELD_MANAGER = "virtplane-install"
@@ -36,6 +38,19 @@ def is_rolled_out(deployment: JsonObject) -> bool:
     seen = get_int(status, "observedGeneration") >= get_int(deployment, "metadata", "generation")
     counts = {get_int(status, key) for key in ("replicas", "updatedReplicas", "availableReplicas")}
     return seen and counts == {wanted}
+
+
+def is_current(deployment: JsonObject, image: str) -> bool:
+    """Whether a Deployment that is applied with the product, or kept by CDI's operator, runs `image` alone.
+
+    The conditions of CDI say nothing of that until its new operator has looked: an upgrade to another image
+    may have the version of the former one. Deployments of others are as they should be.
+    """
+    is_kept = meta.labels(deployment).get(MANAGED_BY) == cdi_names.OPERATOR
+    if not is_kept and not is_applied_by(deployment, FIELD_MANAGER):
+        return True
+    containers = get_list(deployment, "spec", "template", "spec", "containers")
+    return is_rolled_out(deployment) and {get_str(each, "image") for each in containers} == {image}
 
 
 def is_away(node: JsonObject) -> bool:

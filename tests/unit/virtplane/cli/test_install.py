@@ -334,6 +334,7 @@ async def test_the_own_installation_is_updated(monkeypatch: pytest.MonkeyPatch) 
     api.put(kinds.KUBEVIRTS, _kubevirt(**_READY))
     found = _operator()
     found["metadata"] = _found_operator("ns")["metadata"]
+    found["spec"]["template"] = {"spec": {"containers": [{"name": "virt-operator", "image": "i"}]}}
     api.put(DEPLOYMENTS, found)
     await _run(api, monkeypatch, _CONFIG_MAP, seconds=10)
     assert [request.method for request in api.requests].count("PATCH") == 3
@@ -346,6 +347,48 @@ async def test_data_volumes_are_waited_for(monkeypatch: pytest.MonkeyPatch, stat
     api.put(kinds.CDIS, _cdi(**status))
     with pytest.raises(CommandError, match="did not become available"):
         await _run(api, monkeypatch, _CONFIG_MAP, seconds=0.05)
+
+
+@pytest.mark.parametrize(
+    ("image", "status", "is_done"),
+    [
+        ("i", {}, True),
+        ("former", {}, False),
+        ("i", {"replicas": 2}, False),
+    ],
+    ids=["all current", "not looked at yet", "a former pod is left"],
+)
+@pytest.mark.parametrize("kept_by", ["install", "cdi-operator"])
+async def test_an_upgrade_is_waited_for_in_every_component_of_cdi(
+    monkeypatch: pytest.MonkeyPatch, kept_by: str, image: str, status: JsonObject, is_done: bool
+) -> None:
+    api = _api()
+    api.put(kinds.KUBEVIRTS, _kubevirt(**_READY))
+    api.put(DEPLOYMENTS, _other_deployment(kept_by, image, status))
+    if is_done:
+        await _run(api, monkeypatch, _CONFIG_MAP, seconds=10)
+        return
+    with pytest.raises(CommandError, match="did not become available"):
+        await _run(api, monkeypatch, _CONFIG_MAP, seconds=0.05)
+
+
+async def test_deployments_of_others_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = _api()
+    api.put(kinds.KUBEVIRTS, _kubevirt(**_READY))
+    api.put(DEPLOYMENTS, _other_deployment("somebody", "theirs", {"replicas": 2}))
+    await _run(api, monkeypatch, _CONFIG_MAP, seconds=10)
+
+
+def _other_deployment(kept_by: str, image: str, status: JsonObject) -> JsonObject:
+    """A Deployment that was applied by `install`, or else has the label of the operator that keeps it."""
+    document = _operator(**status)
+    document["metadata"] |= {
+        "name": "other",
+        "labels": {"app.kubernetes.io/managed-by": kept_by},
+        "managedFields": [{"manager": f"virtplane-{kept_by}"}],
+    }
+    document["spec"]["template"] = {"spec": {"containers": [{"name": "c", "image": image}]}}
+    return document
 
 
 @pytest.mark.parametrize("has_operator", [True, False])
