@@ -108,24 +108,31 @@ class Console:
         except OSError as error:
             raise NotInTime(f"console ended before {awaited}: {self.seen[-2000:]!r}") from error
 
+    def _try_to_log_in(self) -> bool:
+        """Whether there is a shell now."""
+        self.send("\n")
+        try:
+            found = self.expect(r"login: |~ # |Password: ", 3)
+        except NotInTime:
+            return False
+        if found[0] == "login: ":
+            self.send("root\n")
+            self.expect("Password: ", 20)
+            self.send(f"{PASSWORD}\n")
+            self.expect("~ # ", 20)
+        return found[0] != "Password: "
+
     def log_in(self, seconds: float = 60) -> None:
-        """Log in as root, or find the shell that an earlier console left open."""
-        deadline = time.monotonic() + seconds
-        while True:
-            self.send("\n")
-            try:
-                found = self.expect(r"login: |~ # |Password: ", 3)
-            except NotInTime:
-                if time.monotonic() > deadline or self.process.poll() is not None:
-                    raise
-                continue
-            if found[0] == "login: ":
-                self.send("root\n")
-                self.expect("Password: ", 20)
-                self.send(f"{PASSWORD}\n")
-                self.expect("~ # ", 20)
-            if found[0] != "Password: ":
-                break
+        """Log in as root, or find the shell that an earlier console left open.
+
+        `seconds` hold on a machine that is not busy otherwise, as in `wait_for`.
+        """
+        begun = time.monotonic()
+        with starvation_measured() as starvation:
+            while not self._try_to_log_in():
+                is_late = time.monotonic() - begun > seconds * starvation.factor
+                if is_late or self.process.poll() is not None:
+                    raise NotInTime(f"console: no prompt in {seconds} s, but {self.seen[-2000:]!r}")
         self.run("stty -echo cols 300; dmesg -n 1")
 
     def run(self, command: str, seconds: float = 20) -> str:

@@ -29,6 +29,8 @@ _SIZE = "64Mi"
 _WRITTEN_MIB = 12
 _LEFT_MIB = 6
 """Less than any guest writes."""
+_BOOT_SECONDS = 180
+"""Eight guests boot at once."""
 _INSTALLATION = f"{KUBEVIRT}/namespaces/kubevirt/kubevirts/kubevirt"
 _DATA_VOLUMES = f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{NAMESPACE}/datavolumes"
 _HOST_DISK = f"{_POOL}/host/disk.img"
@@ -95,7 +97,7 @@ def _blank(name: str) -> Document:
 
 def _write(machine: Machine) -> str:
     """Have the guest write what it knows the sum of; it goes on with that after the console is left."""
-    with machine.console() as console:
+    with machine.console(_BOOT_SECONDS) as console:
         disk = device(console, "data")
         console.run("rm -f /tmp/code")
         console.run(f"dd if=/dev/urandom of=/tmp/data bs=1M count={_WRITTEN_MIB} 2>/dev/null", 60)

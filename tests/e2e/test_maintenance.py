@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -104,60 +105,89 @@ def node_of_operator(cluster: Cluster) -> str:
     return next((pod["spec"]["nodeName"] for pod in pods if pod["status"]["phase"] == "Running"), "")
 
 
-@pytest.mark.feature("NOD-02", "NOD-07")
-def test_a_node_is_added_and_takes_over_what_runs_on_one_that_is_drained(own: Cluster) -> None:
+@pytest.fixture(scope="module")
+def wanderer(own: Cluster) -> Machine:
+    """A machine on node01 that goes to another node when its own is drained."""
     machine = own.create(manifest("wanderer", grace=1))
     machine.wait_running()
-    first = machine.uid()
-    assert node_of_operator(own) == "node01"
+    return machine
 
+
+@pytest.fixture(scope="module")
+def two_nodes(own: Cluster, wanderer: Machine) -> str:
+    """A second node, which was added while machines run; gives what instance the machine had before."""
+    first = wanderer.uid()
     run(*_VIRTPLANE, "up", "--nodes", "2", "--state", own.state, seconds=120, cwd=ROOT)
-    assert run(*_VIRTPLANE, "status", "--state", own.state).stdout.endswith("virtplane   ready\n")
-    assert machine.uid() == first and machine.is_running()
+    return first
 
-    drained = own.kubectl(
-        "drain",
-        "node01",
-        "--ignore-daemonsets",
-        "--delete-emptydir-data",
-        "--force",
-        "--timeout=90s",
-        seconds=100,
-    )
+
+@pytest.fixture(scope="module")
+def drained(own: Cluster, wanderer: Machine, two_nodes: str) -> str:
+    """What ``kubectl drain`` of the first node says, once all of it runs on the second."""
+    options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=90s")
+    said = own.kubectl("drain", "node01", *options, seconds=100)
+    # The image was loaded before the second node was there.
+    wanderer.wait_restarted(two_nodes, 90)
+    wait_for("virtplane is ready", lambda: problem(own) == "", 30)
+    return said
+
+
+@pytest.mark.feature("NOD-02")
+def test_a_node_is_added_and_no_machine_notices(own: Cluster, wanderer: Machine, two_nodes: str) -> None:
+    assert problem(own) == ""
+    assert (wanderer.uid(), wanderer.is_running()) == (two_nodes, True)
+    assert (wanderer.instance() or {})["status"]["nodeName"] == "node01" == node_of_operator(own)
+
+
+@pytest.mark.feature("NOD-02", "NOD-07")
+def test_a_new_node_takes_over_what_runs_on_one_that_is_drained(
+    own: Cluster, wanderer: Machine, drained: str
+) -> None:
     assert "node/node01 drained" in drained
-    # The image was loaded before the node was there.
-    machine.wait_restarted(first, 90)
-    assert (machine.instance() or {})["status"]["nodeName"] == "node02"
+    assert (wanderer.instance() or {})["status"]["nodeName"] == "node02"
     assert node_of_operator(own) == "node02"
-    wait_for("virtplane is ready", lambda: ready(own), 30)
-
-    with open_console(machine) as console:
+    with open_console(wanderer) as console:
         console.log_in()
         console.process.kill()
-    with open_console(machine) as console:
+    with open_console(wanderer) as console:
         console.log_in()
     assert "Traceback" not in (own.state / "logs/apiserver.log").read_text()
     for component in ("virt-api", "virt-handler", "apiserver"):
         assert run(*_VIRTPLANE, "logs", "-n", "5", "--state", own.state, component).stdout.strip()
 
 
-def ready(cluster: Cluster) -> bool:
-    """Whether `status` says so."""
-    return attempt(*_VIRTPLANE, "status", "--state", cluster.state).returncode == 0
+def problem(cluster: Cluster) -> str:
+    """What `status` says while not everything is ready; empty otherwise."""
+    done = attempt(*_VIRTPLANE, "status", "--state", cluster.state)
+    return done.stdout if done.returncode else ""
+
+
+@contextmanager
+def switched_off(cluster: Cluster, node: str) -> Iterator[None]:
+    """A node that is off for a while; guests may be there afterwards."""
+    cluster.node("stop", node)
+    try:
+        yield
+    finally:
+        cluster.node("start", node)
+        open_again(cluster, node)
+
+
+def open_again(cluster: Cluster, node: str) -> None:
+    """Let pods and guests on a node that was drained."""
+    cluster.kubectl("uncordon", node)
+    wait_for("guests may be there", partial(is_schedulable, cluster, node), 60)
 
 
 @pytest.mark.feature("NOD-09")
-def test_a_drained_node_is_switched_off_and_on_and_nobody_notices(own: Cluster) -> None:
-    machine = Machine(own, "wanderer")
-    before = machine.uid()
-    own.node("stop", "node01")
-    assert ready(own)
-    with machine.console() as console:
-        assert console.run("hostname") == "wanderer"
-    own.node("start", "node01")
-    own.kubectl("uncordon", "node01")
-    wait_for("guests may be there", partial(is_schedulable, own, "node01"), 60)
-    assert (machine.uid(), machine.is_running()) == (before, True)
+@pytest.mark.usefixtures("drained")
+def test_a_drained_node_is_switched_off_and_on_and_nobody_notices(own: Cluster, wanderer: Machine) -> None:
+    before = wanderer.uid()
+    with switched_off(own, "node01"):
+        assert problem(own) == "", own.kubectl("get", "pods,endpointslices", "-A", "-o", "wide")
+        with wanderer.console() as console:
+            assert console.run("hostname") == "wanderer"
+    assert (wanderer.uid(), wanderer.is_running()) == (before, True)
 
 
 def is_schedulable(cluster: Cluster, node: str) -> bool:
@@ -174,7 +204,7 @@ def set_workloads(cluster: Cluster, placement: Document | None) -> None:
 
 @pytest.fixture
 def stays(own: Cluster) -> Iterator[Document]:
-    """A machine that is on node01 or nowhere, and is not to be moved."""
+    """A machine for node01 alone, which is not to be moved."""
     wanted = manifest("stays", grace=20)
     spec = wanted["spec"]["template"]["spec"]
     spec |= {"nodeSelector": {_HOSTNAME: "node01"}, "evictionStrategy": "None"}
@@ -184,9 +214,11 @@ def stays(own: Cluster) -> Iterator[Document]:
 
 
 @pytest.mark.feature("NOD-06", "VML-67")
+@pytest.mark.usefixtures("drained")
 def test_a_guest_is_where_the_installation_is_and_powers_down_with_its_node(
-    own: Cluster, stays: Document
+    own: Cluster, wanderer: Machine, stays: Document
 ) -> None:
+    open_again(own, "node01")
     set_workloads(own, {"nodeSelector": {_HOSTNAME: "node02"}})
     wait_for("node01 is no node of guests", lambda: not is_schedulable(own, "node01"), 60)
     machine = own.create(stays)
@@ -195,17 +227,14 @@ def test_a_guest_is_where_the_installation_is_and_powers_down_with_its_node(
     machine.wait_running(120)
 
     first = machine.uid()
-    own.node("stop", "node01")
-    with pytest.raises(NotThere):
-        machine.qemu()
-    assert Machine(own, "wanderer").is_running()
-    own.node("start", "node01")
+    with switched_off(own, "node01"):
+        with pytest.raises(NotThere):
+            machine.qemu()
+        assert wanderer.is_running()
     machine.wait_restarted(first, 120)
 
 
 def test_a_cluster_whose_control_plane_is_gone_is_not_called_ready(own: Cluster) -> None:
     own.kubectl("-n", "kubevirt", "scale", "deployment", "virt-operator", "--replicas=0")
-    wait_for("it is noticed", lambda: not ready(own), 30)
-    done = attempt(*_VIRTPLANE, "status", "--state", own.state)
-    assert done.returncode == 1
-    assert "cluster     ready\nvirtplane   not ready: the KubeVirt API does not answer" in done.stdout
+    wait_for("it is noticed", lambda: problem(own) != "", 30)
+    assert "cluster     ready\nvirtplane   not ready: the KubeVirt API does not answer" in problem(own)
