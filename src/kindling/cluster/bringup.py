@@ -195,6 +195,8 @@ def _load_or_create(options: UpOptions) -> Instance:
         taken = machine.used_networks()
         taken += [ipaddress.IPv4Network(str(entry["subnet"])) for entry in others]
         ports = {int(str(entry["api_port"])) for entry in others}
+        if options.api_port:
+            _check_port(state, options.api_port)
         made = Instance(
             state=state,
             id=identifier,
@@ -250,18 +252,23 @@ def _check_still_free(instance: Instance, port: int) -> None:
 
     Raises SetupError.
     """
-    again = program.command("up", instance.state)
     if supervision.supervisor_pid(instance) or any(namespaces.exists(node) for node in instance.nodes()):
         if port != instance.api_port:
-            remedy = f"{program.command('down', instance.state)}, then {again} --port {port}"
+            down, again = (program.command(each, instance.state) for each in ("down", "up"))
+            remedy = f"{down}, then {again} --port {port}"
             raise SetupError(f"port {port}", f"the cluster runs with port {instance.api_port}", remedy)
         return
     for other in instances.registered():
         if other["id"] != instance.id and other["subnet"] == instance.subnet:
             remedy = f"stop that one, or start anew: {program.command('reset', instance.state)}"
             raise SetupError(f"subnet {instance.subnet}", f"{other['state']} uses it as well", remedy)
+    _check_port(instance.state, port)
+
+
+def _check_port(state: Path, port: int) -> None:
+    """Raises SetupError when a program listens on the port."""
     if not instances.is_port_free(port):
-        remedy = f"stop it, or choose another port: {again} --port NUMBER"
+        remedy = f"stop it, or choose another port: {program.command('up', state)} --port NUMBER"
         raise SetupError(f"port {port}", "another program listens on it", remedy)
 
 

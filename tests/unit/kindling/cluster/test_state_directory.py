@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,14 @@ def test_taking_a_node_away_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
         "node02",
         "node03",
     )
+
+
+def test_a_new_cluster_is_refused_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(SetupError, match=f"port {port}: another program listens on it"):
+            bringup._load_or_create(bringup.UpOptions(tmp_path / "state", api_port=port))
+    assert instances.load(tmp_path / "state") is None
 
 
 @pytest.mark.parametrize("command", ["down", "status", "kubeconfig", "logs"])
