@@ -184,7 +184,7 @@ def open_again(cluster: Cluster, node: str) -> None:
 def test_a_drained_node_is_switched_off_and_on_and_nobody_notices(own: Cluster, wanderer: Machine) -> None:
     before = wanderer.uid()
     with switched_off(own, "node01"):
-        assert problem(own) == "", own.kubectl("get", "pods,endpointslices", "-A", "-o", "wide")
+        wait_for("virtplane is ready", lambda: problem(own) == "", 10)
         with wanderer.console() as console:
             assert console.run("hostname") == "wanderer"
     assert (wanderer.uid(), wanderer.is_running()) == (before, True)
