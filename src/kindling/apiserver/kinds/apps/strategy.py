@@ -8,7 +8,7 @@ from functools import partial
 from kindling.apiserver.kinds.core.pods.defaults import default_claim_spec, default_pod_spec
 from kindling.apiserver.kinds.core.pods.warnings import name_warning, template_warnings
 from kindling.apiserver.kinds.machinery import printing as p
-from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, ScalePaths, scale_subresource
@@ -76,7 +76,7 @@ class ReplicaSetStrategy(WorkloadStrategy):
     rules = Rules(
         validation.validate_replica_set,
         immutable=("spec.selector",),
-        status=validation.validate_replica_counts,
+        status=validation.validate_replica_set_counts,
     )
 
     def complete_spec(self, spec: JsonObject) -> None:
@@ -90,7 +90,7 @@ class DeploymentStrategy(WorkloadStrategy):
     rules = Rules(
         validation.validate_deployment,
         immutable=("spec.selector",),
-        status=validation.validate_replica_counts,
+        status=validation.validate_deployment_counts,
     )
 
     def complete_spec(self, spec: JsonObject) -> None:
@@ -109,6 +109,17 @@ class DeploymentStrategy(WorkloadStrategy):
         if (new["metadata"].get("annotations") or {}) != (old["metadata"].get("annotations") or {}):
             return True
         return super().generation_changed(new, old)
+
+
+class DeploymentStatusStrategy(BuiltinStatusStrategy):
+    """``/status`` of a deployment, whose labels the controller must not undo."""
+
+    def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
+        """Keep the labels, too."""
+        super().prepare_for_update(ctx, new, old)
+        new["metadata"].pop("labels", None)
+        if labels := get_object(old, "metadata", "labels"):
+            new["metadata"]["labels"] = dict(labels)
 
 
 class StatefulSetStrategy(WorkloadStrategy):
@@ -141,7 +152,11 @@ class StatefulSetStrategy(WorkloadStrategy):
 class DaemonSetStrategy(WorkloadStrategy):
     """A pod on every node."""
 
-    rules = Rules(validation.validate_daemon_set, immutable=("spec.selector",))
+    rules = Rules(
+        validation.validate_daemon_set,
+        immutable=("spec.selector",),
+        status=validation.validate_daemon_counts,
+    )
 
     def complete_spec(self, spec: JsonObject) -> None:
         """Default to rolling updates, one node at a time, and ten revisions."""
@@ -253,6 +268,7 @@ def definitions() -> list[ResourceDefinition]:
     workload = partial(builtin, categories=("all",))
     scale = scale_subresource(ScalePaths(selector="spec.selector", validate=validation.validate_scale))
     scaled = partial(workload, subresources=(scale,))
+    deployments = DeploymentStrategy()
     return [
         scaled(
             REPLICATION_CONTROLLERS,
@@ -263,7 +279,13 @@ def definitions() -> list[ResourceDefinition]:
         ),
         builtin(CONTROLLER_REVISIONS, RevisionStrategy(), table=_REVISION),
         workload(DAEMON_SETS, DaemonSetStrategy(), short=("ds",), table=_DAEMON),
-        scaled(DEPLOYMENTS, DeploymentStrategy(), short=("deploy",), table=_DEPLOYMENT),
+        scaled(
+            DEPLOYMENTS,
+            deployments,
+            short=("deploy",),
+            table=_DEPLOYMENT,
+            status=DeploymentStatusStrategy(deployments),
+        ),
         scaled(REPLICA_SETS, ReplicaSetStrategy(), short=("rs",), table=_REPLICATED),
         scaled(STATEFUL_SETS, StatefulSetStrategy(), short=("sts",), table=_STATEFUL),
     ]

@@ -10,8 +10,9 @@ from kindling.apiserver.kinds.core.volumes.claim_validation import validate_clai
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import at_most_100_percent, int_or_percent, is_percent, scaled
 from kindling.apiserver.kinds.machinery.internal import internal_form
+from kindling.apiserver.kinds.machinery.rules import Change
 from kindling.apiserver.registry.context import RequestContext
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
 from kubecore.objects.selectors import from_label_selector_object, validate_label_selector_object
 
@@ -258,19 +259,52 @@ def _no_more_than(total: str, where: str, *fields: str) -> f.Check:
     return check
 
 
-_READY = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas", "updatedReplicas")
-validate_replica_counts = f.status(
-    *f.counts("replicas", *_READY, "unavailableReplicas"),
-    *f.counts("terminatingReplicas", "observedGeneration", "collisionCount"),
-    _no_more_than("replicas", "status.replicas", *_READY),
-    _no_more_than("readyReplicas", "readyReplicas", "availableReplicas"),
+def _not_decremented(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    """Names that were taken stay so."""
+    count, before = get_int(new, "status", "collisionCount"), get_object(old, "status").get("collisionCount")
+    if before is not None and count < before:
+        yield invalid(FieldPath("status", "collisionCount"), count, "cannot be decremented")
+
+
+def _with_collisions(counts: Change) -> Change:
+    return lambda new, old: [*counts(new, old), *_not_decremented(new, old)]
+
+
+_READY = ("readyReplicas", "availableReplicas")
+_LABELED = ("fullyLabeledReplicas", *_READY)
+_UPDATED = ("updatedReplicas", *_READY)
+_AVAILABLE = _no_more_than("readyReplicas", "readyReplicas", "availableReplicas")
+validate_replica_set_counts = f.status(
+    *f.counts("replicas", *_LABELED, "observedGeneration", "terminatingReplicas"),
+    _no_more_than("replicas", "status.replicas", *_LABELED),
+    _AVAILABLE,
 )
-"""Counts in the status of a replica set or deployment."""
+"""Counts in the status of a replica set."""
+validate_deployment_counts = _with_collisions(
+    f.status(
+        *f.counts("observedGeneration", "replicas", *_UPDATED, "unavailableReplicas"),
+        *f.counts("terminatingReplicas", "collisionCount"),
+        _no_more_than("replicas", "status.replicas", *_UPDATED),
+        _AVAILABLE,
+    )
+)
+"""Counts in the status of a deployment."""
 _STATEFUL_COUNTS = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
-validate_stateful_counts = f.status(
-    *f.counts("replicas", *_STATEFUL_COUNTS, "observedGeneration", "collisionCount"),
-    _no_more_than("replicas", "status.replicas", *_STATEFUL_COUNTS),
+validate_stateful_counts = _with_collisions(
+    f.status(
+        *f.counts("replicas", *_STATEFUL_COUNTS, "observedGeneration", "collisionCount"),
+        _no_more_than("replicas", "status.replicas", *_STATEFUL_COUNTS),
+        _no_more_than("readyReplicas", "status.readyReplicas", "availableReplicas"),
+    )
 )
 """Counts in the status of a stateful set."""
+validate_daemon_counts = _with_collisions(
+    f.status(
+        *f.counts("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady"),
+        *f.counts("observedGeneration", "updatedNumberScheduled", "numberAvailable", "numberUnavailable"),
+        *f.counts("collisionCount"),
+    )
+)
+"""Counts in the status of a daemon set."""
 validate_revision = f.document(f.must("data", detail="data is mandatory", given=True), *f.counts("revision"))
 """A ControllerRevision."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.rules import Rules
@@ -33,7 +34,7 @@ class AutoscalerStrategy(BuiltinStrategy):
     """How many pods a workload shall have."""
 
     tracks_generation = False
-    rules = Rules(validate_autoscaler)
+    rules = Rules(validate_autoscaler, status=f.status(*f.counts("currentReplicas", "desiredReplicas")))
 
     def complete(self, obj: JsonObject) -> None:
         """Default to at least one pod and to 80 % of the requested CPU."""

@@ -15,6 +15,7 @@ from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.resources import CRON_JOBS, JOBS
 
 from . import validation
+from .job_status import validate_job_status_update
 
 UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
 NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
@@ -42,7 +43,7 @@ class JobStrategy(BuiltinStrategy):
     rules = Rules(
         validation.validate_job,
         update=validation.validate_job_update,
-        status=validation.validate_job_status_update,
+        status=validate_job_status_update,
         warnings=validation.job_warnings,
     )
 

@@ -11,7 +11,6 @@ from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.checks import one_of
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects import meta
 from kubecore.objects.fields import OMITTED, FieldError, FieldPath, invalid, not_supported, required
 from kubecore.objects.schedules import ScheduleError, check_schedule
 from kubecore.objects.selectors import (
@@ -210,18 +209,6 @@ def _without_placement(template: JsonObject) -> JsonObject:
     for field in ("labels", "annotations"):
         metadata.pop(field, None)
     return {"metadata": metadata, "spec": spec}
-
-
-_COUNTS = f.status(*f.counts("active", "succeeded", "failed", "ready", "terminating"))
-
-
-def validate_job_status_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """Counts must not be negative, and finished jobs must stay finished."""
-    yield from _COUNTS(new, old)
-    for kind in ("Complete", "Failed"):
-        if meta.is_condition_true(old, kind) and not meta.is_condition_true(new, kind):
-            text = f"cannot disable the terminal {kind}=True condition"
-            yield invalid(FieldPath("status", "conditions"), None, text)
 
 
 def job_warnings(job: JsonObject, old: JsonObject | None) -> Iterator[str]:

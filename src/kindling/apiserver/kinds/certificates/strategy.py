@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import (
     BuiltinStatusStrategy,
@@ -19,7 +17,7 @@ from kubecore.objects.fields import FieldError
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import CERTIFICATE_REQUESTS
 
-from .validation import validate_conditions, validate_request
+from .validation import validate_conditions, validate_request, validate_request_status
 
 _DECISIONS = ("Approved", "Denied")
 
@@ -31,7 +29,7 @@ class RequestStrategy(BuiltinStrategy):
     validate_name = path_segment
     reset_fields = ("spec", "status")
     """What updates never change; nobody comes to own it."""
-    rules = Rules(validate_request, update=unjudged, status=partial(validate_conditions, approval=False))
+    rules = Rules(validate_request, update=unjudged, status=validate_request_status)
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
         """Who asks is not up to the client."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kindling.apiserver.kinds.machinery import fields as f
-from kubecore.json import JsonObject, get_list
+from kubecore.json import JsonObject, get_list, get_str
 from kubecore.objects.fields import FieldError, FieldPath, Verbatim, duplicate, forbidden, invalid
 from kubecore.objects.names import is_dns1123_label, is_dns1123_subdomain
 
@@ -113,6 +113,17 @@ def validate_conditions(new: JsonObject, old: JsonObject, *, approval: bool) -> 
         if kind in ("Approved", "Denied") and {"Approved", "Denied"} <= seen:
             yield invalid(path, kind, "Approved and Denied conditions are mutually exclusive")
     yield from _validate_decisions(new, old, path, approval=approval)
+
+
+def validate_request_status(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    """A write of ``/status``: conditions but for decisions, and the certificate that was issued."""
+    yield from validate_conditions(new, old, approval=False)
+    issued = get_str(new, "status", "certificate")
+    if not issued or issued == get_str(old, "status", "certificate"):
+        return
+    problem = signing_requests.problem_of_certificates(base64.b64decode(issued))
+    if problem:
+        yield invalid(FieldPath("status", "certificate"), "<certificate data>", problem)
 
 
 def _validate_decisions(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kindling.apiserver.kinds.core.pods.placement import validate_taints
+from kindling.apiserver.kinds.core.pods.resources import whole
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
@@ -34,8 +35,10 @@ def _ranges(path: FieldPath, ranges: list[str]) -> list[FieldError]:
 
 def _amounts(path: FieldPath, amounts: JsonObject) -> Iterator[FieldError]:
     for name, value in amounts.items():
+        at = path.child(name)
         if amount(value).milli_value < 0:
-            yield invalid(path.key(name), str(value), NOT_NEGATIVE)
+            yield invalid(at, str(value), NOT_NEGATIVE)
+        yield from whole(at, name, value)
 
 
 def validate_node(node: JsonObject) -> Iterator[FieldError]:

@@ -56,14 +56,15 @@ def validate_resources(path: FieldPath, resources: JsonObject) -> Iterator[Field
             at = path.child(field).key(name)
             yield from messages(at, name, resource_name_problems)
             yield from quantity(at, value)
-            yield from _whole(at, name, value)
+            yield from whole(at, name, value)
             if field == "requests" and name in limits:
                 yield from _validate_against_limit(name, value, limits[name], path.child("requests"))
             elif field == "requests" and not _may_overcommit(name):
                 yield required(path.child("limits"), "Limit must be set for non overcommitable resources")
 
 
-def _whole(path: FieldPath, name: str, value: Any) -> list[FieldError]:
+def whole(path: FieldPath, name: str, value: Any) -> list[FieldError]:
+    """Devices and the like come in whole numbers."""
     if _may_overcommit(name) or name.startswith("hugepages-"):
         return []
     return [] if amount(value).milli_value % 1000 == 0 else [invalid(path, str(value), "must be an integer")]

@@ -26,10 +26,10 @@ from .binding import bind
 from .defaults import adopt_apparmor_annotations, default_pod, default_pod_spec
 from .eviction import evict
 from .qos import qos_class
+from .status import validate_pod_status_update
 from .table import POD_TABLE
 from .update import (
     validate_ephemeral_containers_update,
-    validate_pod_status_update,
     validate_pod_update,
     validate_resize,
 )

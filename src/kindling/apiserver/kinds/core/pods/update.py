@@ -7,7 +7,6 @@ from typing import Any
 
 from kindling.apiserver.kinds.machinery.differences import difference
 from kubecore.json import JsonObject, deep_copy, get_list, get_object
-from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid
 from kubecore.objects.fields import required as required_error
 
@@ -144,47 +143,6 @@ def _validate_gated_affinity(spec: JsonObject, before: JsonObject, path: FieldPa
             if have[: len(had)] != had:
                 text = "only additions are allowed (no mutations or deletions)"
                 yield invalid(at.index(position), term, text)
-
-
-def validate_pod_status_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """A kubelet's update: names of conditions and nodes, and states that do not run backwards."""
-    path = FieldPath("status")
-    status = get_object(new, "status")
-    nominated = status.get("nominatedNodeName")
-    if nominated:
-        for text in names.is_dns1123_subdomain(nominated):
-            yield invalid(path.child("nominatedNodeName"), nominated, text)
-    for position, condition in enumerate(get_list(status, "conditions")):
-        at = path.child("conditions").index(position).child("Type")
-        yield from (
-            invalid(at, condition.get("type", ""), text)
-            for text in names.is_qualified_name(condition.get("type", ""))
-        )
-    policy = get_object(old, "spec").get("restartPolicy", "Always")
-    for field, sidecars in (("containerStatuses", False), ("initContainerStatuses", True)):
-        yield from _validate_transitions(new, old, path.child(field), field, policy, init=sidecars)
-
-
-def _validate_transitions(
-    new: JsonObject, old: JsonObject, path: FieldPath, field: str, policy: str, *, init: bool
-) -> Iterator[FieldError]:
-    """Containers that have terminated for good must not run again."""
-    if policy == "Always":
-        return
-    always = {
-        item.get("name") for item in get_list(new, "spec", "initContainers") if item.get("restartPolicy")
-    }
-    states = {item.get("name"): get_object(item, "state") for item in get_list(new, "status", field)}
-    for position, item in enumerate(get_list(old, "status", field)):
-        ended = get_object(item, "state").get("terminated")
-        if ended is None or (init and item.get("name") in always):
-            continue
-        if ended.get("exitCode", 0) != 0 and policy == "OnFailure":
-            continue
-        state = states.get(item.get("name"))
-        if state is not None and state.get("terminated") is None and state:
-            at = path.index(position).child("state")
-            yield forbidden(at, "may not be transitioned to non-terminated state")
 
 
 def validate_ephemeral_containers_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:

@@ -246,7 +246,7 @@ def validate_service_status(service: JsonObject, old: JsonObject) -> Iterable[Fi
     """The status: load balancer addresses (only services of that type may have some), and conditions."""
     balancer: f.Row = f.may("ingress", _POINTS)
     if not _BALANCED(get_object(service, "spec")):
-        balancer = f.never('may only be used when `spec.type` is "LoadBalancer"', "ingress")
+        balancer = f.never("may only be used when `spec.type` is 'LoadBalancer'", "ingress")
     return f.status(f.part("loadBalancer", balancer))(service, old)
 
 

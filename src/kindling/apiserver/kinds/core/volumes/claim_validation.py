@@ -122,6 +122,15 @@ def _size(spec: JsonObject) -> Quantity:
     return amount(get_object(spec, "resources", "requests").get("storage"))
 
 
+def validate_claim_status(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    """The size that a claim has got is no debt."""
+    for name, value in get_object(new, "status", "capacity").items():
+        size = amount(value)
+        if size < Quantity.parse("0"):
+            at = FieldPath("status", "capacity").key(name)
+            yield invalid(at, size.milli_value // 1000, "must be a valid resource quantity")
+
+
 def claim_warnings(claim: JsonObject, old: JsonObject | None) -> Iterator[str]:
     """Warn about sizes that are not a whole number of bytes."""
     for field in ("requests", "limits"):

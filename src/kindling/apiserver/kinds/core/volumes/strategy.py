@@ -14,7 +14,7 @@ from kubecore.objects.storage_class import class_of
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 
-from .claim_validation import claim_warnings, validate_claim, validate_claim_update
+from .claim_validation import claim_warnings, validate_claim, validate_claim_status, validate_claim_update
 from .volume_validation import validate_volume, validate_volume_update
 
 
@@ -23,7 +23,12 @@ class ClaimStrategy(BuiltinStrategy):
 
     tracks_generation = False
     returns_deleted_object = True
-    rules = Rules(validate_claim, update=validate_claim_update, warnings=claim_warnings)
+    rules = Rules(
+        validate_claim,
+        update=validate_claim_update,
+        status=validate_claim_status,
+        warnings=claim_warnings,
+    )
 
     def complete(self, obj: JsonObject) -> None:
         """Volume mode and phase."""
