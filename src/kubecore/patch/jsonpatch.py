@@ -29,8 +29,12 @@ class JsonPatchError(ValueError):
 
 
 def decode_json_patch(value: Any) -> list[JsonObject]:
-    """The operations in a request body. Raises `StatusError` when it is no list of objects or too long."""
+    """The operations in a request body; null has none. Raises `StatusError` when it is no list of objects, or
+    too long.
+    """
     prefix = "error decoding patch: json: cannot unmarshal"
+    if value is None:
+        return []
     if not isinstance(value, list):
         raise errors.bad_request(f"{prefix} {json_type(value)} into Go value of type []handlers.jsonPatchOp")
     if len(value) > MAX_OPERATIONS:

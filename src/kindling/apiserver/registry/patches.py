@@ -35,7 +35,8 @@ def patched_document(
         patch = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         problem = syntax_error(raw) or str(error)
-        prefix = "" if problem == "unexpected end of JSON input" else "error decoding patch: "
+        is_cut = problem == "unexpected end of JSON input" and patch_type != "merge"
+        prefix = "" if is_cut else "error decoding patch: "
         raise errors.bad_request(prefix + problem) from error
     if patch_type == "json":
         try:
