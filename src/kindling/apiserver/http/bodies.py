@@ -15,11 +15,12 @@ from kubecore import errors, yaml_text
 from kubecore.json import JsonObject, TooDeep
 from kubecore.json import decode as decode_json
 from kubecore.objects import fields
+from kubecore.objects.goformat import json_type
 from kubecore.repeated_fields import duplicate_fields, may_repeat_fields
 
 from ..kinds.encoding import protobuf
 from ..registry import decoding
-from ..registry.go_json import json_type, read_leniently, syntax_error
+from ..registry.go_json import read_leniently, syntax_error
 from ..registry.large_requests import LARGE_BYTES
 from .connection import Connection
 from .media import JSON, OFFERED, PROTOBUF, YAML

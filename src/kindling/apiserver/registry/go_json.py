@@ -225,16 +225,3 @@ def _quote(char: int) -> str:
     if char in named:
         return f"'{named[char]}'"
     return f"'\\x{char:02x}'"
-
-
-def json_type(value: Any) -> str:
-    """A value's type as Go's decoder names it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"

@@ -16,10 +16,9 @@ from typing import Any
 
 from kubecore.json import JsonObject
 from kubecore.objects.fields import go_quote
+from kubecore.objects.goformat import json_type
 from kubecore.objects.quantity import Quantity
 from kubecore.schema.model import Schema
-
-from .go_json import json_type
 
 _LAYOUT = "2006-01-02T15:04:05Z07:00"
 _MICRO_LAYOUT = "2006-01-02T15:04:05.000000Z07:00"

@@ -8,6 +8,7 @@ import yaml
 from kubecore import errors, yaml_text
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects.fields import go_quote
+from kubecore.objects.goformat import json_type
 from kubecore.patch.jsonpatch import JsonPatchError, apply_json_patch, decode_json_patch
 from kubecore.patch.mergepatch import apply_merge_patch, decode_merge_patch
 from kubecore.patch.strategic import decode_strategic_patch, invalid_patch, strategic_merge
@@ -22,7 +23,7 @@ from ..kinds.schemas.builtin import builtin_schemas
 from . import decoding, managed, object_meta
 from .context import RequestContext
 from .definition import ResourceDefinition
-from .go_json import json_type, syntax_error
+from .go_json import syntax_error
 from .go_types import type_error
 from .writes import Change, Target
 
