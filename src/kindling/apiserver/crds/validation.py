@@ -18,7 +18,7 @@ from kubecore.objects.fields import (
 )
 from kubecore.schema.structural import check_structural
 
-from ..admission.client_config import validate_client_config
+from ..kinds.machinery.webhook_clients import ca_bundle, webhook_client
 from .internal_form import beyond_status, schema_form
 from .rule_checks import check_rules
 from .versions import all_versions, each_setting, internal_form
@@ -301,7 +301,8 @@ def _conversion(conversion: JsonObject) -> Iterator[FieldError]:
     if client is None:
         yield required(client_path, "required when strategy is set to Webhook")
     else:
-        yield from validate_client_config(client, client_path)
+        yield from webhook_client(client_path, client)
+        yield from ca_bundle(client_path, client)
     yield from _review_versions(reviews, reviews_path)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from operator import not_
-from urllib.parse import urlsplit
 
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import messages
+from kindling.apiserver.kinds.machinery.webhook_clients import webhook_client
 from kubecore.json import JsonObject
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required
@@ -68,40 +68,6 @@ def _resources(path: FieldPath, resources: list[str]) -> Iterator[FieldError]:
         yield invalid(path, resources, text)
 
 
-def _url(path: FieldPath, url: str) -> Iterator[FieldError]:
-    form = "; desired format: https://host[/path]"
-    parts = urlsplit(url)
-    if not url:
-        yield required(path, "url must not be empty" + form)
-        return
-    if parts.scheme != "https":
-        yield invalid(path, parts.scheme, f"'https' is the only allowed URL scheme{form}")
-    if not parts.netloc:
-        yield invalid(path, parts.netloc, f"host must be specified{form}")
-    if parts.username is not None:
-        yield invalid(path, parts.username, "user information is not permitted in the URL")
-    if parts.fragment:
-        yield invalid(path, parts.fragment, "fragments are not permitted in the URL")
-    if parts.query:
-        yield invalid(path, parts.query, "query parameters are not permitted in the URL")
-
-
-def _client_config(path: FieldPath, config: JsonObject) -> Iterable[FieldError]:
-    """Exactly one of a URL and a service."""
-    if (config.get("url") is None) == (config.get("service") is None):
-        return [required(path, "exactly one of url or service is required")]
-    return f.check_fields(config, path, *_CLIENT)
-
-
-_CLIENT = (
-    f.given("url", _url),
-    f.given(
-        "service",
-        *f.needed("name", "namespace"),
-        f.may("path", f.refused(lambda path: not path.startswith("/"), "must start with a '/'")),
-        f.given("port", f.SERVICE_PORT),
-    ),
-)
 _RULE: tuple[f.Row, ...] = (
     f.must("operations", _alone("operations"), f.items(f.choice(*OPERATIONS))),
     f.must("apiGroups", _alone("API groups")),
@@ -134,7 +100,7 @@ _WEBHOOK_HEAD: tuple[f.Row, ...] = (
     f.given("timeoutSeconds", f.between(1, 30, "the timeout value must be between 1 and 30 seconds")),
     *_SELECTORS,
 )
-_WEBHOOK_TAIL = (f.part("clientConfig", _client_config), _MATCH_CONDITIONS)
+_WEBHOOK_TAIL = (f.part("clientConfig", webhook_client), _MATCH_CONDITIONS)
 _REINVOKED = f.given("reinvocationPolicy", _REINVOCATIONS)
 VALIDATING_WEBHOOKS = f.document(f.may("webhooks", f.items(*_WEBHOOK_HEAD, *_WEBHOOK_TAIL, f.Once("name"))))
 MUTATING_WEBHOOKS = f.document(

@@ -278,6 +278,39 @@ REFUSALS: list[tuple[str, JsonObject, str]] = [
         {"webhooks": [{"name": "short", "clientConfig": {"url": "https://a.b/c"}}]},
         'webhooks[0].name: Invalid value: "short": should be a domain with at least three segments',
     ),
+    *(
+        (
+            "validatingwebhookconfigurations",
+            {
+                "webhooks": [
+                    {
+                        "name": "a.example.com",
+                        "clientConfig": client,
+                        "sideEffects": "None",
+                        "admissionReviewVersions": ["v1"],
+                    }
+                ]
+            },
+            f"webhooks[0].clientConfig{message}",
+        )
+        for client, message in (
+            ({}, ": Required value: exactly one of url or service is required"),
+            ({"url": ""}, ".url: Invalid value: \"\": 'https' is the only allowed URL scheme"),
+            ({"url": "https:///a"}, '.url: Invalid value: "": host must be specified'),
+            (
+                {"service": {"namespace": "a"}},
+                ".service.name: Required value: service name is required",
+            ),
+            (
+                {"service": {"namespace": "a", "name": "b", "path": "/a//b"}},
+                '.service.path: Invalid value: "/a//b": segment[1] may not be empty',
+            ),
+            (
+                {"service": {"namespace": "a", "name": "b", "path": "/A"}},
+                '.service.path: Invalid value: "/A": segment[0]: a lowercase RFC 1123 subdomain',
+            ),
+        )
+    ),
     (
         "certificatesigningrequests",
         {"spec": {"signerName": "a.b/c", "usages": ["client auth"], "request": "eA=="}},
