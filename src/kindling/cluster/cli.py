@@ -15,7 +15,13 @@ import click
 from kindling import program
 from kindling.cluster import instance as instances
 from kindling.cluster import node_cli
-from kindling.cluster.cli_parts import progress_to_user, quiet_option, reporting, state_option
+from kindling.cluster.cli_parts import (
+    grace_option,
+    progress_to_user,
+    quiet_option,
+    reporting,
+    state_option,
+)
 from kindling.cluster.errors import ExitCode, SetupError
 
 _EPILOG = (
@@ -168,14 +174,7 @@ def up(quiet: bool, **options: Any) -> None:
 
 
 @_command()
-@click.option(
-    "--grace-period",
-    type=click.FloatRange(min=0),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long containers may take to end before they are killed.",
-)
+@grace_option
 @quiet_option
 def down(state: Path, grace_period: float, quiet: bool) -> None:
     """Stop everything, pods included, and keep the state."""

@@ -1,4 +1,4 @@
-"""What the commands of kindling share: the option ``--state``, progress, and how failures are reported."""
+"""What the commands of kindling share: their options, progress, and how failures are reported."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ from kindling.cluster.errors import ExitCode, SetupError
 
 Parameters = ParamSpec("Parameters")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show nothing but failures.")
+grace_option = click.option(
+    "--grace-period",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long containers may take to end before they are killed.",
+)
 
 
 def state_option(function: Callable[..., None]) -> Callable[..., None]:

@@ -8,7 +8,13 @@ from pathlib import Path
 import click
 
 from kindling.cluster import instance as instances
-from kindling.cluster.cli_parts import progress_to_user, quiet_option, reporting, state_option
+from kindling.cluster.cli_parts import (
+    grace_option,
+    progress_to_user,
+    quiet_option,
+    reporting,
+    state_option,
+)
 
 
 @click.group()
@@ -21,16 +27,6 @@ def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
         return node.command(name)(state_option(reporting(function)))
 
     return decorated
-
-
-_grace_option = click.option(
-    "--grace-period",
-    type=click.FloatRange(min=0),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long containers may take to end before they are killed.",
-)
 
 
 @_command("list")
@@ -55,7 +51,7 @@ def add(state: Path, quiet: bool, name: str) -> None:
 
 
 @_command("stop")
-@_grace_option
+@grace_option
 @quiet_option
 @click.argument("name")
 def stop(state: Path, grace_period: float, quiet: bool, name: str) -> None:
@@ -88,7 +84,7 @@ def isolate(state: Path, quiet: bool, name: str) -> None:
 
 
 @_command("remove")
-@_grace_option
+@grace_option
 @click.option("--force", is_flag=True, help="Also if pods run on it, which are lost.")
 @quiet_option
 @click.argument("name")
