@@ -21,6 +21,7 @@ from virtplane.storage.cdi.controller.pods import importer
 from virtplane.storage.cdi.controller.pods.importer import Import
 from virtplane.storage.cdi.controller.settings import Settings
 from virtplane.storage.cdi.controller.workers import observed
+from virtplane.storage.cdi.controller.workers.keys import claims_of_pod, claims_of_scratch
 from virtplane.storage.cdi.controller.workers.observed import Annotations, Observed
 from virtplane.storage.cdi.controller.workers.pods import Pod, pod_informer
 from virtplane.storage.cdi.controller.workers.starting import (
@@ -225,19 +226,6 @@ class ImportController:
 def is_import(claim: PersistentVolumeClaim) -> bool:
     """Whether the claim is to be filled by an importer."""
     return claims.has(claim, names.IMPORT_SOURCE) or claims.has(claim, names.IMPORT_ENDPOINT)
-
-
-def claims_of_pod(pod: Pod) -> list[Key]:
-    """The claims that a pod uses."""
-    used = (volume.persistent_volume_claim for volume in pod.spec.volumes)
-    return [(pod.metadata.namespace, each.claim_name) for each in used if each is not None]
-
-
-def claims_of_scratch(claim: PersistentVolumeClaim) -> list[Key]:
-    """The claim itself; and where it is scratch space, the claim that is filled beside it."""
-    namespace, name = claim.metadata.namespace, claim.metadata.name
-    base = name.removesuffix("-scratch")
-    return [(namespace, name)] if base == name else [(namespace, name), (namespace, base)]
 
 
 def _is_to_be_worked_on(claim: PersistentVolumeClaim) -> bool:

@@ -19,7 +19,7 @@ from virtplane.storage.cdi.controller.pods.upload import Upload
 from virtplane.storage.cdi.controller.settings import Settings
 from virtplane.storage.cdi.controller.workers import observed
 from virtplane.storage.cdi.controller.workers.certificates import Issuer
-from virtplane.storage.cdi.controller.workers.importer import claims_of_pod, claims_of_scratch
+from virtplane.storage.cdi.controller.workers.keys import claims_of_pod, claims_of_scratch
 from virtplane.storage.cdi.controller.workers.observed import Observed
 from virtplane.storage.cdi.controller.workers.pods import Pod, pod_informer
 from virtplane.storage.cdi.controller.workers.starting import IN_USE_SECONDS, Workplace, is_own, live
