@@ -19,6 +19,7 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api.labels import SCHEDULABLE
+from virtplane.api.pod_security import restricted_container
 
 logger = logging.getLogger(__name__)
 
@@ -100,18 +101,14 @@ class ImageVolumeSupport:
 
 
 def _probe_pod() -> JsonObject:
-    restricted = {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "runAsNonRoot": True,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"generateName": "image-volume-probe-"},
         "spec": {
-            "containers": [{"name": "probe", "image": _PROBE_IMAGE, "securityContext": restricted}],
+            "containers": [
+                {"name": "probe", "image": _PROBE_IMAGE, "securityContext": restricted_container()}
+            ],
             "volumes": [{"name": "image", "image": {"reference": _PROBE_IMAGE}}],
         },
     }

@@ -12,6 +12,7 @@ from kubecore.objects import meta
 from virtplane.api import labels
 from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 from virtplane.api.launcherpods import QEMU_USER
+from virtplane.api.pod_security import restricted_container
 from virtplane.compute.launcherpod import resources
 from virtplane.compute.launcherpod.inputs import PROGRAMS, RenderInputs
 from virtplane.compute.launcherpod.volumes import is_block
@@ -120,11 +121,7 @@ def _container(inputs: RenderInputs) -> JsonObject:
         "command": ["/bin/sh", "-c", f"{PROGRAMS}/container-disk --copy-path /path/hp"],
         "resources": resources.support_resources(inputs, "hotplug-disk"),
         "securityContext": {
-            "runAsUser": QEMU_USER,
-            "runAsNonRoot": True,
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"},
+            **restricted_container(QEMU_USER),
             "seLinuxOptions": {"level": ":".join(parts[2:]) if len(parts) > 2 else "s0"},
         },
         "volumeMounts": [

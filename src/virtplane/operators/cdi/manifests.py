@@ -6,6 +6,7 @@ from kubecore.json import JsonObject
 from virtplane.api import cdi_crds, cdi_labels, ports
 from virtplane.api import cdi_names as names
 from virtplane.api.accounts import COMPONENT_USER
+from virtplane.api.pod_security import restricted_container
 from virtplane.operators.cdi.operator_rights import operator_rights
 from virtplane.operators.cdi.product import OPERATOR_LABEL, Settings, own_labels
 from virtplane.operators.kit.workloads import probed
@@ -38,12 +39,7 @@ def _deployment(settings: Settings) -> JsonObject:
         ],
         "ports": [{"name": "metrics", "containerPort": ports.HEALTH, "protocol": "TCP"}],
         "resources": {"requests": {"cpu": "10m", "memory": "150Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "runAsNonRoot": True,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": restricted_container(),
     }
     probed(container, ports.HEALTH)
     own = {"name": names.OPERATOR, OPERATOR_LABEL: ""}

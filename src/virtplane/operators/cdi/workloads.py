@@ -10,6 +10,7 @@ from kubecore.objects.structs import encode
 from virtplane.api import cdi_labels, labels, paths, ports
 from virtplane.api import cdi_names as names
 from virtplane.api.accounts import COMPONENT_USER
+from virtplane.api.pod_security import restricted_container
 from virtplane.operators.cdi.product import PRODUCT, Parameters, made
 from virtplane.operators.cdi.verbosity import verbosity_of
 from virtplane.operators.kit.workloads import Workloads, add_pull_secrets, mount_secret, place, probed
@@ -26,12 +27,6 @@ _BUNDLES = {
 }
 _REQUIRED_CONSTRAINTS = {"openshift.io/required-scc": "restricted-v2"}
 _METRICS_PORT = 8443
-_RESTRICTED: JsonObject = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "runAsNonRoot": True,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +178,7 @@ def _container(parameters: Parameters, component: _Component, volumes: list[Json
             for name, port in {"metrics": ports.HEALTH, **component.ports}.items()
         ],
         "resources": {"requests": {"cpu": "100m", "memory": "150Mi"}},
-        "securityContext": dict(_RESTRICTED),
+        "securityContext": restricted_container(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [],
     }

@@ -14,6 +14,7 @@ from virtplane.api.cdi_v1beta1.cdi_config import CDIConfig
 from virtplane.api.cdi_v1beta1.data_import_cron import DataImportCron
 from virtplane.api.core_v1 import NodePlacement
 from virtplane.api.meta_v1 import OwnerReference
+from virtplane.api.pod_security import restricted_container
 from virtplane.cluster.objects import controller_reference
 from virtplane.storage.cdi.controller.crons import sources
 from virtplane.storage.cdi.controller.pods.importer import COPY_CONTAINER
@@ -31,12 +32,6 @@ _REQUIRED_SCC = "openshift.io/required-scc"
 _ARCHITECTURE = "kubernetes.io/arch"
 _OPTIONAL = ("affinity", "imagePullSecrets", "nodeSelector", "tolerations", "volumes")
 """Members of a pod's spec that are there only if somebody wants them."""
-_RESTRICTED: JsonObject = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "runAsNonRoot": True,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +133,7 @@ def _poller_spec(cron: DataImportCron, pollers: Pollers) -> JsonObject:
 
 def _security(pollers: Pollers) -> JsonObject:
     """An image that is made of the machine's own files names no user; upstream's poller has one."""
-    return {**_RESTRICTED, "runAsUser": WORKER_USER} if pollers.commands else _RESTRICTED
+    return restricted_container(WORKER_USER if pollers.commands else None)
 
 
 def _mount(container: JsonObject, volumes: list[JsonObject], name: str, source: str, path: str) -> None:
@@ -179,7 +174,7 @@ def pulling_pod(cron: DataImportCron, pollers: Pollers) -> JsonObject:
         placement["nodeSelector"] = {**selector, _ARCHITECTURE: registry.platform.architecture}
     common: JsonObject = {
         "volumeMounts": mounts,
-        "securityContext": {**_RESTRICTED, "runAsUser": WORKER_USER},
+        "securityContext": restricted_container(WORKER_USER),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     prepare = ["sh", "-c", "cp /usr/bin/cdi-containerimage-server /shared/server"]

@@ -11,6 +11,7 @@ from virtplane.api import cdi_labels as names
 from virtplane.api import labels, storage_labels
 from virtplane.api.core_v1 import LocalObjectReference, NodePlacement, ResourceRequirements
 from virtplane.api.meta_v1 import ObjectMeta
+from virtplane.api.pod_security import restricted_container
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 
 DATA_VOLUME = "cdi-data-vol"
@@ -106,13 +107,7 @@ def container(workers: Workers, name: str, image: str, **members: Any) -> JsonOb
         "imagePullPolicy": workers.pull_policy,
         "resources": encode(workers.resources),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "runAsNonRoot": True,
-            "runAsUser": WORKER_USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": restricted_container(WORKER_USER),
     }
     if name in workers.commands:
         members["command"] = workers.commands[name]
