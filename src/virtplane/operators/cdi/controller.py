@@ -28,6 +28,7 @@ from virtplane.operators.cdi.removal import Removal
 from virtplane.operators.cdi.writing import OWN_KINDS, SelectorChanged, Writing, proxy_authority
 from virtplane.operators.kit.apply import Applier
 from virtplane.operators.kit.customize import BadCustomization
+from virtplane.operators.kit.heartbeats import without_heartbeats
 from virtplane.operators.kit.installation import Installation
 from virtplane.operators.kit.status import AVAILABLE, DELETING, DEPLOYED, PROGRESSING, is_deployment_ready
 from virtplane.storage.cdi.lifetimes import BadLifetime, lifetimes
@@ -250,7 +251,7 @@ class CdiController:
 
     async def _write_status(self, cdi: JsonObject, wanted: JsonObject) -> JsonObject:
         """Write the status, which has no subresource of its own. Raises StatusError where `cdi` is stale."""
-        if status.without_heartbeats(wanted) == status.without_heartbeats(get_object(cdi, "status")):
+        if without_heartbeats(wanted) == without_heartbeats(get_object(cdi, "status")):
             return cdi
         patch = {"metadata": {"resourceVersion": meta.resource_version(cdi)}, "status": wanted}
         return await self._client.patch(api.CDIS, meta.name(cdi), patch, type="merge")

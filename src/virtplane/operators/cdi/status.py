@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from kubecore.json import JsonObject, get_list, get_str
+from kubecore.json import JsonObject, get_str
+from virtplane.operators.kit import heartbeats
 from virtplane.operators.kit.status import AVAILABLE, DEGRADED, DEPLOYED, DEPLOYING, PROGRESSING
 
 UPGRADING = "Upgrading"
@@ -21,7 +22,6 @@ ILLEGAL_PHASE = "Reconciling to error state, illegal phase"
 CREATE_RESOURCES = "CreateResources"
 
 _NUMBERS = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
-_CONDITIONS = (AVAILABLE, PROGRESSING, DEGRADED)
 
 
 class Downgraded(Exception):
@@ -66,9 +66,8 @@ def deployed(status: JsonObject, version: str, now: str) -> JsonObject:
 
 def degraded(status: JsonObject, now: str) -> JsonObject:
     """All was deployed, and some of it does not work now; the other conditions stay."""
-    conditions = [each for each in get_list(status, "conditions") if get_str(each, "type") != DEGRADED]
-    conditions.append(_condition(status, DEGRADED, is_true=True, now=now))
-    return {**status, "conditions": conditions}
+    others = heartbeats.others(status, DEGRADED)
+    return {**status, "conditions": [*others, heartbeats.condition(status, DEGRADED, "True", now)]}
 
 
 def rejected(status: JsonObject, message: str, now: str) -> JsonObject:
@@ -84,17 +83,7 @@ def unrenderable(status: JsonObject, message: str, now: str) -> JsonObject:
 
 def is_true(status: JsonObject, type_: str) -> bool:
     """Whether a condition is true."""
-    found = (each for each in get_list(status, "conditions") if get_str(each, "type") == type_)
-    return any(get_str(each, "status") == "True" for each in found)
-
-
-def without_heartbeats(status: JsonObject) -> JsonObject:
-    """What makes two statuses different: a heartbeat alone does not."""
-    conditions = [
-        {key: value for key, value in each.items() if key != "lastHeartbeatTime"}
-        for each in get_list(status, "conditions")
-    ]
-    return {**status, "conditions": conditions}
+    return get_str(heartbeats.find(status, type_), "status") == "True"
 
 
 def _with(
@@ -106,20 +95,5 @@ def _with(
     reason: str,
     message: str,
 ) -> JsonObject:
-    """The status with all three conditions set; the `named` one says why."""
-    others = [each for each in get_list(status, "conditions") if get_str(each, "type") not in _CONDITIONS]
-    conditions = []
-    for type_, state in zip(_CONDITIONS, states, strict=True):
-        condition = _condition(status, type_, is_true=state, now=now)
-        if type_ == named:
-            condition |= {"reason": reason, "message": message}
-        conditions.append(condition)
-    return {**status, "phase": phase, "conditions": [*others, *conditions]}
-
-
-def _condition(status: JsonObject, type_: str, *, is_true: bool, now: str) -> JsonObject:
-    state = str(is_true)
-    found = (each for each in get_list(status, "conditions") if get_str(each, "type") == type_)
-    before: JsonObject = next(found, {})
-    since = get_str(before, "lastTransitionTime") if get_str(before, "status") == state else now
-    return {"type": type_, "status": state, "lastHeartbeatTime": now, "lastTransitionTime": since}
+    """The status with phase and all three conditions set; the `named` one says why."""
+    return {**heartbeats.with_states(status, states, now, named, reason, message), "phase": phase}

@@ -30,6 +30,7 @@ from virtplane.operators.hostpath.product import (
     with_last_applied,
 )
 from virtplane.operators.kit.apply import Applier
+from virtplane.operators.kit.heartbeats import without_heartbeats
 from virtplane.operators.kit.status import AVAILABLE, PROGRESSING
 
 RETRY_SECONDS = 1.0
@@ -235,7 +236,7 @@ class HostPathController:
         await self._write_status(hpp, status.failed(current, reason, message, times.now_rfc3339()))
 
     async def _write_status(self, hpp: JsonObject, wanted: JsonObject) -> JsonObject:
-        if status.without_heartbeats(wanted) == status.without_heartbeats(get_object(hpp, "status")):
+        if without_heartbeats(wanted) == without_heartbeats(get_object(hpp, "status")):
             return hpp
         patch = {"status": wanted}
         return await self._client.patch(api.HOSTPATH_PROVISIONERS, meta.name(hpp), patch, type="merge")

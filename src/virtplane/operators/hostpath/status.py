@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-from kubecore.json import JsonObject, get_list, get_str
+from kubecore.json import JsonObject, get_str
+from virtplane.operators.kit import heartbeats
 from virtplane.operators.kit.status import AVAILABLE, DEGRADED, PROGRESSING
 
 DEPLOY_STARTED, DEPLOY_MESSAGE = "DeployStarted", "Started Deployment"
@@ -40,82 +40,47 @@ def check_upgrade(observed: str, running: str) -> bool:
 
 def deploying(status: JsonObject, now: str) -> JsonObject:
     """The first deployment has begun."""
-    return _with(status, (False, True, False), PROGRESSING, DEPLOY_STARTED, DEPLOY_MESSAGE, now)
+    return heartbeats.with_states(
+        status, (False, True, False), now, PROGRESSING, DEPLOY_STARTED, DEPLOY_MESSAGE
+    )
 
 
 def upgrading(status: JsonObject, version: str, now: str) -> JsonObject:
     """An upgrade has begun."""
     message = f"Started upgrade to version {version}"
-    return _with(status, (True, True, True), DEGRADED, UPGRADE_STARTED, message, now)
+    return heartbeats.with_states(status, (True, True, True), now, DEGRADED, UPGRADE_STARTED, message)
 
 
 def healthy(status: JsonObject, now: str) -> JsonObject:
     """All is deployed and works."""
-    return _with(status, (True, False, False), AVAILABLE, COMPLETE, COMPLETE_MESSAGE, now)
+    return heartbeats.with_states(status, (True, False, False), now, AVAILABLE, COMPLETE, COMPLETE_MESSAGE)
 
 
 def degraded(status: JsonObject, now: str) -> JsonObject:
     """All was deployed, and some of it no longer works."""
-    return _with(status, (False, False, True), DEGRADED, NOT_READY, NOT_READY_MESSAGE, now)
+    return heartbeats.with_states(status, (False, False, True), now, DEGRADED, NOT_READY, NOT_READY_MESSAGE)
 
 
 def failed(status: JsonObject, reason: str, message: str, now: str) -> JsonObject:
     """An error keeps the operator from going on."""
-    return _with(status, (False, True, True), DEGRADED, reason, message, now)
+    return heartbeats.with_states(status, (False, True, True), now, DEGRADED, reason, message)
 
 
 def with_full_pools(status: JsonObject, message: str, now: str) -> JsonObject:
     """Some storage pools are full, as `message` says, or none is, where it is empty."""
-    conditions = get_list(status, "conditions")
-    before: JsonObject = next((each for each in conditions if get_str(each, "type") == POOL_FULL), {})
-    kept = [each for each in conditions if get_str(each, "type") != POOL_FULL]
+    kept = heartbeats.others(status, POOL_FULL)
     if not message:
         return {**status, "conditions": kept}
-    since = get_str(before, "lastTransitionTime") or now
-    condition = {"type": POOL_FULL, "status": "True", "reason": POOL_FULL, "message": message}
-    times = {"lastHeartbeatTime": now, "lastTransitionTime": since}
-    return {**status, "conditions": [*kept, {**condition, **times}]}
+    condition = heartbeats.condition(status, POOL_FULL, "True", now)
+    return {**status, "conditions": [*kept, {**condition, "reason": POOL_FULL, "message": message}]}
 
 
 def is_condition(status: JsonObject, type_: str, state: str = "True", reason: str = "") -> bool:
     """Whether a condition has this status, and this reason where one is named."""
-    for condition in get_list(status, "conditions"):
-        if get_str(condition, "type") == type_:
-            return get_str(condition, "status") == state and reason in ("", get_str(condition, "reason"))
-    return False
+    found = heartbeats.find(status, type_)
+    return get_str(found, "status") == state and reason in ("", get_str(found, "reason"))
 
 
 def message_of(status: JsonObject, type_: str) -> str:
     """The message of a condition; empty where there is no such condition."""
-    found = (each for each in get_list(status, "conditions") if get_str(each, "type") == type_)
-    return get_str(next(found, None), "message")
-
-
-def without_heartbeats(status: JsonObject) -> JsonObject:
-    """What makes two statuses different: a heartbeat alone does not."""
-    conditions = [
-        {key: value for key, value in condition.items() if key != "lastHeartbeatTime"}
-        for condition in get_list(status, "conditions")
-    ]
-    return {**status, "conditions": conditions}
-
-
-def _with(
-    status: JsonObject, states: tuple[bool, bool, bool], named: str, reason: str, message: str, now: str
-) -> JsonObject:
-    known = {get_str(each, "type"): each for each in get_list(status, "conditions")}
-    conditions: list[JsonObject] = []
-    for type_, state in zip((AVAILABLE, PROGRESSING, DEGRADED), states, strict=True):
-        before = known.get(type_, {})
-        condition: JsonObject = {"type": type_, "status": str(state), "lastHeartbeatTime": now}
-        if type_ == named:
-            condition |= {"reason": reason, "message": message}
-        same = get_str(before, "status") == condition["status"]
-        condition["lastTransitionTime"] = get_str(before, "lastTransitionTime") if same else now
-        conditions.append(condition)
-    return {**status, "conditions": _others(status) + conditions}
-
-
-def _others(status: JsonObject) -> list[JsonObject]:
-    ours: Sequence[str] = (AVAILABLE, PROGRESSING, DEGRADED)
-    return [each for each in get_list(status, "conditions") if get_str(each, "type") not in ours]
+    return get_str(heartbeats.find(status, type_), "message")
