@@ -369,24 +369,6 @@ class Hypervisor:
         """What the agent says of itself: its version and commands. Raises HypervisorError."""
         return await self.agent_command(name, '{"execute":"guest-info"}', AGENT_SECONDS)
 
-    async def domain_capabilities(self, kind: str) -> str:
-        """The capabilities of domains of type `kind` (``kvm``, ``qemu``); libvirt probes QEMU for them."""
-        arguments = (None, "x86_64", "q35", kind, 0)
-        ask = self._daemon.libvirt.getDomainCapabilities
-        return str(await self._daemon.call("capabilities", ask, *arguments, seconds=LONG_CALL_SECONDS))
-
-    async def host_capabilities(self) -> str:
-        """The capabilities of the node itself."""
-        ask = self._daemon.libvirt.getCapabilities
-        return str(await self._daemon.call("host capabilities", ask, seconds=LONG_CALL_SECONDS))
-
-    async def expanded_cpu(self, kind: str, cpu: str) -> str:
-        """The ``<cpu>`` element `cpu`, expanded with every feature that its model implies."""
-        flags = libvirt.VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES
-        arguments = (None, "x86_64", "q35", kind, [cpu], flags)
-        ask = self._daemon.libvirt.baselineHypervisorCPU
-        return str(await self._daemon.call("baseline", ask, *arguments, seconds=LONG_CALL_SECONDS))
-
     async def _lookup(self, name: str) -> libvirt.virDomain | None:
         try:
             return await self._daemon.call("lookup", self._daemon.libvirt.lookupByName, name)

@@ -17,12 +17,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import libvirt
 from lxml import etree
 
 from virtplane.api.launcherpods import QEMU_USER
-from virtplane.compute.handler.hypervisor import Hypervisor
+from virtplane.compute.handler.daemonconnection import DaemonConnection
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone, LauncherNotReady, connect
-from virtplane.compute.handler.libvirtcalls import HypervisorError
+from virtplane.compute.handler.libvirtcalls import LONG_CALL_SECONDS, HypervisorError
 from virtplane.compute.handler.node import processor
 from virtplane.compute.handler.node.processor import Processor
 from virtplane.programs import own_program
@@ -36,6 +37,8 @@ _POLL_SECONDS = 0.02
 _QUOTED = 300
 """Characters of what the programs printed that a log line repeats."""
 
+_GUESTS = (None, "x86_64", "q35")
+"""The emulator (libvirt's choice), architecture and machine type that libvirt is asked about."""
 _CPU_INFORMATION = Path("/proc/cpuinfo")
 _KVM = Path("/dev/kvm")
 # A file system of its own, for the one that the folder is on may forbid devices. The product's image has no
@@ -179,36 +182,55 @@ async def _ask(work: Path, kind: str) -> dict[str, str]:
                 raise
             await asyncio.sleep(_POLL_SECONDS)
     await link.request("start")
-    hypervisor = await Hypervisor.open(work / "run/libvirt/libvirt-sock", lambda: None)
+    daemon = await DaemonConnection.open(work / "run/libvirt/libvirt-sock", lambda: None)
     try:
-        return await _answers(hypervisor, kind)
+        return await _answers(daemon, kind)
     finally:
-        await hypervisor.close()
+        await daemon.close()
         # libvirt's daemon ends together with it.
         await link.request("exit", code=0)
         await link.close()
 
 
-async def _answers(hypervisor: Hypervisor, kind: str) -> dict[str, str]:
+async def _answers(daemon: DaemonConnection, kind: str) -> dict[str, str]:
     try:
-        domain = await hypervisor.domain_capabilities(kind)
+        domain = await _domain_capabilities(daemon, kind)
     except HypervisorError as error:
         if kind == "qemu":
             raise
         # The copy is useful even so.
         text = "The node's processor is not known, so the node lacks its labels"
         logger.warning(text, extra={"err": str(error)})
-        await hypervisor.domain_capabilities("qemu")
+        await _domain_capabilities(daemon, "qemu")
         return {}
     own = processor.host_cpu(domain)
     answers = {_DOMAIN: domain, _FEATURES: "", _HOST: ""}
     try:
         if own:
-            answers[_FEATURES] = await hypervisor.expanded_cpu(kind, own)
+            answers[_FEATURES] = await _expanded_cpu(daemon, kind, own)
         if kind == "kvm":
             # Only KVM reports the frequency of the time stamp counter, and the query takes seconds.
-            answers[_HOST] = await hypervisor.host_capabilities()
+            answers[_HOST] = await _host_capabilities(daemon)
     except HypervisorError as error:
         text = "The node's processor is known in part only, so the node lacks some of its labels"
         logger.warning(text, extra={"err": str(error)})
     return answers
+
+
+async def _domain_capabilities(daemon: DaemonConnection, kind: str) -> str:
+    """The capabilities of domains of type `kind` (``kvm``, ``qemu``); libvirt probes QEMU for them."""
+    ask = daemon.libvirt.getDomainCapabilities
+    return str(await daemon.call("capabilities", ask, *_GUESTS, kind, 0, seconds=LONG_CALL_SECONDS))
+
+
+async def _host_capabilities(daemon: DaemonConnection) -> str:
+    """The capabilities of the node itself."""
+    ask = daemon.libvirt.getCapabilities
+    return str(await daemon.call("host capabilities", ask, seconds=LONG_CALL_SECONDS))
+
+
+async def _expanded_cpu(daemon: DaemonConnection, kind: str, cpu: str) -> str:
+    """The ``<cpu>`` element `cpu`, expanded with every feature that its model implies."""
+    wanted = ([cpu], libvirt.VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES)
+    ask = daemon.libvirt.baselineHypervisorCPU
+    return str(await daemon.call("baseline", ask, *_GUESTS, kind, *wanted, seconds=LONG_CALL_SECONDS))
