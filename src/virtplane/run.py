@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import os
-import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import uvloop
 from prometheus_client import REGISTRY
 
 from kubecore.client import Client, ClientConfig
@@ -30,7 +27,7 @@ from kubecore.client.limits import LimitedTransport, RequestLimit
 from kubecore.client.transport import Transport
 from kubecore.logs import LOG_LEVELS, LogLevels, set_up_logging
 from kubecore.runtime.access import TokenAccess
-from kubecore.runtime.component import CannotRun, Component, Context, run_components
+from kubecore.runtime.component import Component, Context, run_components
 from kubecore.runtime.health import Guarded, serve_health
 from kubecore.runtime.queuemetrics import QueueMetrics
 from kubecore.self_signed import self_signed_tls
@@ -38,7 +35,8 @@ from virtplane import profiling
 from virtplane.api import account_names, ports
 from virtplane.api.paths import KUBELET_ROOT
 from virtplane.api.verbosity import DEBUG_VERBOSITY, TRACE_VERBOSITY, log_level
-from virtplane.components import BORROWED_ACCOUNTS, COMPONENTS, UnknownComponent, load_component
+from virtplane.components import BORROWED_ACCOUNTS, COMPONENTS, load_component
+from virtplane.process import run_until_stopped
 from virtplane.profiling import Profiling
 from virtplane.reloading import CONFIGURED, Reloader, component_of, request_limits
 from virtplane.serving.tls import SERVERS_TLS, ServersTLS
@@ -49,8 +47,6 @@ logger = logging.getLogger(__name__)
 OPERATOR = "virt-operator"
 GUESTS_NODE = "virt-handler"
 """Its metrics are asked of guests' libvirt daemons, which takes its time."""
-EXIT_USAGE = 2
-EXIT_FAILED = 1
 
 HEALTH_PORTS = dict.fromkeys(("virt-controller", "virt-handler"), ports.COMPONENT_HEALTH)
 """Where a process serves health and metrics by default, by its first component."""
@@ -189,7 +185,7 @@ class Gated:
 
 
 async def run(options: Options, levels: LogLevels) -> None:
-    """Run until SIGTERM or SIGINT, or until a component fails. `levels` are those of this process's log."""
+    """Run until cancelled, or until a component fails. `levels` are those of this process's log."""
     gate = asyncio.Event()
     components: list[Component] = [load_component(name) for name in options.components]
     if options.components[0] == OPERATOR:
@@ -218,11 +214,6 @@ async def run(options: Options, levels: LogLevels) -> None:
         },
     )
     add_readiness(context.registry, options.components, context.health)
-    task = asyncio.current_task()
-    assert task is not None
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
     access = TokenAccess(context.client(options.components[0]))
     tls = self_signed_tls("virtplane")
     servers_tls.restrict(tls)
@@ -235,8 +226,7 @@ async def run(options: Options, levels: LogLevels) -> None:
         more=_profiling(profiler, context.client(options.components[0]), options) if configured else None,
     ) as port:
         logger.info("running %s; health and metrics on port %d", ", ".join(options.components), port)
-        with contextlib.suppress(asyncio.CancelledError):
-            await run_components(components, context)
+        await run_components(components, context)
 
 
 def _profiling(profiler: Profiling, client: Client, options: Options) -> Guarded:
@@ -251,26 +241,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``virtplane run``; gives the exit status."""
     options = parse(sys.argv[1:] if argv is None else argv)
     levels = set_up_logging(options.components[0], level=log_level(options.verbosity))
-    try:
-        uvloop.run(run(options, levels))
-    except UnknownComponent as error:
-        logger.error("%s", error)
-        return EXIT_USAGE
-    except ExceptionGroup as group:
-        reported, others = group.split(CannotRun)
-        for refusal in _single_errors(reported) if reported else ():
-            logger.error("%s", refusal)
-        if others:
-            logger.error("a component failed, so this process ends", exc_info=others)
-        return EXIT_FAILED
-    except Exception:
-        logger.exception("a component failed, so this process ends")
-        return EXIT_FAILED
-    return 0
-
-
-def _single_errors(group: ExceptionGroup[CannotRun]) -> list[CannotRun]:
-    found: list[CannotRun] = []
-    for error in group.exceptions:
-        found += _single_errors(error) if isinstance(error, ExceptionGroup) else [error]
-    return found
+    return run_until_stopped(run(options, levels))

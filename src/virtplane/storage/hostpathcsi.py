@@ -11,7 +11,8 @@ import logging
 from collections.abc import Sequence
 
 from kubecore.logs import set_up_logging
-from virtplane.storage.csi.command import run_parts, status_of
+from virtplane.process import run_until_stopped
+from virtplane.storage.csi.command import run_parts
 from virtplane.storage.csi.options import Options
 from virtplane.storage.csi.options import parse as parse_parts
 from virtplane.storage.hostpath import main as driver
@@ -37,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     except BadConfiguration as error:
         _log.error("failed to initialize driver: %s", error)
         return driver.EXIT_FAILED
-    return status_of(_run(parts, settings, options.metrics_port))
+    return run_until_stopped(_run(parts, settings, options.metrics_port))
 
 
 async def _run(parts: Options, settings: Configuration, metrics_port: int) -> None:
