@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import uvloop
 
+from kubecore.client import ConfigError
 from kubecore.runtime import CannotRun, until_signalled
+
+_Refusal = TypeVar("_Refusal", bound=Exception)
 
 logger = logging.getLogger(__name__)
 
 EXIT_FAILED = 1
+
+_REFUSALS = (CannotRun, ConfigError)
+"""What the user is to correct: its text says all, and a traceback nothing."""
 
 
 def run_until_stopped(work: Coroutine[Any, Any, None]) -> int:
@@ -20,13 +26,13 @@ def run_until_stopped(work: Coroutine[Any, Any, None]) -> int:
     try:
         uvloop.run(until_signalled(lambda: work))
     except BaseExceptionGroup as group:
-        refusals, others = group.split(CannotRun)
+        refusals, others = group.split(_REFUSALS)
         for refusal in _singles(refusals) if refusals else ():
             logger.error("%s", refusal)
         if others:
             logger.error("a component failed, so this process ends", exc_info=others)
         return EXIT_FAILED
-    except CannotRun as refusal:
+    except _REFUSALS as refusal:
         logger.error("%s", refusal)
         return EXIT_FAILED
     except Exception:
@@ -35,8 +41,8 @@ def run_until_stopped(work: Coroutine[Any, Any, None]) -> int:
     return 0
 
 
-def _singles(group: BaseExceptionGroup[CannotRun]) -> list[CannotRun]:
-    found: list[CannotRun] = []
+def _singles(group: BaseExceptionGroup[_Refusal]) -> list[_Refusal]:
+    found: list[_Refusal] = []
     for error in group.exceptions:
         found += _singles(error) if isinstance(error, BaseExceptionGroup) else [error]
     return found

@@ -9,6 +9,7 @@ import signal
 
 import pytest
 
+from kubecore.client import ConfigError
 from kubecore.runtime import CannotRun
 from virtplane.process import run_until_stopped
 
@@ -28,9 +29,10 @@ def test_a_signal_is_an_orderly_end(number: signal.Signals) -> None:
     assert undone == [number]
 
 
-def test_a_refusal_is_told_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("refusal", [CannotRun("set NODE_NAME"), ConfigError("stat /a: no such file")])
+def test_a_refusal_is_told_without_a_traceback(refusal: Exception, caplog: pytest.LogCaptureFixture) -> None:
     async def refuse() -> None:
-        raise CannotRun("set NODE_NAME")
+        raise refusal
 
     async def refuse_in_groups() -> None:
         async with asyncio.TaskGroup() as group:
@@ -40,7 +42,7 @@ def test_a_refusal_is_told_without_a_traceback(caplog: pytest.LogCaptureFixture)
         caplog.clear()
         assert run_until_stopped(work) == 1
         (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
-        assert (record.getMessage(), record.exc_info) == ("set NODE_NAME", None)
+        assert (record.getMessage(), record.exc_info) == (str(refusal), None)
 
 
 def test_what_was_not_expected_is_told_with_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
