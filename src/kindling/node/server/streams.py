@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
-from typing import Any, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 from aiohttp import WSMsgType
@@ -19,6 +18,7 @@ from aiohttp.web_response import StreamResponse
 from aiohttp.web_ws import WebSocketResponse
 
 from kindling.node.server.http import HttpProblem
+from kubecore.directions import until_one_ends
 
 _BLOCK = 64 * 1024
 TUNNEL_PROTOCOL = "SPDY/3.1+portforward.k8s.io"
@@ -89,7 +89,7 @@ async def proxy_stream(request: BaseRequest, url: str) -> StreamResponse:
     try:
         headers = {name: value for name in _FORWARDED if (value := _header(request, name))}
         await _send_head(writer, request.method, url, headers)
-        await _first_of(_pump(_raw_bytes(request), writer), _answer(reader, request))
+        await until_one_ends(_pump(_raw_bytes(request), writer), _answer(reader, request))
     finally:
         writer.close()
     return _ProxiedResponse(status=101)
@@ -113,7 +113,7 @@ async def tunnel(request: BaseRequest, url: str) -> StreamResponse:
             max_msg_size=_MAX_MESSAGE_BYTES,
         )
         await websocket.prepare(request)
-        await _first_of(_unwrap(websocket, writer), _wrap(reader, websocket))
+        await until_one_ends(_unwrap(websocket, writer), _wrap(reader, websocket))
         await websocket.close()
     finally:
         writer.close()
@@ -183,17 +183,3 @@ async def _switched(reader: asyncio.StreamReader) -> None:
         answer = await reader.readuntil(b"\r\n\r\n")
     if b" 101 " not in answer.split(b"\r\n", 1)[0]:
         raise HttpProblem(500, "the container runtime refused to forward ports")
-
-
-async def _first_of(*directions: Coroutine[Any, Any, None]) -> None:
-    """Wait until either direction ends, and end the other. Raises what either failed with."""
-    tasks = [asyncio.create_task(direction, name="stream") for direction in directions]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-    for result in results:
-        if isinstance(result, Exception) and not isinstance(result, ConnectionError):
-            raise result

@@ -14,6 +14,7 @@ import socket
 import tempfile
 from pathlib import Path
 
+from kubecore.directions import until_one_ends
 from virtplane.compute.handler.sockets import reachable
 
 _CHUNK = 65536
@@ -54,20 +55,13 @@ class Relay:
         with self._owned:
             client, _ = await asyncio.get_running_loop().sock_accept(listener)
             with client:
-                ways = [asyncio.create_task(_copy(*way)) for way in ((client, daemon), (daemon, client))]
-                try:
-                    await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    for way in ways:
-                        way.cancel()
-                    await asyncio.gather(*ways, return_exceptions=True)
+                await until_one_ends(_copy(client, daemon), _copy(daemon, client))
 
 
 async def _copy(source: socket.socket, target: socket.socket) -> None:
     loop = asyncio.get_running_loop()
-    with contextlib.suppress(ConnectionError):
-        while data := await loop.sock_recv(source, _CHUNK):
-            await loop.sock_sendall(target, data)
+    while data := await loop.sock_recv(source, _CHUNK):
+        await loop.sock_sendall(target, data)
 
 
 def _socket() -> socket.socket:

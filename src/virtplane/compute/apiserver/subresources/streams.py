@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 import aiohttp
 from aiohttp import web
 
+from kubecore.directions import until_one_ends
 from virtplane.api.streams import MAX_MESSAGE_BYTES, SUBPROTOCOL
 
 _CHUNK = 65536
@@ -34,7 +33,7 @@ async def splice(
     Like virt-handler's side, the client's side ends without a closing handshake: this tells clients that the
     guest has ended or that another session took over.
     """
-    await _first_of(_copy(client, upstream), _copy(upstream, client))
+    await until_one_ends(_copy(client, upstream), _copy(upstream, client))
     if request.transport is not None:
         request.transport.close()
 
@@ -55,7 +54,7 @@ async def forward(
             await client.send_bytes(data)
 
     try:
-        await _first_of(upload(), download())
+        await until_one_ends(upload(), download())
     finally:
         writer.close()
         await client.close()
@@ -88,7 +87,7 @@ async def forward_datagrams(client: web.WebSocketResponse, address: str, port: i
             await client.send_bytes(await protocol.received.get())
 
     try:
-        await _first_of(upload(), download())
+        await until_one_ends(upload(), download())
     finally:
         transport.close()
         await client.close()
@@ -98,14 +97,3 @@ async def _copy(source: _AnySocket, target: _AnySocket) -> None:
     async for message in source:
         if message.type == aiohttp.WSMsgType.BINARY:
             await target.send_bytes(message.data)
-
-
-async def _first_of(*jobs: Coroutine[Any, Any, None]) -> None:
-    """Runs all and cancels the rest when the first ends. A broken connection is an ordinary end."""
-    tasks = [asyncio.create_task(job, name="stream") for job in jobs]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
