@@ -15,7 +15,8 @@ from kindling.cluster import (
 )
 from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import Instance, NodeLayout
-from kindling.node.pods.cgroups import hierarchies, remove_tree
+from kindling.node.cgroup_hierarchies import hierarchies
+from kindling.node.pods.cgroup_removal import remove_tree
 
 Progress = Callable[[str], None]
 

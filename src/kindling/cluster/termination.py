@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from kindling.node.pods.cgroups import hierarchies
+from kindling.node.cgroup_hierarchies import hierarchies
 
 
 def terminate(pids: Iterable[int], grace_seconds: float) -> list[int]:

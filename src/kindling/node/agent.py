@@ -25,7 +25,7 @@ from kindling.node.networks.attachments import NetworkSettings, PodNetworks
 from kindling.node.pods import identity, sysctls
 from kindling.node.pods.admission import Refusal
 from kindling.node.pods.allocations import Allocations
-from kindling.node.pods.cgroups import pods_with_cgroups, remove_pod_cgroups
+from kindling.node.pods.cgroup_removal import pods_with_cgroups, remove_pod_cgroups
 from kindling.node.pods.confinement import Confinement
 from kindling.node.pods.cpu_quotas import CpuQuotas
 from kindling.node.pods.downward_api import NodeFacts

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kindling.node.cgroup_hierarchies import ROOT, is_unified
 from kindling.node.pods import resources
-from kindling.node.stats.cgroups import ROOT
 from kindling.scheduler import requests
 from kubecore.json import JsonObject, get_int, get_list, get_object
 
@@ -108,14 +108,9 @@ class CgroupTree:
 
     root: Path = ROOT
 
-    @property
-    def is_unified(self) -> bool:
-        """Whether this machine has cgroups of version 2 only."""
-        return (self.root / "cgroup.controllers").exists()
-
     def ensure(self, cgroup: str, limits: CgroupLimits) -> None:
         """Make a cgroup unless it is there, and set its limits. Raises OSError."""
-        if self.is_unified:
+        if is_unified(self.root):
             self._ensure_unified(cgroup, limits)
             return
         for controller in _CONTROLLERS[:1] + _CONTROLLERS[2:]:
@@ -128,7 +123,7 @@ class CgroupTree:
     def set_quota(self, cgroup: str, quota: int) -> None:
         """Limit the processors of a cgroup; one that is gone needs no limit. Raises OSError."""
         period, parts = str(resources.CPU_PERIOD), cgroup.lstrip("/")
-        if self.is_unified:
+        if is_unified(self.root):
             _write(self.root / parts, {"cpu.max": f"{quota} {period}"})
         else:
             files = {"cpu.cfs_period_us": period, "cpu.cfs_quota_us": str(quota)}

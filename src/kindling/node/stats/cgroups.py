@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path("/sys/fs/cgroup")
+from kindling.node.cgroup_hierarchies import ROOT, is_unified
+
 _UNLIMITED = 1 << 60
 """Limits of memory above this many bytes are none: version 1 shows a huge number."""
 
@@ -29,20 +30,15 @@ class CgroupReader:
 
     root: Path = ROOT
 
-    @property
-    def is_unified(self) -> bool:
-        """Whether this machine has cgroups of version 2 only."""
-        return (self.root / "cgroup.controllers").exists()
-
     def directory(self, controller: str, cgroup: str) -> Path:
         """The directory of a cgroup in the hierarchy of `controller`."""
-        base = self.root if self.is_unified else self.root / controller
+        base = self.root if is_unified(self.root) else self.root / controller
         return base / cgroup.lstrip("/")
 
     def usage(self, cgroup: str) -> CgroupUsage | None:
         """The usage of a cgroup; None where there is none (any more)."""
         try:
-            return self._unified(cgroup) if self.is_unified else self._separate(cgroup)
+            return self._unified(cgroup) if is_unified(self.root) else self._separate(cgroup)
         except (OSError, KeyError, ValueError):
             return None
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kindling.apiserver.kinds.scheduling import HIGHEST_USER_PRIORITY, SYSTEM_CLASSES
+from kindling.node.cgroup_hierarchies import hierarchies, is_unified
 from kindling.node.options import NodeOptions
 from kindling.node.pods.cgroup_limits import (
     INFRASTRUCTURE_PRIORITY,
@@ -20,7 +21,7 @@ from kindling.node.pods.cgroup_limits import (
     cpu_weight,
     pod_limits,
 )
-from kindling.node.pods.cgroups import hierarchies, remove_tree
+from kindling.node.pods.cgroup_removal import remove_tree
 from kindling.node.pods.pod_cgroups import NodeShare, PodCgroups, huge_pages
 from kubecore.json import JsonObject
 
@@ -166,7 +167,7 @@ def read(controller: str, cgroup: str, name: str) -> str:
     return (root / cgroup.lstrip("/") / name).read_text().strip()
 
 
-version_1 = pytest.mark.skipif(CgroupTree().is_unified, reason="reads files of version 1")
+version_1 = pytest.mark.skipif(is_unified(), reason="reads files of version 1")
 
 
 @version_1

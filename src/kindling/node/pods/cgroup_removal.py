@@ -7,17 +7,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-_ROOT = Path("/sys/fs/cgroup")
+from kindling.node.cgroup_hierarchies import hierarchies
+
 _QUALITIES = ("", "burstable", "besteffort")
 _POD = "pod"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def hierarchies() -> list[Path]:
-    """The root of every cgroup hierarchy (one with version 2)."""
-    if (_ROOT / "cgroup.controllers").exists():
-        return [_ROOT]
-    return [path for path in _ROOT.iterdir() if path.is_dir() and not path.is_symlink()]
 
 
 def remove_pod_cgroups(root: str, uid: str) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kindling.node.pods import cgroups
-from kindling.node.pods.cgroups import remove_tree
+from kindling.node.pods import cgroup_removal
+from kindling.node.pods.cgroup_removal import remove_tree
 
 
 def nested(directory: Path, depth: int) -> None:
@@ -78,7 +78,9 @@ def test_nothing_to_remove_is_fine(tmp_path: Path) -> None:
 def test_pods_are_known_by_their_cgroups_of_any_hierarchy_and_quality(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cgroups, "hierarchies", lambda: [tmp_path / name for name in ("cpu", "pids", "gone")])
+    monkeypatch.setattr(
+        cgroup_removal, "hierarchies", lambda: [tmp_path / name for name in ("cpu", "pids", "gone")]
+    )
     for place in (
         "cpu/k/kubepods/poda-1",
         "cpu/k/kubepods/burstable/podb-2",
@@ -86,4 +88,4 @@ def test_pods_are_known_by_their_cgroups_of_any_hierarchy_and_quality(
     ):
         (tmp_path / place / "container").mkdir(parents=True)
     (tmp_path / "pids/other/kubepods/podd-4").mkdir(parents=True)
-    assert cgroups.pods_with_cgroups("/k") == {"a-1", "b-2", "c-3"}
+    assert cgroup_removal.pods_with_cgroups("/k") == {"a-1", "b-2", "c-3"}
