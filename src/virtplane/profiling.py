@@ -52,4 +52,4 @@ class Profiling:
         if self._profiler.has_ended:
             files["cpu.pprof"] = await asyncio.to_thread(self._profiler.profile)
         encoded = {name: base64.b64encode(content).decode() for name, content in files.items()}
-        return Answer(200, orjson.dumps({"pprofData": encoded}).decode(), "application/json")
+        return Answer(200, orjson.dumps({"pprofData": encoded}).decode(), "application/json; charset=utf-8")

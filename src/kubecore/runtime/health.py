@@ -10,10 +10,11 @@ more paths (`Guarded`).
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -31,8 +32,8 @@ class Answer:
     """An answer to a request."""
 
     status: int
-    text: str = ""
-    content_type: str = "text/plain"
+    text: str | bytes = ""
+    content_type: str = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,60 @@ def _run(endpoint: str, checks: dict[str, Check]) -> tuple[bool, str]:
     return False, "\n".join([*lines, f"{endpoint} check failed", ""])
 
 
+_Page = Callable[[str, Mapping[str, str]], Awaitable[Answer]]
+"""Answers for a path, with the headers of the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    """What a process answers for."""
+
+    health: Health
+    registry: CollectorRegistry
+    metrics_access: MetricsAccess | None
+    metrics_wait: bool
+    more: Guarded | None
+    collecting: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def by_path(self) -> Mapping[str, _Page]:
+        """All pages."""
+        own: dict[str, _Page] = {
+            "/healthz": self._live,
+            "/livez": self._live,
+            "/readyz": self._ready,
+            "/metrics": self._metrics,
+        }
+        return own | dict.fromkeys(self.more.paths if self.more is not None else (), self._more)
+
+    async def _live(self, _path: str, _headers: Mapping[str, str]) -> Answer:
+        passed, text = self.health.live()
+        status, details = 200 if passed else 500, self.health.details()
+        if details:
+            document = json.dumps({"health": text, **details})
+            return Answer(status, document, "application/json; charset=utf-8")
+        return Answer(status, text)
+
+    async def _ready(self, _path: str, _headers: Mapping[str, str]) -> Answer:
+        passed, text = self.health.ready()
+        return Answer(200 if passed else 500, text)
+
+    async def _metrics(self, path: str, headers: Mapping[str, str]) -> Answer:
+        if self.metrics_access is not None:
+            status = await self.metrics_access(headers.get("Authorization", ""), path)
+            if status != 200:
+                return Answer(status, HTTPStatus(status).phrase)
+        encode, content_type = choose_encoder(headers.get("Accept", ""))
+        if not self.metrics_wait:
+            return Answer(200, encode(self.registry), content_type)
+        async with self.collecting:
+            return Answer(200, await asyncio.to_thread(encode, self.registry), content_type)
+
+    async def _more(self, path: str, headers: Mapping[str, str]) -> Answer:
+        assert self.more is not None
+        status = await self.more.access(headers.get("Authorization", ""), path)
+        return await self.more.answer(path) if status == 200 else Answer(status, HTTPStatus(status).phrase)
+
+
 @asynccontextmanager
 async def serve_health(
     health: Health,
@@ -106,50 +161,25 @@ async def serve_health(
     waits for disks, so it is done in a thread, for one request at a time. Yields the port. Raises
     OSError when it is in use.
     """
-    collecting = asyncio.Lock()
     # Command lines import this package for its types and must not load aiohttp's server.
     from aiohttp import web  # noqa: PLC0415
 
-    async def live(_: web.Request) -> web.Response:
-        passed, text = health.live()
-        status, details = 200 if passed else 500, health.details()
-        if details:
-            return web.json_response({"health": text, **details}, status=status)
-        return web.Response(text=text, status=status)
+    pages = _Pages(health, registry, metrics_access, metrics_wait, more)
 
-    async def ready(_: web.Request) -> web.Response:
-        passed, text = health.ready()
-        return web.Response(text=text, status=200 if passed else 500)
+    def answered(page: _Page) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handle(request: web.Request) -> web.Response:
+            answer = await page(request.path, request.headers)
+            body = answer.text.encode() if isinstance(answer.text, str) else answer.text
+            headers = {"Content-Type": answer.content_type}
+            return web.Response(status=answer.status, body=body, headers=headers)
 
-    async def metrics(request: web.Request) -> web.Response:
-        if metrics_access is not None:
-            status = await metrics_access(request.headers.get("Authorization", ""), request.path)
-            if status != 200:
-                return web.Response(status=status, text=HTTPStatus(status).phrase)
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        if not metrics_wait:
-            return web.Response(body=encode(registry), headers={"Content-Type": content_type})
-        async with collecting:
-            body = await asyncio.to_thread(encode, registry)
-        return web.Response(body=body, headers={"Content-Type": content_type})
-
-    async def guarded(request: web.Request) -> web.Response:
-        assert more is not None
-        status = await more.access(request.headers.get("Authorization", ""), request.path)
-        if status != 200:
-            return web.Response(status=status, text=HTTPStatus(status).phrase)
-        answer = await more.answer(request.path)
-        return web.Response(status=answer.status, text=answer.text, content_type=answer.content_type)
+        return handle
 
     # As Go's servers do, on whom clients rely that put a slash before a path which has one.
     plain_path = web.normalize_path_middleware(append_slash=False, redirect_class=web.HTTPMovedPermanently)
     app = web.Application(middlewares=[plain_path])
-    app.router.add_get("/healthz", live)
-    app.router.add_get("/livez", live)
-    app.router.add_get("/readyz", ready)
-    app.router.add_get("/metrics", metrics)
-    for path in more.paths if more is not None else ():
-        app.router.add_get(path, guarded)
+    for path, page in pages.by_path().items():
+        app.router.add_get(path, answered(page))
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
