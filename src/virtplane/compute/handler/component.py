@@ -23,15 +23,8 @@ from virtplane.compute.handler import kubeletroot, kvm, libvirtcalls
 from virtplane.compute.handler.api import until_answered
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.guestmetrics import GuestMetrics
-from virtplane.compute.handler.node import capabilities, hyperv, seccomp
-from virtplane.compute.handler.node import heartbeat as heartbeats
-from virtplane.compute.handler.node.deviceplugin import UNITS, DevicePlugin, devices
-from virtplane.compute.handler.node.heartbeat import Heartbeat
-from virtplane.compute.handler.node.ksm import KsmKeeper
-from virtplane.compute.handler.node.labeller import NodeLabeller, Offers
-from virtplane.compute.handler.node.mediated import MediatedDevices
-from virtplane.compute.handler.node.optional import OptionalPlugins, allowed
-from virtplane.compute.handler.node.passthrough import PassthroughPlugins
+from virtplane.compute.handler.node import capabilities, seccomp
+from virtplane.compute.handler.node.keepers import NodeKeepers
 from virtplane.compute.handler.server import ConsoleServer, server_tls
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage import heldimages
@@ -69,15 +62,6 @@ class VirtHandler:
         )
         installation = _Installation(manager.informer(KUBEVIRTS, namespace=context.namespace))
         await installation.read(client, context.namespace)
-
-        def guests() -> int:
-            configured = installation.config().configuration.virtual_machine_instances_per_node
-            return UNITS if configured is None else configured
-
-        plugins = [
-            DevicePlugin(device, settings.kubelet_root / "device-plugins")
-            for device in devices(kvm=verdict.usable, guests=guests)
-        ]
         context.health.add_detail(VERSION_DETAIL, lambda: observed_version(installation.document()))
         async with EventRecorder(client, self.name, host=context.node_name) as recorder:
             controller = InstanceController(
@@ -88,53 +72,13 @@ class VirtHandler:
                 installation.config,
                 emulation=not verdict.usable,
             )
-            labeller = NodeLabeller(
-                client,
-                recorder,
-                context.node_name,
-                offers(settings, kvm=verdict.usable),
-                installation.config,
-            )
-            passthrough = PassthroughPlugins(
-                settings.kubelet_root / "device-plugins",
-                lambda: installation.config().configuration.permitted_host_devices,
-            )
-            optional = OptionalPlugins(
-                settings.kubelet_root / "device-plugins", lambda: allowed(installation.config(), guests)
-            )
-            ksm = KsmKeeper(client, context.node_name, installation.config)
-            mediated = MediatedDevices(
-                client, context.node_name, installation.config, passthrough.rounds.look_again
-            )
-
-            def look_again(*_: object) -> None:
-                for each in (ksm, labeller, mediated, passthrough, optional):
-                    each.rounds.look_again()
-
-            installation.informer.add_handler(look_again)
-
-            def is_ready() -> bool:
-                offered = all(plugin.ready.is_set() for plugin in plugins)
-                return manager.has_started and labeller.has_labelled and offered
-
-            def dedicates_cpus() -> bool:
-                manages = installation.config().gate("CPUManager")
-                return manages and heartbeats.dedicates_cpus(settings.kubelet_root)
-
-            heartbeat = Heartbeat(client, recorder, context.node_name, verdict, is_ready, dedicates_cpus)
             manager.add(controller.controller)
-            manager.add_runnable("heartbeat", heartbeat.run)
-            manager.add_runnable("node-labeller", labeller.run)
-            manager.add_runnable("host-devices", passthrough.run)
-            manager.add_runnable("optional-devices", optional.run)
-            manager.add_runnable("ksm", ksm.run)
-            manager.add_runnable("mediated-devices", mediated.run)
+            keepers = NodeKeepers(client, manager, recorder, settings, verdict, installation.config)
+            installation.informer.add_handler(keepers.look_again)
             thaws = Thaws(settings.thaw_directory, controller)
             console_server = ConsoleServer(controller, thaws)
             consoles = partial(_serve, client, context, settings, console_server, serving)
             manager.add_runnable("console-server", consoles)
-            for plugin in plugins:
-                manager.add_runnable(f"device-plugin-{plugin.device.name}", plugin.run)
             thaws.resume()
             metrics = GuestMetrics(context.node_name, controller.guests)
             try:
@@ -209,20 +153,6 @@ async def _unmount_orphans(settings: HandlerSettings) -> None:
         return
     if orphans:
         logger.info("Unmounted container disks of ended pods", extra={"pods": orphans})
-
-
-def offers(settings: HandlerSettings, *, kvm: bool) -> Offers:
-    """What guests can use on this node, as far as the probes succeeded."""
-    cache = settings.capabilities_cache
-    interfaces: tuple[str, ...] = ()
-    if kvm:
-        try:
-            interfaces = hyperv.interfaces()
-        except OSError as error:
-            text = "KVM does not report its Hyper-V features: the node gets no hyperv labels"
-            logger.warning(text, extra={"err": str(error)})
-    machines = tuple(capabilities.machine_types(cache))
-    return Offers(machines, capabilities.read_processor(cache, kvm=kvm), interfaces)
 
 
 async def _serve(

@@ -156,7 +156,7 @@ READ_BY = {
         ".supported_guest_agent_versions",
     ),
     "configuration.virtualMachineInstancesPerNode": (
-        "compute/handler/component.py",
+        "compute/handler/node/keepers.py",
         ".virtual_machine_instances_per_node",
     ),
     "configuration.instancetype.referencePolicy": (
@@ -165,7 +165,7 @@ READ_BY = {
     ),
     "configuration.network.binding": ("compute/handler/controller.py", ".binding_plugins"),
     "configuration.obsoleteCPUModels": ("compute/handler", ".obsolete_cpu_models"),
-    "configuration.permittedHostDevices": ("compute/handler/component.py", ".permitted_host_devices"),
+    "configuration.permittedHostDevices": ("compute/handler/node/keepers.py", ".permitted_host_devices"),
     "configuration.persistentReservationConfiguration.enabled": (
         "compute/apiserver/admission/rules/devices.py",
         ".persistent_reservation",

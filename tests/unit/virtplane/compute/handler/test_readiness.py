@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import trustme
+from tests.support.waiting import until
 
-from kubecore.resources import CONFIG_MAPS
+from kubecore.objects import meta
+from kubecore.resources import CONFIG_MAPS, NODES
 from kubecore.runtime import Context
 from kubecore.testing import MemoryApi
+from virtplane.api.resources import KUBEVIRTS, VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import component, kubeletroot, kvm, libvirtcalls
 from virtplane.compute.handler.kvm import KvmVerdict
 from virtplane.compute.handler.server import ConsoleServer
@@ -47,6 +51,32 @@ async def test_virt_handler_is_not_ready_while_it_probes_the_node(
     is_ready, told = context.health.ready()
     assert not is_ready
     assert "consoles failed: not serving yet" in told
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await context.close()
+
+
+async def test_virt_handler_keeps_its_node_once_it_has_probed_it(
+    nothing_below: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(component, "_prepare_node", AsyncMock(return_value=KvmVerdict(False)))
+    settings = partial(HandlerSettings, kubelet_root=tmp_path, certificate_directory=tmp_path)
+    monkeypatch.setattr(component, "HandlerSettings", settings)
+    api = MemoryApi([KUBEVIRTS, VIRTUAL_MACHINE_INSTANCES])
+    api.put(NODES, {"metadata": {"name": "n"}})
+    # This machine's own mediated devices are none of the test's.
+    configuration = {"mediatedDevicesConfiguration": {"enabled": False}}
+    kubevirt = {"metadata": {"name": "k", "namespace": "kubevirt"}, "spec": {"configuration": configuration}}
+    api.put(KUBEVIRTS, kubevirt)
+    context = Context(lambda _: api.client(), "kubevirt", node_name="n")
+    task = asyncio.create_task(component.VirtHandler().run(context))
+
+    def heartbeat() -> str:
+        return str(meta.annotations(api.list(NODES)[0]).get("kubevirt.io/heartbeat", ""))
+
+    await until(lambda: heartbeat() or task.done())
+    assert not task.done()
+    assert meta.labels(api.list(NODES)[0])["kubevirt.io/schedulable"] == "false"
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await context.close()
