@@ -19,25 +19,48 @@ RESIZE_CONDITIONS = ("PodResizePending", "PodResizeInProgress")
 
 @dataclass(frozen=True, slots=True)
 class StatusInputs:
-    """What a status is made from. `now` is an RFC 3339 time, `ending` says that the pod has been stopped
-    for good, `reason` and `message` explain an end that did not come from the containers, `disruption` is the
-    message of the condition DisruptionTarget that it gets."""
+    """What a status is made from."""
 
     observed: PodRuntimeStatus
     local: LocalState
     node: NodeFacts
     now: str
+    """An RFC 3339 time."""
     ending: bool = False
+    """The pod has been stopped for good."""
     reason: str = ""
     message: str = ""
+    """Reason and message of an end that did not come from the containers."""
     disruption: str = ""
+    """The message of the condition DisruptionTarget that the pod gets."""
 
 
 def conditions(
     pod: JsonObject, phase: str, init: list[JsonObject], main: list[JsonObject], inputs: StatusInputs
 ) -> list[JsonObject]:
     """The pod's conditions, with those of others carried over. `init` and `main` are container statuses."""
-    observed = inputs.observed
+    old = {get_str(item, "type"): item for item in get_list(pod, "status", "conditions")}
+    generation = get_int(pod, "metadata", "generation", default=1)
+    result = [
+        _dated({"type": kind, "observedGeneration": generation, **condition}, old.get(kind), inputs.now)
+        for kind, condition in _owned(pod, phase, init, main, inputs.observed).items()
+    ]
+    if inputs.disruption and DISRUPTION not in old:
+        condition = _condition(True, "TerminationByKubelet", inputs.disruption)
+        disruption = {"type": DISRUPTION, "observedGeneration": generation, **condition}
+        result.append(_dated(disruption, None, inputs.now))
+    for condition in inputs.local.resize_conditions:
+        known = old.get(get_str(condition, "type"), {})
+        since = get_str(known, "lastTransitionTime") or inputs.now
+        result.append({**condition, "lastProbeTime": None, "lastTransitionTime": since})
+    others = (*OWNED_CONDITIONS, *RESIZE_CONDITIONS)
+    return result + [item for kind, item in old.items() if kind not in others]
+
+
+def _owned(
+    pod: JsonObject, phase: str, init: list[JsonObject], main: list[JsonObject], observed: PodRuntimeStatus
+) -> dict[str, JsonObject]:
+    """The conditions that every pod has, by type, in the order of OWNED_CONDITIONS."""
     network = observed.sandbox is not None and observed.sandbox.ready
     network = network and (bool(observed.ips) or get_bool(pod, "spec", "hostNetwork"))
     sidecars = [
@@ -45,45 +68,23 @@ def conditions(
         for container, status in zip(get_list(pod, "spec", "initContainers"), init, strict=True)
         if is_restartable(container)
     ]
-    own = {
+    containers_ready = _containers_ready(phase, sidecars + main)
+    made = {
         "PodReadyToStartContainers": _condition(network),
         "Initialized": _initialized(pod, phase, init, main),
-        "ContainersReady": _containers_ready(phase, sidecars + main),
+        "Ready": _ready(pod, containers_ready),
+        "ContainersReady": containers_ready,
         "PodScheduled": _condition(True),
     }
-    own["Ready"] = _ready(pod, own["ContainersReady"])
-    old = {get_str(item, "type"): item for item in get_list(pod, "status", "conditions")}
-    result = []
-    for kind in OWNED_CONDITIONS:
-        previous = old.get(kind)
-        unchanged = previous is not None and previous.get("status") == own[kind]["status"]
-        result.append(
-            {
-                "type": kind,
-                "observedGeneration": get_int(pod, "metadata", "generation", default=1),
-                **own[kind],
-                "lastProbeTime": None,
-                "lastTransitionTime": previous["lastTransitionTime"]
-                if unchanged and previous is not None and previous.get("lastTransitionTime")
-                else inputs.now,
-            }
-        )
-    if inputs.disruption and DISRUPTION not in old:
-        result.append(
-            {
-                "type": DISRUPTION,
-                "observedGeneration": get_int(pod, "metadata", "generation", default=1),
-                **_condition(True, "TerminationByKubelet", inputs.disruption),
-                "lastProbeTime": None,
-                "lastTransitionTime": inputs.now,
-            }
-        )
-    for condition in inputs.local.resize_conditions:
-        known = old.get(get_str(condition, "type"), {})
-        since = get_str(known, "lastTransitionTime") or inputs.now
-        result.append({**condition, "lastProbeTime": None, "lastTransitionTime": since})
-    others = (*OWNED_CONDITIONS, *RESIZE_CONDITIONS)
-    return result + [item for kind, item in old.items() if kind not in others]
+    return {kind: made[kind] for kind in OWNED_CONDITIONS}
+
+
+def _dated(condition: JsonObject, previous: JsonObject | None, now: str) -> JsonObject:
+    """A condition with its times; it keeps its transition while its status stays."""
+    since = now
+    if previous is not None and previous.get("status") == condition["status"]:
+        since = previous.get("lastTransitionTime") or now
+    return {**condition, "lastProbeTime": None, "lastTransitionTime": since}
 
 
 def _condition(value: bool, reason: str = "", message: str = "") -> JsonObject:
