@@ -175,18 +175,6 @@ def persistent_volume(
 
     `read_only_many`: volumes that many nodes may only read are published read-only.
     """
-    mode = numbers("VolumeCapability.AccessMode.Mode")["MULTI_NODE_READER_ONLY"]
-    modes = [each["access_mode"]["mode"] for each in what.request["volume_capabilities"]]
-    csi: JsonObject = {
-        "driver": identity.name,
-        "volumeHandle": volume.volume_id,
-        "volumeAttributes": {_IDENTITY_KEY: provisioner_id, **dict(volume.volume_context)},
-        **{field: encode(reference) for field, reference in what.secrets.items()},
-    }
-    if modes == [mode] and read_only_many:
-        csi["readOnly"] = True
-    if not claim.block and what.fs_type:
-        csi["fsType"] = what.fs_type
     capacity = volume.capacity_bytes or what.request["capacity_range"]["required_bytes"]
     spec: JsonObject = {
         "accessModes": list(claim.spec.access_modes),
@@ -199,7 +187,11 @@ def persistent_volume(
             "uid": claim.metadata.uid,
             "resourceVersion": claim.metadata.resource_version,
         },
-        "csi": csi,
+        "csi": {
+            "driver": identity.name,
+            "volumeAttributes": {_IDENTITY_KEY: provisioner_id, **dict(volume.volume_context)},
+            **_csi_source(what, volume, block=claim.block, read_only_many=read_only_many),
+        },
         "persistentVolumeReclaimPolicy": storage_class.reclaim_policy or "Delete",
         "storageClassName": class_of(claim),
     }
@@ -212,16 +204,35 @@ def persistent_volume(
     affinity = topology.node_affinity(volume.accessible_topology)
     if affinity is not None and has_topology(identity):
         spec["nodeAffinity"] = affinity
+    annotations = {names.PROVISIONED_BY: storage_class.provisioner, **_secret_annotations(what)}
+    metadata = {"name": what.name, "annotations": annotations, "finalizers": [names.VOLUME_FINALIZER]}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec}
+
+
+def _csi_source(what: Wanted, volume: Message, *, block: bool, read_only_many: bool) -> JsonObject:
+    """How nodes get at the volume: members of the source ``csi``."""
+    csi: JsonObject = {
+        "volumeHandle": volume.volume_id,
+        **{field: encode(reference) for field, reference in what.secrets.items()},
+    }
+    modes = [each["access_mode"]["mode"] for each in what.request["volume_capabilities"]]
+    if read_only_many and modes == [numbers("VolumeCapability.AccessMode.Mode")["MULTI_NODE_READER_ONLY"]]:
+        csi["readOnly"] = True
+    if what.fs_type and not block:
+        csi["fsType"] = what.fs_type
+    return csi
+
+
+def _secret_annotations(what: Wanted) -> dict[str, str]:
+    """Where the secrets are found that are needed once the storage class is gone."""
     annotations = {
-        names.PROVISIONED_BY: storage_class.provisioner,
         names.DELETION_SECRET_NAME: what.secret.name if what.secret else "",
         names.DELETION_SECRET_NAMESPACE: what.secret.namespace if what.secret else "",
     }
     if what.modify_secret is not None:
         annotations[names.MODIFY_SECRET_NAME] = what.modify_secret.name
         annotations[names.MODIFY_SECRET_NAMESPACE] = what.modify_secret.namespace
-    metadata = {"name": what.name, "annotations": annotations, "finalizers": [names.VOLUME_FINALIZER]}
-    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec}
+    return annotations
 
 
 def has_topology(identity: Identity) -> bool:
