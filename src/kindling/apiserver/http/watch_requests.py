@@ -33,33 +33,11 @@ class WatchRequests:
         self._large_events = LargeEventSender()
 
     async def serve(self, call: Call, definition: ResourceDefinition) -> web.StreamResponse:
+        """Answer a watch until it ends. Raises StatusError for one that makes no sense."""
         if call.media.type == YAML:
             raise errors.not_acceptable([_WATCH_TYPES])
-        query = WatchQuery(
-            call.query.get("resourceVersion", ""),
-            float(call.integer("timeoutSeconds") or 0),
-            call.flag("allowWatchBookmarks"),
-            call.optional_flag("sendInitialEvents"),
-        )
-        options_check.check_list_options(
-            call,
-            ListQuery(
-                0,
-                call.query.get("continue", ""),
-                query.resource_version,
-                call.query.get("resourceVersionMatch", ""),
-            ),
-            watch=True,
-        )
-        if query.send_initial_events is None and query.resource_version in ("", "0"):
-            query.send_initial_events = True  # such watches begin with the existing objects anyway
-        if query.resource_version:
-            revision = preconditions.parse_read_version(query.resource_version)
-            if query.send_initial_events and revision > self._registry.store.revision:
-                raise errors.too_large_resource_version(revision, self._registry.store.revision)
+        query = self._query(call, definition)
         wanted = reading.selected(call, definition)
-        if definition.resource.namespaced and call.info.namespace:
-            query.prefix = f"{call.info.namespace}/"
         media = call.media
         shape = Shape(
             head=encoding.header(definition),
@@ -85,6 +63,34 @@ class WatchRequests:
         if call.request.transport is not None and not call.request.transport.is_closing():
             await response.write_eof()
         return response
+
+    def _query(self, call: Call, definition: ResourceDefinition) -> WatchQuery:
+        """What is watched, and from where on. Raises StatusError."""
+        query = WatchQuery(
+            call.query.get("resourceVersion", ""),
+            float(call.integer("timeoutSeconds") or 0),
+            call.flag("allowWatchBookmarks"),
+            call.optional_flag("sendInitialEvents"),
+        )
+        options_check.check_list_options(
+            call,
+            ListQuery(
+                0,
+                call.query.get("continue", ""),
+                query.resource_version,
+                call.query.get("resourceVersionMatch", ""),
+            ),
+            watch=True,
+        )
+        if query.send_initial_events is None and query.resource_version in ("", "0"):
+            query.send_initial_events = True  # such watches begin with the existing objects anyway
+        if query.resource_version:
+            revision = preconditions.parse_read_version(query.resource_version)
+            if query.send_initial_events and revision > self._registry.store.revision:
+                raise errors.too_large_resource_version(revision, self._registry.store.revision)
+        if definition.resource.namespaced and call.info.namespace:
+            query.prefix = f"{call.info.namespace}/"
+        return query
 
     def _renderer(
         self, call: Call, definition: ResourceDefinition
