@@ -71,15 +71,16 @@ def main() -> int:
     set_up_logging("cloner", level=log_level(sys.argv[1:]))
     try:
         settings = read_clone_settings(os.environ)
-        os.environ.pop(_KEY)  # What runs beside us needs no secrets.
+    except KeyError as error:
+        _log.error("the environment variable %s is missing", error)
+        return 1
+    os.environ.pop(_KEY)  # What runs beside us needs no secrets.
+    try:
         text = ending.run(_run(settings))
         _TERMINATION.write_text(text)
     except ending.Ended:
         _log.error("the clone was ended from outside")
         return ending.EXIT_CODE
-    except KeyError as error:
-        _log.error("the environment variable %s is missing", error)
-        return 1
     except (CloneFailed, OSError) as error:
         _log.error("the clone failed: %s", error)
         return 1

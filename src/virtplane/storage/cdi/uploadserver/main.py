@@ -36,12 +36,19 @@ def main() -> int:
     keep_freed_memory()
     try:
         settings = read_upload_settings(os.environ)
+    except KeyError as error:
+        _log.error("the environment variable %s is missing", error)
+        return 1
+    except (ImportFailed, ValueError) as error:
+        _log.error("the environment makes no sense: %s", error)
+        return 1
+    try:
         text = ending.run(serve(settings))
         settings.volume.paths.termination.write_text(text)
     except ending.Ended:
         _log.error("the upload was ended from outside")
         return ending.EXIT_CODE
-    except (ImportFailed, KeyError, ValueError, OSError) as error:
+    except (ImportFailed, ValueError, OSError) as error:
         _log.error("UploadServer failed: %s", error)
         return 1
     return 0

@@ -51,3 +51,32 @@ def test_a_worker_that_is_told_to_end_has_not_succeeded(
     monkeypatch.setattr(program, works, work)
     assert program.main() == 143
     assert undone == ["undone"]
+
+
+@pytest.mark.parametrize(("program", "missing"), [(uploadserver, "TLS_CERT_FILE"), (cloner, "MOUNT_POINT")])
+def test_a_worker_says_what_its_environment_lacks(
+    program: ModuleType, missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    assert program.main() == 1
+    assert f"the environment variable '{missing}' is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("program", "reads", "works"),
+    [
+        (uploadserver, "read_upload_settings", "serve"),
+        (cloner, "read_clone_settings", "_run"),
+    ],
+)
+def test_an_error_of_a_workers_own_is_not_taken_for_its_environments(
+    program: ModuleType, reads: str, works: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_settings: Any) -> str:
+        raise KeyError("a name that the code misspells")
+
+    monkeypatch.setenv("CLIENT_KEY", "")
+    monkeypatch.setattr(program, reads, lambda _environment: None)
+    monkeypatch.setattr(program, works, fail)
+    with pytest.raises(KeyError):
+        program.main()
