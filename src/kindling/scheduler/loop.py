@@ -179,7 +179,7 @@ class Scheduler:
             if isinstance(error, StatusError) and error.code == 404:
                 self._queue.remove(key)
                 return
-            logger.warning("binding %s/%s to %s failed: %s", *key, placement.node, error)
+            logger.warning("binding %s/%s to %s failed, trying again: %s", *key, placement.node, error)
             self._queue.retry(key, asyncio.get_running_loop().time())
             self._changed.set()
             self._recorder.event(pod, "Warning", "FailedScheduling", f"binding rejected: {error}")
@@ -258,9 +258,8 @@ class Scheduler:
                 )
                 await self._client.delete(PODS, name, namespace, uid=meta.uid(victim))
             except (StatusError, ConnectionFailed) as error:
-                logger.warning(
-                    "deleting pod %s/%s for a pod of higher priority failed: %s", namespace, name, error
-                )
+                text = "deleting pod %s/%s for %s/%s of higher priority failed, trying again with that: %s"
+                logger.warning(text, namespace, name, *meta.key(pod), error)
 
     async def _report_failure(self, pod: JsonObject, message: str) -> None:
         current = meta.get_condition(pod, "PodScheduled")

@@ -137,7 +137,8 @@ class EvictionManager:
             text = ranking.message(resource, pod, usages.get(uid), crossed, observations)
             if self._evict(pod, text, text):
                 return [uid]
-        _log.warning("node is low on %s, and there is no pod to evict", resource)
+        text = "this node is low on %s and there is no pod to evict: free some of it on the machine"
+        _log.warning(text, resource)
         return []
 
     def _evict(self, pod: JsonObject, text: str, disruption: str) -> bool:
@@ -155,4 +156,5 @@ class EvictionManager:
             if not {get_str(pod, "metadata", "uid") for pod in self._services.pods()} & set(uids):
                 return
             await asyncio.sleep(1)
-        _log.warning("evicted pods are not gone after %d s, looking again", _CLEANUP_SECONDS)
+        text = "evicted pods (%s) are not gone after %d s, looking for more pods to evict"
+        _log.warning(text, ", ".join(uids), _CLEANUP_SECONDS)

@@ -53,7 +53,8 @@ class CpuQuotas:
                 await asyncio.to_thread(self._tree.set_quota, cgroup, quota)
             except OSError as error:
                 shown = identity.display_name(pod)
-                _log.warning("limiting processors of container %s of pod %s failed: %s", name, shown, error)
+                text = "limiting processors of container %s of pod %s failed, trying again: %s"
+                _log.warning(text, name, shown, error)
                 return
         held.add(container_id)
 
