@@ -18,6 +18,7 @@ from kindling.node.networks.attachments import NetworkSettings, PodNetworks
 from kindling.node.networks.claims import CLAIMS
 from kindling.node.networks.definitions import DEFINITIONS
 from kindling.node.networks.selection import NETWORKS
+from kubecore.json import JsonObject
 from kubecore.resources import PODS
 from kubecore.testing import MemoryApi
 
@@ -27,7 +28,7 @@ PLUGINS = Path("/usr/lib/cni")
 class Runtime:
     """A container runtime whose sandboxes are the namespaces of tests, by name."""
 
-    async def sandbox_network(self, sandbox: str) -> Any:
+    async def sandbox_network(self, sandbox: str) -> JsonObject:
         inside = {"Sandbox": f"/run/netns/{sandbox}", "Mac": "9a:00:00:00:00:02"}
         address = {"IP": "10.64.1.2", "Gateway": "10.64.1.1"}
         return {

@@ -19,7 +19,8 @@ import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+
+from kubecore.json import JsonObject
 
 BRIDGE = "cni0"
 """The bridge that the CNI configuration of every node names."""
@@ -58,12 +59,12 @@ class PodLink:
     routed: tuple[str, ...] = ()
 
 
-def pod_link(result: Any) -> PodLink | None:
+def pod_link(result: JsonObject) -> PodLink | None:
     """The link in a CNI result as the runtime shows it; None without one, as with hostNetwork.
 
     Raises ValueError for a result that cannot be understood.
     """
-    interfaces = (result or {}).get("Interfaces") or {}
+    interfaces = result.get("Interfaces") or {}
     outer = [
         name for name, item in interfaces.items() if not item.get("Sandbox") and name not in (BRIDGE, "lo")
     ]

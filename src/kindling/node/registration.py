@@ -7,10 +7,9 @@ import logging
 import os
 import platform
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from kindling.node.eviction.thresholds import MEMORY_AVAILABLE, NODEFS_AVAILABLE
 from kindling.node.options import NodeOptions
@@ -213,7 +212,7 @@ class NodeRegistration:
             group.create_task(self._renew_lease(), name="node-lease")
             group.create_task(self._report(), name="node-status")
 
-    async def _persistently(self, action: Callable[[], Any]) -> None:
+    async def _persistently(self, action: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
                 await action()

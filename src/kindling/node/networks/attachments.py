@@ -319,12 +319,12 @@ class PodNetworks:
             raise NetworkProblem(f"error setting the networks status: {error}") from error
 
 
-def _namespace_path(result: Any) -> str:
+def _namespace_path(result: JsonObject) -> str:
     """The file of a sandbox's network namespace. Raises NetworkProblem."""
-    path = (((result or {}).get("Interfaces") or {}).get(_POD_LINK) or {}).get("Sandbox")
+    path = get_str(result, "Interfaces", _POD_LINK, "Sandbox")
     if not path:
         raise NetworkProblem("the sandbox has no network of its own")
-    return str(path)
+    return path
 
 
 async def _has_link(path: str, interface: str) -> bool:

@@ -38,12 +38,12 @@ def entries(network: str, result: Mapping[str, Any]) -> list[JsonObject]:
     ]
 
 
-def default_entry(network: str, result: Any, interface: str = "eth0") -> JsonObject:
+def default_entry(network: str, result: JsonObject, interface: str = "eth0") -> JsonObject:
     """The entry of the cluster's own network, from the CNI result as containerd shows it."""
-    found = ((result or {}).get("Interfaces") or {}).get(interface) or {}
+    found = get_object(result, "Interfaces", interface)
     configured = found.get("IPConfigs") or []
     gateway = next((str(item["Gateway"]) for item in configured if item.get("Gateway")), "")
-    routed = any(_is_default(str(route.get("dst"))) for route in (result or {}).get("Routes") or [])
+    routed = any(_is_default(str(route.get("dst"))) for route in get_list(result, "Routes"))
     return _entry(
         network,
         {"name": interface, "mac": str(found.get("Mac") or "")},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import go_quote
@@ -81,6 +80,6 @@ def resource_value(pod: JsonObject, selector: JsonObject, own_container: str, no
     return str(_divide_up(quantity, divisor))
 
 
-def _divide_up(quantity: Any, divisor: Any) -> int:
+def _divide_up(quantity: Quantity, divisor: Quantity) -> int:
     numerator, denominator = quantity.milli_value, divisor.milli_value
     return int(-(-numerator // denominator))

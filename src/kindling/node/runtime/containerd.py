@@ -19,6 +19,7 @@ from kindling.node.runtime.interface import (
     RuntimeFailure,
     Sandbox,
 )
+from kubecore.json import JsonObject
 from kubecore.wire import Message, load_interface, to_plain
 
 _CHANNEL_OPTIONS = (
@@ -101,10 +102,11 @@ class Containerd:
         primary = [status.network.ip] if status.network.ip else []
         return _sandbox(status, (*primary, *(item.ip for item in status.network.additional_ips)))
 
-    async def sandbox_network(self, sandbox_id: str) -> Any:
-        """The CNI result from the verbose status."""
+    async def sandbox_network(self, sandbox_id: str) -> JsonObject:
+        """The CNI result from the verbose status; empty where there is none, as with hostNetwork."""
         answer = await self._call("PodSandboxStatus", {"pod_sandbox_id": sandbox_id, "verbose": True})
-        return orjson.loads(answer.info.get("info") or "{}").get("cniResult")
+        info: JsonObject = orjson.loads(answer.info.get("info") or "{}")
+        return info.get("cniResult") or {}
 
     async def list_sandboxes(self) -> list[Sandbox]:
         """All sandboxes, without addresses."""

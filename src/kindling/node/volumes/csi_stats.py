@@ -21,6 +21,7 @@ from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import PODS
+from kubecore.wire import Message
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ class CsiStats:
             self._record_event(subject, "Warning", "VolumeConditionAbnormal", text)
 
 
-def _stats(record: Record, answer: Any, *, has_condition: bool) -> JsonObject:
+def _stats(record: Record, answer: Message, *, has_condition: bool) -> JsonObject:
     stats: JsonObject = {"time": now_rfc3339(), "name": record.shown_as or record.volume}
     for usage in answer.usage:
         for field, name in _FIELDS.get(usage.unit, {}).items():

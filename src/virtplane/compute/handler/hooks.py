@@ -11,9 +11,10 @@ import json
 import logging
 import re
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lxml import etree
 
@@ -26,6 +27,9 @@ from virtplane.compute.handler.sockets import reachable
 from virtplane.compute.handler.storage.cloudinit import CloudInitData
 from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.threads import StepBlocked, Steps
+
+if TYPE_CHECKING:
+    from kubecore.wire import Message
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +156,7 @@ class HookSidecars:
         points = tuple((str(each.name), int(each.priority)) for each in said.hookPoints[:_MOST_POINTS])
         return Sidecar(socket, str(said.name)[:_QUOTED], version, points)
 
-    def _call(self, sidecar: Sidecar, hook: str, values: dict[str, bytes]) -> Any:
+    def _call(self, sidecar: Sidecar, hook: str, values: dict[str, bytes]) -> Message:
         callbacks = hookmessages.callbacks(sidecar.version)
         methods = callbacks.methods["Callbacks"]
         if hook not in methods:
@@ -161,7 +165,7 @@ class HookSidecars:
             call = callbacks.stub(channel, "Callbacks")[hook]
             return _asked(call, callbacks.message(f"{hook}Params", values), sidecar.socket, CALL_SECONDS)
 
-    def _channel(self, socket: Path) -> Any:
+    def _channel(self, socket: Path) -> _Channel:
         return _Channel(self._folder, socket)
 
 
@@ -183,7 +187,7 @@ class _Channel:
         self._reach.__exit__(*error)
 
 
-def _asked(call: Any, request: Any, socket: Path, seconds: float) -> Any:
+def _asked(call: Callable[..., Message], request: Message, socket: Path, seconds: float) -> Message:
     import grpc  # noqa: PLC0415 - as above
 
     try:

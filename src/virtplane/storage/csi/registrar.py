@@ -10,11 +10,10 @@ import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import grpc.aio
 
-from kubecore.wire import load_interface
+from kubecore.wire import Message, load_interface
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ class Registrar:
     async def _serve(self) -> AsyncIterator[None]:
         interface = load_interface("pluginregistration-v1")
 
-        async def info(_request: Any, _context: Any) -> Any:
+        async def info(_request: Message, _context: object) -> Message:
             values = {
                 "type": "CSIPlugin",
                 "name": self._driver,
@@ -57,7 +56,7 @@ class Registrar:
             }
             return interface.message("PluginInfo", values)
 
-        async def notified(request: Any, _context: Any) -> Any:
+        async def notified(request: Message, _context: object) -> Message:
             if request.plugin_registered:
                 logger.info("the kubelet has registered CSI driver %s", self._driver)
                 self.is_registered = True

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kubecore.json import JsonObject
+from kubecore.wire import Message
 from virtplane.api.core_v1 import NodeSelectorRequirement
 from virtplane.api.storage_kinds import (
     CSINode,
@@ -176,7 +177,7 @@ def _fnv32(text: str) -> int:
     return value
 
 
-def node_affinity(accessible: Sequence[Any]) -> JsonObject | None:
+def node_affinity(accessible: Sequence[Message]) -> JsonObject | None:
     """The nodes from which a volume can be reached, of the places in a driver's answer."""
     if not accessible:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,9 @@ class Node:
                     self._mount(pool, volume, loop, staging, request.volume_capability.mount.mount_flags)
         return {}
 
-    def _mount(self, pool: Pool, volume: Volume, loop: loop_devices.Loop, staging: Path, flags: Any) -> None:
+    def _mount(
+        self, pool: Pool, volume: Volume, loop: loop_devices.Loop, staging: Path, flags: Iterable[str]
+    ) -> None:
         kind = volume.content.fs_type
         loop.refresh_size()
         if not mounts.is_mounted(staging):

@@ -69,7 +69,7 @@ VLAN6 = struct.pack(">HH", 5, IPV6) + ip6(HOSTILE6, icmp6(128))
 def test_a_link_is_read_from_the_cni_result() -> None:
     link = pod_filter.pod_link(RESULT)
     assert link == pod_filter.PodLink("veth1", "9a:00:00:00:00:02", (HOSTILE, HOSTILE6))
-    assert pod_filter.pod_link(None) is None
+    assert pod_filter.pod_link({}) is None
     assert pod_filter.pod_link({"Interfaces": {}}) is None
 
 

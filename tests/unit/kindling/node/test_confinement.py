@@ -11,6 +11,7 @@ from kindling.network.pod_filter import PodLink
 from kindling.network.policy_enforcer import NotProtected
 from kindling.node.pods.confinement import Confinement
 from kindling.node.runtime.interface import RuntimeFailure, Sandbox
+from kubecore.json import JsonObject
 
 NETWORK = {
     "Interfaces": {
@@ -23,11 +24,11 @@ NETWORK = {
 class Runtime:
     """A runtime that knows the networks of sandboxes."""
 
-    def __init__(self, networks: dict[str, Any]) -> None:
+    def __init__(self, networks: dict[str, JsonObject]) -> None:
         self.networks = networks
         self.asked: list[str] = []
 
-    async def sandbox_network(self, sandbox_id: str) -> Any:
+    async def sandbox_network(self, sandbox_id: str) -> JsonObject:
         self.asked.append(sandbox_id)
         return self.networks[sandbox_id]
 
@@ -89,7 +90,9 @@ def pod(**spec: Any) -> dict[str, Any]:
     return {"metadata": metadata, "spec": spec, "status": {"qosClass": "BestEffort"}}
 
 
-def confinement(networks: dict[str, Any], policies: Policies | None = None) -> tuple[Confinement, Runtime]:
+def confinement(
+    networks: dict[str, JsonObject], policies: Policies | None = None
+) -> tuple[Confinement, Runtime]:
     runtime: Any = Runtime(networks)
     enforcer: Any = policies or Policies()
     return Confinement(runtime, enforcer), runtime
@@ -132,7 +135,7 @@ async def test_a_sandbox_is_filtered_once(loaded: list[str]) -> None:
 
 @pytest.mark.usefixtures("loaded")
 async def test_nothing_starts_without_a_filter() -> None:
-    made, _ = confinement({"s1": None})
+    made, _ = confinement({"s1": {}})
     with pytest.raises(RuntimeFailure, match="shows no link"):
         await made.secure(pod(), "s1")
     await made.secure(pod(hostNetwork=True), "s1")
