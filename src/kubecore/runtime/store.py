@@ -102,17 +102,21 @@ class Store(Generic[Cached]):
                 self._indexes[name].setdefault(value, {})[key] = None
 
     def get(self, key: Key) -> Cached | None:
+        """The object; None if there is none."""
         return self._objects.get(key)
 
     def all_keys(self) -> list[Key]:
+        """The keys of all objects."""
         return list(self._objects)
 
     def values(self, namespace: str | None = None) -> list[Cached]:
+        """All objects, of one namespace if it is named."""
         if namespace:
             return [self._objects[key] for key in self._by_namespace.get(namespace, ())]
         return list(self._objects.values())
 
     def by_index(self, index: str, value: str) -> list[Cached]:
+        """The objects that an index has under `value`."""
         return [self._objects[key] for key in self._indexes[index].get(value, ())]
 
     def put(self, obj: Cached) -> Cached | None:

@@ -39,6 +39,7 @@ class Contexts:
         )
 
     def for_write(self, call: Call, definition: ResourceDefinition, verb: str, kind: str) -> RequestContext:
+        """The context of a write, with what its options say. Raises StatusError for senseless ones."""
         options = write_options(call, kind, is_apply=verb == "apply")
         ctx = self.of(call, definition, verb)
         ctx.check_create = lambda: self._check_create(call, definition)

@@ -31,6 +31,7 @@ class Deleting:
         self._reading = reading
 
     async def delete(self, call: Call, definition: ResourceDefinition) -> Response:
+        """Answer a DELETE of one object. Raises StatusError."""
         options = await _delete_options(call)
         self._warn(call, definition, options)
         ctx = self._context(call, definition, options)

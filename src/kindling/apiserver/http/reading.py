@@ -101,10 +101,12 @@ class Reading:
         self._registry = registry
 
     async def get(self, call: Call, definition: ResourceDefinition) -> Response:
+        """Answer a GET of one object. Raises StatusError."""
         item = self.find(call, definition)
         return await self.item_response(call, definition, item, 200)
 
     def find(self, call: Call, definition: ResourceDefinition) -> Item:
+        """The object that a request names, not older than it asks for. Raises StatusError."""
         store, info = self._registry.store, call.info
         version = call.query.get("resourceVersion", "")
         if version and version != "0":
@@ -120,6 +122,7 @@ class Reading:
     async def item_response(
         self, call: Call, definition: ResourceDefinition, item: Item, status: int
     ) -> Response:
+        """A stored object in the form and media type that the client accepts. Raises StatusError (406)."""
         wanted = call.media
         if not wanted.as_kind and wanted.type == JSON and not wanted.pretty:
             return Response(status, (await self._registry.values(definition, [item]))[0])
@@ -132,11 +135,13 @@ class Reading:
         return work() if size <= LARGE_BYTES else await self._registry.large_requests.run(work)
 
     async def written_response(self, call: Call, written: Written, status: int) -> Response:
+        """What a write has left, in the same way; a dry run has stored nothing."""
         if written.item is not None:
             return await self.item_response(call, written.definition, written.item, status)
         return document_response(call, written.definition, written.document, status)
 
     async def list(self, call: Call, definition: ResourceDefinition) -> Response:
+        """Answer a GET of a collection. Raises StatusError."""
         query = list_query(call)
         wanted = selected(call, definition)
         prefix = f"{call.info.namespace}/" if definition.resource.namespaced and call.info.namespace else ""

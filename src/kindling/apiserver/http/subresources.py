@@ -34,6 +34,7 @@ class Subresources:
         self._writing = writing
 
     async def handle(self, call: Call, definition: ResourceDefinition) -> Response:
+        """Answer a request for a subresource that is no stream. Raises StatusError."""
         subresource = definition.subresources[call.info.subresource]
         verb = call.info.verb
         if verb not in ("get", "update", "patch", "create") or verb not in subresource.verbs:

@@ -33,6 +33,7 @@ class Writing:
         self._reading = reading
 
     async def create(self, call: Call, definition: ResourceDefinition) -> Response:
+        """Answer a POST: create an object, or have a virtual one (a review) answered. Raises StatusError."""
         ctx = self._contexts.for_write(call, definition, "create", "CreateOptions")
         obj = await self._body(call, definition, ctx)
         if definition.virtual is not None:
@@ -49,6 +50,7 @@ class Writing:
         return await self._reading.written_response(call, written, 201)
 
     async def update(self, call: Call, target: writes.Target) -> Response:
+        """Answer a PUT of an object or subresource. Raises StatusError."""
         definition = target.definition
         ctx = self._contexts.for_write(call, definition, "update", "UpdateOptions")
         obj = await self._body(call, definition, ctx)
@@ -64,6 +66,7 @@ class Writing:
         return await self._reading.written_response(call, written, 201 if written.created else 200)
 
     async def patch(self, call: Call, target: writes.Target) -> Response:
+        """Answer a PATCH, which by apply may create the object. Raises StatusError."""
         definition = target.definition
         patch_type = patch_type_of(call, definition)
         ctx = self._contexts.for_write(
@@ -110,6 +113,7 @@ def _decoded(
 
 
 def patch_type_of(call: Call, definition: ResourceDefinition) -> str:
+    """The kind of patch that the Content-Type names. Raises StatusError (415)."""
     header = (call.request.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
     found = _PATCH_TYPES.get(header)
     if found is None and not definition.custom:

@@ -31,6 +31,7 @@ def check_resource_version(
     metadata: JsonObject,
     current: Item,
 ) -> None:
+    """Raises StatusError unless an update was made from the `current` version, or may go without one."""
     sent = parse_resource_version(str(metadata.get("resourceVersion") or "0"))
     if sent == current.revision:
         return
@@ -76,6 +77,7 @@ def parse_read_version(text: str, *, is_list: bool = False) -> int:
 def wrong_uid(
     definition: ResourceDefinition, ctx: RequestContext, wanted: str, found: str
 ) -> errors.StatusError:
+    """The conflict of a request that names another uid than the object has, in etcd's words."""
     resource = definition.resource
     folder = _FOLDERS.get(resource.plural, resource.plural)
     if definition.custom or resource.group in _GROUPED:

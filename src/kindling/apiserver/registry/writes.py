@@ -337,6 +337,7 @@ def _is_same(new: JsonObject, old: JsonObject) -> bool:
 
 
 def undo(ctx: RequestContext) -> None:
+    """Take back what a write that failed has allocated, last first; nothing of what it deferred runs."""
     while ctx.rollbacks:
         ctx.rollbacks.pop()()
     ctx.commits.clear()
