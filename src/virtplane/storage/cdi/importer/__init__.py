@@ -16,6 +16,7 @@
 | `vsphere` | vSphere's SOAP API: machines, disks, snapshots, changed areas |
 | `nbd` | reads from an NBD server |
 | `http` | objects on web servers, read from any offset |
+| `ranges` | ranges of them, of which those in a row come in one answer |
 | `remote_disk` | a disk on a web server as a local NBD export, so that nothing is stored twice |
 | `archives` | tar archives: into the volume, or one disk out of one |
 | `sources` | a module for each kind of source |

@@ -24,6 +24,7 @@ from virtplane.storage.cdi.importer.headers import HEADER_BYTES
 from virtplane.storage.cdi.importer.http import Facts, Unavailable, Web, WebObject, has_stalled, reason
 from virtplane.storage.cdi.importer.outcome import ImportFailed
 from virtplane.storage.cdi.importer.qemu import NbdImage
+from virtplane.storage.cdi.importer.ranges import Ranges, TooShort
 
 _RANGE = re.compile(r"bytes=(\d+)-(\d+)$")
 _ATTEMPTS = 5
@@ -37,8 +38,10 @@ class RemoteDisk:
     def __init__(self, client: Web, wanted: WebObject, facts: Facts, tell: Callable[[int], None]) -> None:
         if facts.size is None:
             raise ValueError("the size of a remote disk must be known")
-        self._client, self._wanted, self._facts, self._tell = client, wanted, facts, tell
+        self._tell = tell
         self.size = facts.size
+        self._ranges = Ranges(client, wanted, facts.size, facts.validator)
+        self._reading = asyncio.Lock()
         self._pinned: dict[int, bytes] = {}
         """Bytes that were looked at, by where they begin: later reads get the same ones."""
         self._read = 0
@@ -49,7 +52,7 @@ class RemoteDisk:
     async def beginning(self) -> bytes:
         """The first MiB, always the same. Raises ImportFailed."""
         if 0 not in self._pinned:
-            self.pin(0, await self._fetch(0, min(self.size, HEADER_BYTES) - 1))
+            self.pin(0, b"".join(await self._fetch(0, min(self.size, HEADER_BYTES) - 1)))
         return self._pinned[0]
 
     def pin(self, offset: int, content: bytes) -> None:
@@ -58,16 +61,25 @@ class RemoteDisk:
 
     async def range(self, first: int, last: int) -> bytes:
         """The bytes from `first` to `last`. Raises ImportFailed."""
+        return b"".join(await self.pieces(first, last))
+
+    async def pieces(self, first: int, last: int) -> list[bytes]:
+        """As `range`, in the pieces in which they came."""
         await self.beginning()
-        content = bytearray()
-        while (position := first + len(content)) <= last:
-            known = self._known(position)
-            content += known[: last + 1 - position] or await self._fetch(
-                position, self._until(position, last)
-            )
-        self._read += len(content)
+        pieces: list[bytes] = []
+        position = first
+        while position <= last:
+            known = self._known(position)[: last + 1 - position]
+            found = [known] if known else await self._fetch(position, self._until(position, last))
+            pieces += found
+            position += sum(map(len, found))
+        self._read += position - first
         self._tell(self._read)
-        return bytes(content)
+        return pieces
+
+    async def close(self) -> None:
+        """End what is being read ahead."""
+        await self._ranges.close()
 
     def _known(self, position: int) -> bytes:
         for begin, content in self._pinned.items():
@@ -79,16 +91,14 @@ class RemoteDisk:
         """The end of what must be fetched from `position`: before what is pinned behind it."""
         return min([begin - 1 for begin in self._pinned if position < begin <= last], default=last)
 
-    async def _fetch(self, first: int, last: int) -> bytes:
+    async def _fetch(self, first: int, last: int) -> list[bytes]:
         for attempt in range(_ATTEMPTS):
             if self._stall is not None:
                 raise self._stall
             try:
-                get = self._client.get(self._wanted, first=first, last=last, validator=self._facts.validator)
-                async with get as response:
-                    content = await _exactly(response, last - first + 1)
-                    if content is not None:
-                        return content
+                async with self._reading:
+                    return await self._ranges.read(first, last)
+            except TooShort:
                 problem = "the server's answer is too short"
             except (Unavailable, aiohttp.ClientError, TimeoutError, OSError) as error:
                 problem = reason(error)
@@ -119,14 +129,7 @@ async def exported(disk: RemoteDisk) -> AsyncIterator[NbdImage]:
                 if process.returncode is None:
                     process.terminate()
                 await process.communicate()
-
-
-async def _exactly(response: aiohttp.ClientResponse, size: int) -> bytes | None:
-    """The body, if it has `size` bytes; a server that sends more is not read further."""
-    content = bytearray()
-    while len(content) <= size and (piece := await response.content.readany()):
-        content += piece
-    return bytes(content) if len(content) == size else None
+                await disk.close()
 
 
 @asynccontextmanager
@@ -140,12 +143,17 @@ async def _serving(disk: RemoteDisk, socket: Path) -> AsyncIterator[None]:
             return server.Response(status=416)
         first, last = int(found[1]), min(int(found[2]), disk.size - 1)
         try:
-            content = await disk.range(first, last)
+            pieces = await disk.pieces(first, last)
         except ImportFailed as error:
             disk.failure = error
             return server.Response(status=502)
         headers["Content-Range"] = f"bytes {first}-{last}/{disk.size}"
-        return server.Response(status=206, body=content, headers=headers)
+        response = server.StreamResponse(status=206, headers=headers)
+        response.content_length = last + 1 - first
+        await response.prepare(request)
+        for piece in pieces:
+            await response.write(piece)
+        return response
 
     application = server.Application()
     application.router.add_route("*", "/", answer)
