@@ -105,14 +105,13 @@ class Web:
         tls: ssl.SSLContext | None = None,
         cookies: bool = False,
     ) -> None:
-        self._tls = tls or tls_context(insecure=insecure, folders=cert_folders)
+        self._insecure = insecure
+        self._tls = tls or (tls_context(insecure=insecure, folders=cert_folders) if cert_folders else None)
         self._cookies = cookies
 
     async def __aenter__(self) -> Web:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=STALL_SECONDS)
-        connector = aiohttp.TCPConnector(ssl=self._tls)
         self._session = aiohttp.ClientSession(
-            connector=connector,
             cookie_jar=aiohttp.CookieJar(unsafe=True) if self._cookies else aiohttp.DummyCookieJar(),
             timeout=timeout,
             auto_decompress=False,
@@ -159,7 +158,8 @@ class Web:
 
     async def post_form(self, url: URL, form: dict[str, str]) -> dict[str, object]:
         """The JSON object that answers a form. Raises aiohttp.ClientError, ValueError."""
-        async with self._session.post(url, data=form, raise_for_status=True, **_routed(url, {})) as response:
+        options = self._routed(url, {})
+        async with self._session.post(url, data=form, raise_for_status=True, **options) as response:
             document = json.loads(await response.content.read(_ANSWER_BYTES))
         if not isinstance(document, dict):
             raise ValueError("the answer is no JSON object")
@@ -180,7 +180,7 @@ class Web:
         timeout = aiohttp.ClientTimeout(total=_CALL_SECONDS)
         content = bytearray()
         async with self._session.request(
-            method, url, data=body, timeout=timeout, **_routed(url, headers or {})
+            method, url, data=body, timeout=timeout, **self._routed(url, headers or {})
         ) as response:
             while piece := await response.content.readany():
                 content += piece
@@ -201,7 +201,7 @@ class Web:
         url = wanted.url
         for _ in range(_REDIRECTS):
             own = self._headers(wanted, method, url, headers)
-            response = await self._session.request(method, url, **_routed(url, own))
+            response = await self._session.request(method, url, **self._routed(url, own))
             try:
                 location = response.headers.get("Location", "")
                 if response.status not in _REDIRECT_CODES or not location:
@@ -230,22 +230,30 @@ class Web:
         headers.update(more)
         return headers
 
+    def _routed(self, url: URL, headers: Mapping[str, str]) -> dict[str, Any]:
+        """Options of a request that goes through the environment's proxy; a redirect is an answer.
 
-def _routed(url: URL, headers: Mapping[str, str]) -> dict[str, Any]:
-    """Options of a request that goes through the environment's proxy; a redirect is an answer.
+        A proxy that makes a tunnel is asked with headers of its own, any other one reads those of the
+        request.
+        """
+        proxy = proxy_for(url, os.environ)
+        options: dict[str, Any] = {"headers": CIMultiDict(headers), "allow_redirects": False}
+        if "https" in (url.scheme, proxy.url.scheme if proxy else ""):
+            options["ssl"] = self._trust()
+        if proxy is None:
+            return options
+        known = {"Proxy-Authorization": proxy.authorization} if proxy.authorization else {}
+        if url.scheme == "https":
+            options["proxy_headers"] = {"User-Agent": USER_AGENT} | known
+        else:
+            options["headers"].update(known)
+        return options | {"proxy": proxy.url}
 
-    A proxy that makes a tunnel is asked with headers of its own, any other one reads those of the request.
-    """
-    proxy = proxy_for(url, os.environ)
-    options: dict[str, Any] = {"headers": CIMultiDict(headers), "allow_redirects": False}
-    if proxy is None:
-        return options
-    known = {"Proxy-Authorization": proxy.authorization} if proxy.authorization else {}
-    if url.scheme == "https":
-        options["proxy_headers"] = {"User-Agent": USER_AGENT} | known
-    else:
-        options["headers"].update(known)
-    return options | {"proxy": proxy.url}
+    def _trust(self) -> ssl.SSLContext:
+        """TLS for what asks for it: to read the system's authorities takes a twentieth of a second."""
+        if self._tls is None:
+            self._tls = tls_context(insecure=self._insecure, folders=())
+        return self._tls
 
 
 class Download:

@@ -3,8 +3,8 @@
 Exit code 0 means that the controller has what it needs (also: a scratch volume is needed, the checksum is
 wrong); 1 that the kubelet shall start the container again.
 
-A source's module is imported when it is the one: what the others need takes a tenth of a second to load, in
-a pod with a part of a processor.
+A module of one source or one kind of file is imported when it is the one: what the others need takes a tenth
+of a second to load, in a pod with a part of a processor.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from virtplane.storage.cdi.importer.settings import (
     log_level,
     read_settings,
 )
-from virtplane.storage.cdi.importer.sources.node import from_node, tell_done
 from virtplane.storage.cdi.importer.target import find_target
 
 _log = logging.getLogger(__name__)
@@ -81,6 +80,8 @@ async def _run(settings: Settings, port: int) -> tuple[int, str]:
     async with served_from(_PROGRESS_SECONDS, progress, port):
         code, text = await attempt(settings, progress)
     if code == 0 and settings.done_file:
+        from virtplane.storage.cdi.importer.sources.node import tell_done
+
         tell_done(settings.done_file)
     return code, text
 
@@ -117,7 +118,11 @@ async def run(job: Job) -> Outcome:
 
 
 async def _from_http(job: Job) -> Outcome:
-    return await (from_node(job, _from_server) if job.settings.ready_file else _from_server(job))
+    if not job.settings.ready_file:
+        return await _from_server(job)
+    from virtplane.storage.cdi.importer.sources.node import from_node
+
+    return await from_node(job, _from_server)
 
 
 async def _from_server(job: Job) -> Outcome:

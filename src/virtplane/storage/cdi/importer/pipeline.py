@@ -13,13 +13,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from virtplane.storage.cdi.importer import archives, headers, qemu
+from virtplane.storage.cdi.importer import headers, qemu
 from virtplane.storage.cdi.importer.formats import HEAD_BYTES, Container, DiskFormat, Kind, recognise
 from virtplane.storage.cdi.importer.http import Facts, Web, WebObject
 from virtplane.storage.cdi.importer.outcome import ImportFailed, Outcome, ScratchNeeded, TooLarge
 from virtplane.storage.cdi.importer.progress import Progress
 from virtplane.storage.cdi.importer.qemu import Conversion, FileImage, Image, NbdImage, Part
-from virtplane.storage.cdi.importer.remote_disk import RemoteDisk, exported
 from virtplane.storage.cdi.importer.settings import Content, Settings
 from virtplane.storage.cdi.importer.streams import Checked, Counted, Peeked, Reader, drain, peel
 from virtplane.storage.cdi.importer.target import Target
@@ -126,6 +125,8 @@ async def finish(job: Job, *, allocated: bool) -> Outcome:
 
 async def unpacked(target: Target, source: Reader) -> None:
     """Make the files of an archive the volume's only ones, or leave none. Raises ImportFailed, OSError."""
+    from virtplane.storage.cdi.importer import archives
+
     await asyncio.to_thread(target.empty)
     try:
         await archives.unpack(source, target.path.parent)
@@ -228,23 +229,6 @@ class FileReader:
         self._file.close()
 
 
-class _RemoteReader:
-    """A reader of a remote disk, by ranges."""
-
-    def __init__(self, disk: RemoteDisk) -> None:
-        self._disk, self._position = disk, 0
-
-    async def read(self) -> bytes:
-        if self._position >= self._disk.size:
-            return b""
-        piece = await self._disk.range(self._position, min(self._position + (1 << 20), self._disk.size) - 1)
-        self._position += len(piece)
-        return piece
-
-    async def close(self) -> None:
-        return None
-
-
 async def _archive(job: Job, reader: Reader) -> Outcome:
     if job.target.is_device:
         raise ImportFailed("Unable to process data: an archive needs a file system")
@@ -256,12 +240,14 @@ async def _archive(job: Job, reader: Reader) -> Outcome:
 
 async def _in_place(job: Job, web: Web, wanted: WebObject, facts: Facts, kind: Kind) -> Outcome:
     """Convert a disk that stays on its server."""
+    from virtplane.storage.cdi.importer.remote_disk import RemoteDisk, RemoteReader, exported
+
     disk = RemoteDisk(web, wanted, facts, lambda _: None)
     async with exported(disk) as nbd:
         image: Image = nbd
         header = await disk.beginning()
         if kind is Container.TAR:
-            part = await _part(_RemoteReader(disk), nbd)
+            part = await _part(RemoteReader(disk), nbd)
             last = min(part.size, headers.HEADER_BYTES) + part.offset - 1
             image, header = part, await disk.range(part.offset, last)
             disk.pin(part.offset, header)
@@ -315,6 +301,8 @@ async def _write_raw(job: Job, source: Reader) -> None:
 
 async def _part(reader: Reader, image: FileImage | NbdImage) -> Part:
     """Where the first disk in an archive (an OVA) lies."""
+    from virtplane.storage.cdi.importer import archives
+
     entries = archives.TarEntries(reader)
     try:
         entry = await archives.find(entries, lambda name: name.lower().endswith(_DISK_SUFFIXES))

@@ -109,6 +109,23 @@ class RemoteDisk:
         raise self._stall or ImportFailed(f"Unable to process data: {problem}")
 
 
+class RemoteReader:
+    """A reader of a remote disk, by ranges."""
+
+    def __init__(self, disk: RemoteDisk) -> None:
+        self._disk, self._position = disk, 0
+
+    async def read(self) -> bytes:
+        if self._position >= self._disk.size:
+            return b""
+        piece = await self._disk.range(self._position, min(self._position + (1 << 20), self._disk.size) - 1)
+        self._position += len(piece)
+        return piece
+
+    async def close(self) -> None:
+        return None
+
+
 @asynccontextmanager
 async def exported(disk: RemoteDisk) -> AsyncIterator[NbdImage]:
     """`disk` at an NBD socket while the context lasts. Raises ImportFailed."""

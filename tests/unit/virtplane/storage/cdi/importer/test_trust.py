@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 from aiohttp import web
+from tests.support.hostile_server import answering
 from yarl import URL
 
 from virtplane.storage.cdi.importer.http import Web, WebObject
@@ -69,3 +71,28 @@ async def test_a_certificate_for_another_name_is_not_taken(
     async with _secured(system) as url:
         with pytest.raises(ImportFailed, match="certificate"):
             await _fetched(url.with_host("127.0.0.1"))
+
+
+async def test_authorities_are_read_when_something_is_to_be_secured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which authorities count is settled by the first secured request: before, none was read."""
+    first, later = trustme.CA(), trustme.CA()
+    (tmp_path / "system.pem").write_bytes(first.cert_pem.bytes())
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "system.pem"))
+    async with Web(insecure=False, cert_folders=()) as client:
+        async with answering(_nothing_there) as address:
+            with pytest.raises(ImportFailed, match="404"):
+                await client.open(WebObject(URL(address)))
+        (tmp_path / "system.pem").write_bytes(later.cert_pem.bytes())
+        async with _secured(later) as url:
+            download = await client.open(WebObject(url))
+            assert await download.read() == b"a disk"
+            await download.close()
+        async with _secured(first) as url:
+            with pytest.raises(ImportFailed, match="certificate"):
+                await client.open(WebObject(url))
+
+
+async def _nothing_there(_: str, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
