@@ -1,4 +1,4 @@
-"""Memory of programs through which volumes pass, a quarter of a MiB at a time.
+"""Memory of programs through which volumes pass, up to a MiB at a time.
 
 The C library gives what is freed back to the kernel, which clears it again for the next piece: half of what
 an import asks of the processor.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import logging
+from asyncio import BaseTransport
+from typing import Protocol, runtime_checkable
 
 _log = logging.getLogger(__name__)
 
@@ -16,6 +18,23 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _KEPT_BYTES = 16 << 20
 _AT_ONCE_BYTES = 4 << 20
 """Pieces that are larger are mapped for themselves: they are few."""
+_READ_BYTES = 1 << 20
+
+
+@runtime_checkable
+class _ReadsAtMost(Protocol):
+    """A connection that knows how much it reads at a time."""
+
+    max_size: int
+
+
+def read_more_at_once(connection: BaseTransport | None) -> None:
+    """Have `connection` read up to a MiB at a time, if it can be told: asyncio's own size is a quarter of it.
+
+    Each time costs as much as a MiB itself.
+    """
+    if isinstance(connection, _ReadsAtMost):
+        connection.max_size = _READ_BYTES
 
 
 def keep_freed_memory() -> None:

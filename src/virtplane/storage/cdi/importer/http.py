@@ -22,6 +22,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from virtplane.storage.cdi.buffers import read_more_at_once
 from virtplane.storage.cdi.importer.outcome import ImportFailed
 from virtplane.storage.cdi.importer.proxies import proxy_for
 from virtplane.storage.cdi.importer.streams import PIECE
@@ -154,6 +155,8 @@ class Web:
                 raise Unavailable(str(failure)) if response.status in _PASSING else failure
             if ranged and not _begins_at(response, first):
                 raise wanted.failed("the server answers with other bytes than it was asked for")
+            if response.connection is not None:
+                read_more_at_once(response.connection.transport)
             yield response
 
     async def post_form(self, url: URL, form: dict[str, str]) -> dict[str, object]:

@@ -131,9 +131,7 @@ class Ranges:
         await row.close()
         ahead = row.position + min(row.length, _MOST_AHEAD)
         row.end = min(max(last + 1, ahead), self._size)
-        context = self._web.get(
-            self._wanted, first=row.position, last=row.end - 1, validator=self._validator
-        )
+        context = self._web.get(self._wanted, first=row.position, last=row.end - 1, validator=self._validator)
         row.content = (await context.__aenter__()).content
         row.context = context
 

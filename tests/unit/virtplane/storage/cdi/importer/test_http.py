@@ -15,6 +15,9 @@ from collections.abc import Callable
 import pytest
 from tests.support.image_server import ServedFile, serving
 from tests.unit.virtplane.storage.cdi.importer.conftest import MIB, Ended, Volume
+from yarl import URL
+
+from virtplane.storage.cdi.importer.http import Web, WebObject
 
 FORMATS = ("qcow2", "vmdk", "vdi", "vpc", "vhdx")
 
@@ -287,3 +290,13 @@ async def test_pages_in_place_of_disks_are_warned_of(
         await volume.run("http", address, IMPORTER_CONTENTTYPE=content)
     said = "Unexpected content type 'text/html'. Content might not be a KubeVirt image."
     assert (said in caplog.messages) is warns
+
+
+async def test_connections_read_a_mib_at_a_time(raw_disk: bytes) -> None:
+    async with (
+        serving(ServedFile(raw_disk)) as address,
+        Web(insecure=False, cert_folders=()) as web,
+        web.get(WebObject(URL(f"{address}/disk.img"))) as response,
+    ):
+        assert response.connection is not None
+        assert vars(response.connection.transport)["max_size"] == MIB, "Python has no such knob any more"
