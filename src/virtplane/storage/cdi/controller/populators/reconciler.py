@@ -164,12 +164,14 @@ class PopulatorController(Generic[Source]):
                 text = f"Multistage import into PVC {target.metadata.name} is paused"
                 self._event(target, "Normal", IMPORT_PAUSED, text)
             return DONE  # its event brings the target back
-        if await self._mirror(target, prime):
+        is_news = await self._mirror(target, prime)
+        if decisions.may_be_given(prime):
+            # Both claims are read anew: what was just said in the target need not come back first.
+            return await self._rebind(target, prime)
+        if is_news:
             return DONE
         if prime.status.phase == claims.LOST:
             return await rebinding.begin_anew(self._client, prime)
-        if decisions.may_be_given(prime):
-            return await self._rebind(target, prime)
         is_running = claims.value(prime, names.POD_PHASE) == claims.RUNNING
         return RequeueAfter(progress.SECONDS) if is_running and self._kind.has_progress else DONE
 

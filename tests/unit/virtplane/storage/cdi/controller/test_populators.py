@@ -78,6 +78,24 @@ async def _given(cluster: MemoryCluster, volume: str) -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_a_whole_volume_changes_hands_with_nothing_said_but_that_it_is_whole() -> None:
+    async with memory_cluster() as cluster:
+        put_source(cluster, BLANK)
+        prime = put_target(cluster)
+        await cluster.claim(prime)
+        await cluster.bind(prime)
+        await cluster.run_pod(f"importer-{prime}", **pod_status("Running", {"running": {}}))
+        await cluster.claim(pod_phase="Running", populator_pvcPrime=prime)
+        cluster.api.requests.clear()
+        await cluster.run_pod(f"importer-{prime}", **pod_status("Succeeded", ended()))
+        await _given(cluster, f"pv-{prime}")
+        await cluster.claim(pod_phase="Succeeded")
+        written = [request.path for request in cluster.api.requests if request.method == "PATCH"]
+        target, volume = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims/dv", f"pv-{prime}"
+        given = next(place for place, path in enumerate(written) if path.endswith(volume))
+        assert written[:given].count(target) == 1
+
+
 async def test_retained_prime_claim_stays() -> None:
     async with memory_cluster() as cluster:
         put_source(cluster, BLANK)
