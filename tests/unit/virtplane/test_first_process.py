@@ -1,4 +1,4 @@
-"""The first process of a container ends when it is told to, from its beginning on."""
+"""The first process of a container ends when it is told to, from its beginning on, and once it is done."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from virtplane.storage.cdi.importer.sizedetection import INVALID_PATH
 
 pytestmark = [pytest.mark.host]
 
@@ -53,3 +55,27 @@ def test_a_program_that_is_still_being_loaded_ends_when_it_is_told_to(command: s
             assert parent.wait(20) == 128 + signal.SIGTERM
         finally:
             parent.kill()
+
+
+def _ran(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = str(Path(sys.executable).with_name(program))
+    given = {"PATH": "/usr/bin:/usr/sbin", **environment}
+    command = [path, *arguments]
+    return subprocess.run(command, env=given, capture_output=True, check=False, text=True, timeout=60)
+
+
+def test_what_a_worker_says_last_and_how_it_ends_arrive(tmp_path: Path) -> None:
+    """Its output goes into pipes, which Python fills only when it has much to say or ends."""
+    failed = _ran("virt-cdi-importer", IMPORTER_IMAGE_SIZE="much")
+    assert failed.returncode == 1
+    assert "IMPORTER_IMAGE_SIZE is no number of bytes: 'much'" in failed.stderr
+    missing = _ran("cdi-image-size-detection", "-image-path", str(tmp_path / "none"))
+    assert missing.returncode == INVALID_PATH
+    assert "there is no image" in missing.stderr
+    asked = _ran("cdi-image-size-detection", "--help")
+    assert (asked.returncode, asked.stdout[:6]) == (0, "usage:")
+
+
+def test_a_worker_that_is_done_does_not_take_python_down(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import atexit, time; atexit.register(time.sleep, 600)")
+    assert _ran("virt-cdi-importer", IMPORTER_IMAGE_SIZE="much", PYTHONPATH=str(tmp_path)).returncode == 1

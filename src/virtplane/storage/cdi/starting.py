@@ -1,38 +1,41 @@
-"""Where the worker programs start: they can be told to end before they are loaded, which takes a second."""
+"""Where the worker programs start: they can be told to end before they are loaded, which takes a second.
+
+They end at once, too: somebody waits for the volume.
+"""
 
 from __future__ import annotations
 
 import importlib
+from typing import Never
 
 from virtplane import first_process
 
 
-def importer() -> int:
+def importer() -> Never:
     """``virt-cdi-importer``."""
-    return _start("importer.main")
+    _start("importer.main")
 
 
-def upload_server() -> int:
+def upload_server() -> Never:
     """``virt-cdi-uploadserver``."""
-    return _start("uploadserver.main")
+    _start("uploadserver.main")
 
 
-def cloner() -> int:
+def cloner() -> Never:
     """``virt-cdi-cloner``."""
-    return _start("cloner.main")
+    _start("cloner.main")
 
 
-def size_detection() -> int:
+def size_detection() -> Never:
     """``cdi-image-size-detection``."""
-    return _start("importer.sizedetection")
+    _start("importer.sizedetection")
 
 
-def poller() -> int:
+def poller() -> Never:
     """``cdi-source-update-poller``."""
-    return _start("poller.main")
+    _start("poller.main")
 
 
-def _start(module: str) -> int:
+def _start(module: str) -> Never:
     first_process.end_when_told()
-    code: int = importlib.import_module(f"virtplane.storage.cdi.{module}").main()
-    return code
+    first_process.end(importlib.import_module(f"virtplane.storage.cdi.{module}").main())
