@@ -30,6 +30,7 @@ from virtplane.compute.launcherpod.inputs import Images
 from virtplane.states import leading
 from virtplane.storage.clone.reconciler import CloneController
 from virtplane.storage.restore.reconciler import RestoreController
+from virtplane.storage.snapshot.contents import ContentController
 from virtplane.storage.snapshot.reconciler import SnapshotController
 
 logger = logging.getLogger(__name__)
@@ -105,9 +106,8 @@ def add_controllers(cluster: Cluster) -> None:
         WorkloadUpdateController,
     ):
         cluster.manager.add(part(cluster).controller)
-    snapshots = SnapshotController(cluster)
-    cluster.manager.add(snapshots.controller)
-    cluster.manager.add(snapshots.content_controller)
+    cluster.manager.add(SnapshotController(cluster).controller)
+    cluster.manager.add(ContentController(cluster).controller)
     cluster.manager.add(RestoreController(cluster).controller)
     if {kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES} <= cluster.served:
         cluster.manager.add(CloneController(cluster).controller)

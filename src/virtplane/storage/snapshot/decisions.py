@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from kubecore.json import JsonObject, deep_copy, get_object
+from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta, times
 from kubecore.objects.durations import seconds_of
 from kubecore.objects.structs import encode, part, parts
@@ -20,9 +20,10 @@ from virtplane.api.kubevirt_v1.volumes import claim_name
 from virtplane.api.snapshot_v1beta1.snapshot import (
     VirtualMachineSnapshot,
     VirtualMachineSnapshotContent,
+    VirtualMachineSnapshotContentStatus,
     VolumeBackup,
 )
-from virtplane.api.volumesnapshot_v1 import VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotStatus
+from virtplane.api.volumesnapshot_v1 import VolumeSnapshot, VolumeSnapshotClass
 from virtplane.cluster import conditions
 from virtplane.cluster.objects import condition_documents
 
@@ -64,6 +65,8 @@ class Observed:
     """Names of the claims of the namespace."""
     problem: str = ""
     """Why nothing more can be done now, where that is known."""
+    obstacle: str = ""
+    """Why the source cannot be locked now."""
 
 
 def content_name(uid: str) -> str:
@@ -210,56 +213,102 @@ def snapshot_class(driver: str, classes: Iterable[VolumeSnapshotClass]) -> str:
     return next((item.name for item in found if item.annotations.get(key) == "true"), "")
 
 
+def missing_snapshots(content: VirtualMachineSnapshotContent, found: Container[str]) -> list[str]:
+    """The names of the content's VolumeSnapshots that are not among those found."""
+    names = (backup.volume_snapshot_name or "" for backup in content.spec.volume_backups)
+    return [name for name in names if name not in found]
+
+
 def content_status(content: VirtualMachineSnapshotContent, found: Mapping[str, VolumeSnapshot]) -> JsonObject:
-    """The content's status from its VolumeSnapshots by name."""
+    """The content's status from its VolumeSnapshots by name.
+
+    An error of a VolumeSnapshot that is ready all the same is told with it, and is none of the content's.
+    """
     status = encode(content.status)
-    entries: list[JsonObject] = []
-    for backup in content.spec.volume_backups:
-        name = backup.volume_snapshot_name or ""
-        reported = found[name].status if name in found else VolumeSnapshotStatus()
-        said = encode(reported)
-        said.pop("restoreSize", None)
-        entries.append({"volumeSnapshotName": name, **said})
+    missing = missing_snapshots(content, found)
+    names = [backup.volume_snapshot_name or "" for backup in content.spec.volume_backups]
+    entries = [_entry(name, found[name]) for name in names if name in found]
     if entries:
         status["volumeSnapshotStatus"] = entries
-    if all(entry.get("creationTime") for entry in entries):
+    else:
+        status.pop("volumeSnapshotStatus", None)
+    if not missing and all(entry.get("creationTime") for entry in entries):
         status.setdefault("creationTime", times.now_rfc3339())
-    status["readyToUse"] = all(entry.get("readyToUse") is True for entry in entries)
-    failed = [entry["error"] for entry in entries if entry.get("error")]
-    if failed:
-        status["error"] = failed[0]
+    status["readyToUse"] = not missing and all(entry.get("readyToUse") is True for entry in entries)
+    problem = _missing_problem(content, missing) or next(filter(None, map(_entry_problem, entries)), "")
+    if problem and not status["readyToUse"]:
+        status["error"] = {"time": times.now_rfc3339(), "message": problem}
     else:
         status.pop("error", None)
     return status
 
 
+def _entry(name: str, volume: VolumeSnapshot) -> JsonObject:
+    said = encode(volume.status)
+    said.pop("restoreSize", None)
+    return {"volumeSnapshotName": name, **said}
+
+
+def _entry_problem(entry: JsonObject) -> str:
+    message = get_str(entry, "error", "message")
+    return f"VolumeSnapshot {entry['volumeSnapshotName']} error: {message}" if message else ""
+
+
+def _missing_problem(content: VirtualMachineSnapshotContent, missing: list[str]) -> str:
+    if not missing:
+        return ""
+    listed = f"VolumeSnapshots ({','.join(missing)})"
+    if content.status.creation_time:
+        return f"{listed} missing"
+    return f"{listed} skipped because vm snapshot is deleted"
+
+
+def has_failed(snapshot: VirtualMachineSnapshot, now: datetime) -> bool:
+    """Whether the snapshot has failed, or does now because it was not taken in time."""
+    if snapshot.status.phase == "Failed":
+        return True
+    return snapshot.status.phase != "Succeeded" and is_expired(snapshot, now)
+
+
 def snapshot_status(snapshot: VirtualMachineSnapshot, observed: Observed, now: datetime) -> JsonObject:
-    """The snapshot's next status."""
+    """The snapshot's next status. Without its content it keeps what was known of that."""
     status = encode(snapshot.status)
     status["conditions"] = condition_documents(snapshot.status.conditions)
     if observed.vm is not None and observed.content is not None and snapshot.status.source_uid is None:
         status.update(_description(observed.vm, observed.vmi, observed.content, observed.claims))
-    content = observed.content or VirtualMachineSnapshotContent()
-    taken = content.status.creation_time
-    if taken:
-        status["creationTime"] = taken
-    error = encode(content.status.error) if content.status.error else {}
-    if error:
-        status["error"] = error
-    status["readyToUse"] = content.status.ready_to_use is True
-    if snapshot.status.phase == "Failed" or (not taken and is_expired(snapshot, now)):
+    if observed.content is not None:
+        _take_over(status, observed.content.status)
+    status.setdefault("readyToUse", False)
+    taken = status.get("creationTime")
+    ready = ("True", "Ready") if status["readyToUse"] else ("False", "Not ready")
+    if snapshot.status.phase == "Failed" or (not taken and has_failed(snapshot, now)):
         status["phase"] = "Failed"
-        failed = conditions.new_condition("Failure", "True", DEADLINE_REASON)
-        conditions.put(status["conditions"], failed)
-        set_progress(status, ("False", "Operation failed"), ("False", "Operation failed"))
-    elif taken:
+        progress = ("False", "Operation failed")
+    elif taken or snapshot.status.phase == "Succeeded":
         status["phase"] = "Succeeded"
-        ready = ("True", "Ready") if status["readyToUse"] else ("False", "Not ready")
-        set_progress(status, ("False", "Operation complete"), ready)
+        progress = ("False", "Operation complete")
     else:
         status["phase"] = "InProgress"
-        set_progress(status, _progress(observed), ("False", "Not ready"))
+        progress = _progress(observed)
+    if "error" in status:
+        progress = ("False", "In error state")
+    set_progress(status, progress, ready)
+    if status["phase"] == "Failed":
+        failed = conditions.new_condition("Failure", "True", DEADLINE_REASON)
+        conditions.put(status["conditions"], failed)
     return status
+
+
+def _take_over(status: JsonObject, of_content: VirtualMachineSnapshotContentStatus) -> None:
+    """Write into the snapshot's status what that of its content says."""
+    said = encode(of_content)
+    if said.get("creationTime"):
+        status["creationTime"] = said["creationTime"]
+    status["readyToUse"] = said.get("readyToUse") is True
+    if said.get("error"):
+        status["error"] = said["error"]
+    else:
+        status.pop("error", None)
 
 
 def _progress(observed: Observed) -> tuple[str, str]:
@@ -268,7 +317,7 @@ def _progress(observed: Observed) -> tuple[str, str]:
     if observed.vm is None:
         return "False", "Source does not exist"
     if observed.content is None:
-        return "False", "Source not locked"
+        return "False", f"Source not locked {observed.obstacle}".strip()
     return "True", "Source locked and operation in progress"
 
 

@@ -1,32 +1,29 @@
-"""The controller of snapshots and their contents."""
+"""The controller of snapshots; that of their contents is in `contents`."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from msgspec.structs import replace as changed
 
 from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
-from kubecore.json import JsonObject, get_object
+from kubecore.json import get_object
 from kubecore.objects import meta, times
-from kubecore.objects.structs import UnfitDocument, decode, part, readable
+from kubecore.objects.structs import UnfitDocument, decode, part
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Informer, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.snapshot_v1beta1.snapshot import (
     VirtualMachineSnapshot,
     VirtualMachineSnapshotContent,
-    VirtualMachineSnapshotContentStatus,
     VirtualMachineSnapshotStatus,
 )
-from virtplane.api.storage_kinds import StorageClass
-from virtplane.api.volumesnapshot_v1 import VolumeSnapshot, VolumeSnapshotClass
-from virtplane.cluster.caches import Cluster, HasMetadata, owner_key
+from virtplane.cluster.caches import Cluster, HasMetadata
 from virtplane.cluster.objects import (
     INVALID,
     AnyObject,
@@ -38,7 +35,7 @@ from virtplane.cluster.objects import (
     patch,
     status_patch,
 )
-from virtplane.storage.snapshot import decisions
+from virtplane.storage.snapshot import decisions, sources
 from virtplane.storage.snapshot.decisions import Observed
 from virtplane.storage.snapshot.documents import (
     HeldMachine,
@@ -47,20 +44,23 @@ from virtplane.storage.snapshot.documents import (
     hold_patch,
     release_patch,
 )
+from virtplane.storage.snapshot.freezes import Freezes
 
+_log = logging.getLogger(__name__)
 _SNAPSHOTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS
 _CONTENTS = kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS
 _RETRY_SECONDS = 5.0
 
 
 class SnapshotController:
-    """Reconciles VirtualMachineSnapshots and VirtualMachineSnapshotContents.
+    """Reconciles VirtualMachineSnapshots.
 
     Where the cluster serves no volume snapshots (any more), nothing is taken, but what is deleted is let go.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._freezes = Freezes(cluster)
         self._snapshots = cluster.snapshots
         self._contents = cluster.snapshot_contents
         self._volumes = cluster.optional(kinds.VOLUME_SNAPSHOTS)
@@ -69,16 +69,10 @@ class SnapshotController:
         self.controller.watch(self._snapshots)
         self.controller.watch(self._contents, _snapshot_keys)
         self.controller.watch(cluster.vms, self._machine_keys)
-        self.content_controller = Controller("virt-controller-vmsnapshotcontent", self._reconcile_content)
-        self.content_controller.watch(self._contents)
-        self.content_controller.watch(self._snapshots, _content_keys)
-        if self._volumes is not None:
-            self.content_controller.watch(self._volumes, owner_key(_CONTENTS.kind))
-        if self._classes is not None:
-            self.content_controller.depend(self._classes)
-        for informer in (cluster.claims, cluster.informer(resources.STORAGE_CLASSES)):
-            self.content_controller.depend(informer)
+        for informer in (cluster.claims, cluster.pods, cluster.informer(resources.STORAGE_CLASSES)):
             self.controller.depend(informer)
+        if cluster.data_volumes is not None:
+            self.controller.depend(cluster.data_volumes)
         self.controller.depend(cluster.revisions)
         self.controller.depend(cluster.vmis)
 
@@ -110,10 +104,13 @@ class SnapshotController:
             # An object that cannot be decoded at the moment must not undo a finished snapshot.
             if not observed.problem:
                 await self._update(snapshot, observed)
+            if snapshot.status.phase == "Failed":
+                await self._discard_content(snapshot)
             await self._unlock(snapshot.metadata.name, machine)
             return DONE
-        is_locked = machine is not None and await self._lock(snapshot, machine)
-        observed = self._observe(snapshot)
+        obstacle = self._obstacle(snapshot, machine)
+        is_locked = machine is not None and not obstacle and await self._lock(snapshot, machine)
+        observed = replace(self._observe(snapshot), obstacle=obstacle)
         if is_locked and observed.vm and observed.content is None and not observed.problem:
             content = await self._create_content(snapshot, observed.vm, observed.vmi)
             observed = replace(observed, content=content)
@@ -150,17 +147,60 @@ class SnapshotController:
             "; ".join(problems),
         )
 
+    def _obstacle(self, snapshot: VirtualMachineSnapshot, machine: HeldMachine | None) -> str:
+        """Why the machine cannot be locked now; empty where it is locked for this snapshot already, or is
+        not there, or cannot be read, which `_observe` tells.
+        """
+        namespace, name = snapshot.metadata.namespace, snapshot.spec.source.name
+        if machine is None or machine.holders.snapshot_in_progress == snapshot.metadata.name:
+            return ""
+        vm = _get(self._cluster.vms, namespace, name, [])
+        if vm is None:
+            return ""
+        problem = sources.obstacle(
+            vm,
+            self._cluster.claims_of(namespace),
+            self._cluster.data_volumes_of(namespace),
+            self._cluster.pods.list(namespace),
+            is_online=self._cluster.vmis.contains(namespace, name),
+        )
+        other = machine.holders.snapshot_in_progress
+        return problem or (f'snapshot "{other}" in progress' if other else "")
+
     async def _finish(self, snapshot: VirtualMachineSnapshot, machine: HeldMachine | None) -> Result:
         metadata = snapshot.metadata
         await self._unlock(metadata.name, machine)
-        content = any_object(self._contents, metadata.namespace, decisions.content_name(metadata.uid))
-        if content is not None and snapshot.spec.deletion_policy != "Retain":
-            if not content.metadata.is_being_deleted:
-                await self._delete(_CONTENTS, content.metadata)
-            await self._release_content(content)
+        await self._discard_content(snapshot)
         removing = finalizer_patch(metadata, decisions.SNAPSHOT_FINALIZER, present=False)
         await patch(self._cluster, _SNAPSHOTS, snapshot, removing)
         return DONE
+
+    async def _discard_content(self, snapshot: VirtualMachineSnapshot) -> None:
+        """Delete the content of a snapshot that is deleted or has failed, unless it is to stay."""
+        of = snapshot.metadata
+        found = any_object(self._contents, of.namespace, decisions.content_name(of.uid))
+        if found is None:
+            return
+        is_usable = True
+        if isinstance(found, VirtualMachineSnapshotContent):
+            is_usable = found.status.ready_to_use is True
+            if not found.status.creation_time:
+                await self._thaw(found)
+        if snapshot.spec.deletion_policy == "Retain" and is_usable:
+            return
+        if not found.metadata.is_being_deleted:
+            await self._delete(_CONTENTS, found.metadata)
+        await self._release_content(found)
+
+    async def _thaw(self, content: VirtualMachineSnapshotContent) -> None:
+        """Thaw the guest; one that does not is no reason to keep the content, since a freeze has an end."""
+        try:
+            await self._freezes.thaw(content)
+        except StatusError as error:
+            of = content.metadata
+            name = content.spec.source.virtual_machine.metadata.name
+            text = "the guest of %s/%s stays frozen until the deadline of its snapshot: %s"
+            _log.warning(text, of.namespace, name, error)
 
     async def _release_content(self, content: HasMetadata) -> None:
         removing = finalizer_patch(content.metadata, decisions.CONTENT_FINALIZER, present=False)
@@ -224,111 +264,6 @@ class SnapshotController:
         operations = status_patch(snapshot, VirtualMachineSnapshotStatus, snapshot.status, status)
         await patch(self._cluster, _SNAPSHOTS, snapshot, operations, "status")
 
-    async def _reconcile_content(self, key: Key) -> Result:
-        try:
-            content = self._contents.get(*key)
-        except UnfitDocument as error:
-            self._cluster.recorder.event(dict(error.document), "Warning", INVALID, str(error))
-            return await self._release_unneeded(decode(AnyObject, error.document), "")
-        if content is None:
-            return DONE
-        if content.metadata.is_being_deleted:
-            name = content.spec.virtual_machine_snapshot_name or ""
-            return await self._release_unneeded(content, name)
-        if self._volumes is None or self._classes is None:
-            return DONE
-        found: dict[str, VolumeSnapshot] = {}
-        problem = ""
-        try:
-            found = _snapshots_of(content, self._volumes.list(key[0]))
-            if not content.status.creation_time:
-                classes = self._classes.list()
-                problem = await self._create_volume_snapshots(content, found, classes)
-        except UnfitDocument as error:
-            problem = str(error)
-            self._cluster.recorder.event(described(content), "Warning", INVALID, problem)
-            # An object that cannot be decoded at the moment must not undo a finished snapshot.
-            if content.status.creation_time:
-                return DONE
-        status = decisions.content_status(content, found)
-        if problem:
-            status["error"] = {"time": times.now_rfc3339(), "message": problem}
-            status.pop("creationTime", None)
-            status["readyToUse"] = False
-        struct = VirtualMachineSnapshotContentStatus
-        if _without_time(decode(struct, status)) != _without_time(content.status):
-            operations = status_patch(content, struct, content.status, status)
-            await patch(self._cluster, _CONTENTS, content, operations, "status")
-        return RequeueAfter(_RETRY_SECONDS) if problem else DONE
-
-    async def _release_unneeded(self, content: HasMetadata, name: str) -> Result:
-        """Remove the finalizer of a deleted content once its snapshot (`name`; empty if unknown) is deleted,
-        too.
-        """
-        snapshot = any_object(self._snapshots, content.metadata.namespace, name)
-        is_going = snapshot is None or snapshot.metadata.is_being_deleted
-        if content.metadata.is_being_deleted and is_going:
-            await self._release_content(content)
-        return DONE
-
-    async def _create_volume_snapshots(
-        self,
-        content: VirtualMachineSnapshotContent,
-        found: dict[str, VolumeSnapshot],
-        classes: list[JsonObject],
-    ) -> str:
-        """Create missing VolumeSnapshots, freezing a running guest that has an agent. Returns a problem, if
-        any.
-        """
-        backups = content.spec.volume_backups
-        missing = [backup for backup in backups if (backup.volume_snapshot_name or "") not in found]
-        if not missing:
-            await self._thaw_when_taken(content, found)
-            return ""
-        planned: list[JsonObject] = []
-        for backup in missing:
-            spec = backup.persistent_volume_claim.spec
-            name = (spec.storage_class_name if spec else "") or ""
-            chosen = decisions.snapshot_class(self._driver(name), readable(VolumeSnapshotClass, classes))
-            if not chosen:
-                return f"couldn't find VolumeSnapshotClass for {name}"
-            planned.append(decisions.volume_snapshot(content, backup, chosen))
-        await self._freeze(content, "freeze")
-        for volume in planned:
-            try:
-                created = await self._cluster.client.create(kinds.VOLUME_SNAPSHOTS, volume)
-            except StatusError as error:
-                if not is_already_exists(error):  # created before, but not in the cache yet
-                    raise
-                continue
-            found[meta.name(created)] = decode(VolumeSnapshot, created)
-            text = f"Successfully created VolumeSnapshot {meta.name(created)}"
-            reason = "SuccessfulVolumeSnapshotCreate"
-            self._cluster.recorder.event(described(content), "Normal", reason, text)
-        return ""
-
-    def _driver(self, storage_class: str) -> str:
-        found = self._cluster.informer(resources.STORAGE_CLASSES).get(None, storage_class)
-        return decode(StorageClass, found).provisioner if found else ""
-
-    async def _thaw_when_taken(
-        self, content: VirtualMachineSnapshotContent, found: dict[str, VolumeSnapshot]
-    ) -> None:
-        names = [backup.volume_snapshot_name or "" for backup in content.spec.volume_backups]
-        if names and all(name in found and found[name].status.creation_time for name in names):
-            await self._freeze(content, "unfreeze")
-
-    async def _freeze(self, content: VirtualMachineSnapshotContent, action: str) -> None:
-        name = content.spec.source.virtual_machine.metadata.name
-        vmi = self._cluster.vmis.get(content.metadata.namespace, name)
-        if vmi is None:
-            return
-        if not is_true(vmi.status.conditions, "AgentConnected") or is_true(vmi.status.conditions, "Paused"):
-            return
-        base = f"{kinds.SUBRESOURCES_PATH}/namespaces/{vmi.metadata.namespace}/virtualmachineinstances"
-        body = {"unfreezeTimeout": "5m0s"} if action == "freeze" else {}
-        await self._cluster.client.request("PUT", f"{base}/{name}/{action}", body=body)
-
     async def _delete(self, kind: ResourceType, obj: ObjectMeta) -> None:
         try:
             await self._cluster.client.delete(kind, obj.name, obj.namespace)
@@ -341,25 +276,9 @@ def _snapshot_keys(content: VirtualMachineSnapshotContent) -> list[Key]:
     return [(content.metadata.namespace, content.spec.virtual_machine_snapshot_name or "")]
 
 
-def _content_keys(snapshot: VirtualMachineSnapshot) -> list[Key]:
-    return [(snapshot.metadata.namespace, decisions.content_name(snapshot.metadata.uid))]
-
-
-def _snapshots_of(
-    content: VirtualMachineSnapshotContent, volumes: list[JsonObject]
-) -> dict[str, VolumeSnapshot]:
-    names = {backup.volume_snapshot_name for backup in content.spec.volume_backups}
-    return {meta.name(item): decode(VolumeSnapshot, item) for item in volumes if meta.name(item) in names}
-
-
 def _get(informer: Informer[Typed], namespace: str, name: str, problems: list[str]) -> Typed | None:
     try:
         return informer.get(namespace, name)
     except UnfitDocument as error:
         problems.append(str(error))
         return None
-
-
-def _without_time(status: VirtualMachineSnapshotContentStatus) -> VirtualMachineSnapshotContentStatus:
-    """The status without the time of its error, which alone is no reason to write it."""
-    return changed(status, error=changed(status.error, time=None)) if status.error is not None else status
