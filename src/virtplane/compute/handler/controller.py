@@ -87,7 +87,7 @@ class InstanceController:
         self.controller = Controller("virt-handler-vm", self.reconcile, workers=_WORKERS, max_delay=30.0)
         self.controller.watch(informer)
         self._informer = informer
-        self._events = InstanceEvents(recorder)
+        self.events = InstanceEvents(recorder)
         self._settings = settings
         self._config = config
         self._emulation = emulation
@@ -226,10 +226,10 @@ class InstanceController:
                 await self._start(machine, vmi)
             elif action is Action.SHUT_DOWN:
                 if machine.shutdown_started is None:
-                    self._events.send(vmi, "Normal", "ShuttingDown", "Signaled Graceful Shutdown")
+                    self.events.send(vmi, "Normal", "ShuttingDown", "Signaled Graceful Shutdown")
                 await machine.press_power_button()
             elif action is Action.DESTROY:
-                self._events.send(vmi, "Normal", "Deleted", "VirtualMachineInstance stopping")
+                self.events.send(vmi, "Normal", "Deleted", "VirtualMachineInstance stopping")
                 await machine.cut_power()
             elif action is Action.RELEASE:
                 await machine.release(0 if vmi.status.phase == "Succeeded" else 1)
@@ -240,7 +240,7 @@ class InstanceController:
                 await machine.grow_disks(vmi, self._claim_settings())
                 if machine.hypervisor is not None:
                     for text in await machine.io_errors.follow(vmi, machine.domain, machine.hypervisor):
-                        self._events.send(vmi, "Warning", ioerrors.EVENT, text)
+                        self.events.send(vmi, "Warning", ioerrors.EVENT, text)
                 await self._follow_plugs(machine, vmi)
             elif machine.domain is not None:
                 await machine.plugs.clear()
@@ -249,7 +249,7 @@ class InstanceController:
             if not _is_reported(vmi, _NOT_READY, why):
                 text = "The guest cannot start yet; look at the storage of the volume"
                 logger.warning(text, extra={"vmi": _text(vmi), "err": why})
-                self._events.send(vmi, "Warning", "SyncFailed", why)
+                self.events.send(vmi, "Warning", "SyncFailed", why)
             return _NOT_READY, why
         except (VolumeNotReady, FunctionsUnknown) as error:
             return _NOT_READY if isinstance(error, VolumeNotReady) else _FAILED, repeatable(error)
@@ -257,7 +257,7 @@ class InstanceController:
             why = repeatable(error)
             text = "The guest cannot run in its pod; its instance fails. Correct it and start it again"
             logger.warning(text, extra={"vmi": _text(vmi), "err": why})
-            self._events.send(vmi, "Warning", "SyncFailed", why)
+            self.events.send(vmi, "Warning", "SyncFailed", why)
             if action is Action.START:
                 machine.fatal = why
             return _FAILED, why
@@ -266,7 +266,7 @@ class InstanceController:
             level = logging.DEBUG if _is_reported(vmi, _FAILED, why) else logging.WARNING
             extra = {"vmi": _text(vmi), "step": action.value, "err": why}
             logger.log(level, "The guest could not be synchronized; trying again", extra=extra)
-            self._events.send(vmi, "Warning", "SyncFailed", why)
+            self.events.send(vmi, "Warning", "SyncFailed", why)
             return _FAILED, why
         return None
 
@@ -281,7 +281,7 @@ class InstanceController:
             )
         finally:
             self._pass_on_remarks(machine, vmi)
-        self._events.send(vmi, "Normal", "Created", "VirtualMachineInstance defined.")
+        self.events.send(vmi, "Normal", "Created", "VirtualMachineInstance defined.")
         await machine.recall(vmi)
 
     async def _follow_plugs(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
@@ -292,18 +292,18 @@ class InstanceController:
 
     def _pass_on_remarks(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
         for remark in machine.remarks:
-            self._events.send(vmi, "Normal", "ToleratedSmallPV", remark)
+            self.events.send(vmi, "Normal", "ToleratedSmallPV", remark)
         machine.remarks.clear()
 
     def _tell_of_guest(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
         if machine.lines.ping_failed:
             machine.lines.ping_failed = False
             text = f"GuestAgentPing probe failed for VMI {vmi.metadata.name}"
-            self._events.send(vmi, "Warning", "GuestAgentPingFailed", text)
+            self.events.send(vmi, "Warning", "GuestAgentPingFailed", text)
         hypervisor = machine.hypervisor
         if hypervisor is not None and hypervisor.has_panicked:
             hypervisor.has_panicked = False
-            self._events.send(vmi, "Warning", "GuestPanicked", "GuestPanicked (details unavailable)")
+            self.events.send(vmi, "Warning", "GuestPanicked", "GuestPanicked (details unavailable)")
 
     def _agent_versions(self) -> tuple[str, ...]:
         configured = self._config().configuration.supported_guest_agent_versions
@@ -344,7 +344,7 @@ class InstanceController:
             if fresh.phase == vmi.status.phase and self._writes.is_too_often(vmi):
                 return RequeueAfter(_RETRY_SECONDS)
             await self._writes.write(vmi, fresh)
-            self._events.announce(vmi, fresh)
+            self.events.announce(vmi, fresh)
         return self._again(vmi, phase, error, seen)
 
     def _again(

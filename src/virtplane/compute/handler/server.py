@@ -158,11 +158,11 @@ class ConsoleServer:
         return web.Response(status=202)
 
     async def _freeze(
-        self, machine: Machine, _vmi: VirtualMachineInstance, request: web.Request
+        self, machine: Machine, vmi: VirtualMachineInstance, request: web.Request
     ) -> web.StreamResponse:
         seconds = _unfreeze_seconds(await request.read())
         _hypervisor(machine)
-        with _command("Freeze"):
+        with self._freezing(vmi):
             if await machine.agent.is_frozen():
                 # The freeze that goes on ends when it was said to.
                 return web.Response(status=202)
@@ -175,9 +175,20 @@ class ConsoleServer:
             except OSError as error:
                 text = f"the end of the freeze cannot be planned on this node: {error.strerror}"
                 raise web.HTTPInternalServerError(text=text) from error
-        with _command("Freeze"):
+        with self._freezing(vmi):
             await machine.agent.freeze()
         return web.Response(status=202)
+
+    @contextmanager
+    def _freezing(self, vmi: VirtualMachineInstance) -> Iterator[None]:
+        """Tell of a failure in an event, too: who waits for a snapshot does not see the answer."""
+        try:
+            with _command("Freeze"):
+                yield
+        except web.HTTPInternalServerError as error:
+            text = f"Failed to freeze VMI: {error.text}"
+            self._controller.events.send(vmi, "Warning", "FreezeError", text)
+            raise
 
     async def _unfreeze(
         self, machine: Machine, _vmi: VirtualMachineInstance, _request: web.Request

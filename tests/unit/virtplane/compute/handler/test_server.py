@@ -80,10 +80,21 @@ class Machine:
             raise HypervisorError(operation, "the answer was lost")
 
 
+class Events:
+    """Keeps the reasons and messages of what was sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, str]] = []
+
+    def send(self, _vmi: VirtualMachineInstance, _kind: str, reason: str, message: str) -> None:
+        self.sent.append((reason, message))
+
+
 class Controller:
     """Knows one instance."""
 
     def __init__(self, private: Path) -> None:
+        self.events = Events()
         self.machine = Machine(private)
         self.machines = {"u": self.machine}
 
@@ -99,9 +110,10 @@ class Controller:
 class Served:
     """The console server's answers, and the hypervisor behind it."""
 
-    def __init__(self, url: str, session: aiohttp.ClientSession, machine: Machine) -> None:
+    def __init__(self, url: str, session: aiohttp.ClientSession, controller: Controller) -> None:
         self._url, self._session = url, session
-        self.machine, self.hypervisor = machine, machine.hypervisor
+        self.machine, self.hypervisor = controller.machine, controller.machine.hypervisor
+        self.events = controller.events.sent
 
     def connect(self, path: str) -> AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]:
         return self._session.ws_connect(self._url + path, protocols=["plain.kubevirt.io"])
@@ -123,7 +135,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     async with aiohttp.ClientSession() as session:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        yield Served(url, session, controller.machine)
+        yield Served(url, session, controller)
     await runner.cleanup()
     await thaws.close()
 
@@ -157,6 +169,18 @@ async def test_the_end_of_a_freeze_is_planned_until_it_has_ended(served: Served,
     assert planned.exists()
     assert (await served.ask("PUT", f"{BASE}/unfreeze"))[0] == 202
     assert not planned.exists()
+
+
+@pytest.mark.feature("SNP-05")
+async def test_a_freeze_that_fails_has_an_event(served: Served) -> None:
+    await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"5m"}')
+    assert not served.events
+    await served.ask("PUT", f"{BASE}/unfreeze")
+    served.machine.failures = ["freeze"]
+    await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"5m"}')
+    ((reason, text),) = served.events
+    assert reason == "FreezeError"
+    assert text.startswith("Failed to freeze VMI: server error. command Freeze failed: ")
 
 
 async def test_a_freeze_without_an_end_forgets_that_of_an_earlier_one(served: Served, tmp_path: Path) -> None:
