@@ -23,6 +23,7 @@ from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshotContent, VolumeBackup
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.api.volumesnapshot_v1 import VolumeSnapshot
+from virtplane.cluster import persistentstate
 
 FINALIZER = wellknown.FINALIZER_RESTORE
 LAST_RESTORE = "restore.kubevirt.io/lastRestoreUID"
@@ -55,9 +56,13 @@ def volumes(restore: VirtualMachineRestore, content: VirtualMachineSnapshotConte
     if policy == "InPlace":
         raise UnsupportedPolicy("restoring volumes in place is not supported; use RandomizeNames")
     names = {item.volume_name: item.restore_name for item in restore.spec.volume_restore_overrides}
+    source = content.spec.source.virtual_machine.spec
+    dumps = {each.name for each in source.instance.volumes if each.memory_dump} if source else set()
     result = []
     for backup in content.spec.volume_backups:
         volume = backup.volume_name
+        if volume in dumps:
+            continue  # a dump is of what ran then
         name = f"restore-{restore.metadata.uid}-{volume}"
         if policy == "PrefixTargetName":
             name = f"{restore.spec.target.name}-{volume}"
@@ -90,6 +95,7 @@ def new_claim(
         if "cdi.kubevirt.io" not in key and not key.startswith("pv.kubernetes.io/")
     }
     labels = {key: value for key, value in source.metadata.labels.items() if "cdi.kubevirt.io" not in key}
+    labels.pop(persistentstate.STATE_LABEL, None)  # the state of nobody yet
     labels["restore.kubevirt.io/source-vm-name"] = restore.spec.target.name
     labels["restore.kubevirt.io/source-vm-namespace"] = restore.metadata.namespace
     return {

@@ -34,7 +34,7 @@ from virtplane.cluster.objects import (
     patch,
     status_patch,
 )
-from virtplane.storage.restore import decisions
+from virtplane.storage.restore import decisions, state
 from virtplane.storage.snapshot.decisions import set_progress
 from virtplane.storage.snapshot.documents import (
     HeldMachine,
@@ -46,10 +46,22 @@ from virtplane.storage.snapshot.documents import (
 
 _KIND = kinds.VIRTUAL_MACHINE_RESTORES
 _RETRY_SECONDS = 5.0
+_STOPPING = "Automatically stopping restore target for restore operation"
+_PLEASE_STOP = (
+    "Waiting for target VM to be powered off. Please stop the restore target to proceed with restore"
+)
+_OR_FAIL = "or the operation will fail after 5m0s"
+_TOO_LATE = (
+    "Restore target failed to be ready within 5m0s. Please power off the target VM before attempting restore"
+)
 
 
 class _Waits(Exception):
     """The restore must wait; the text says for what."""
+
+
+class _WaitsForStop(_Waits):
+    """The target is on, and the restore goes on when it is off; the text says how that comes."""
 
 
 class _Fails(Exception):
@@ -113,6 +125,8 @@ class RestoreController:
         try:
             await self._advance(restore, status, machine)
             owners = _owners(restore.metadata, machine)
+        except _WaitsForStop as waiting:
+            set_progress(status, ("False", str(waiting)), ("False", str(waiting)))
         except (_Waits, UnfitDocument) as waiting:
             set_progress(status, ("True", str(waiting)), ("False", str(waiting)))
         except _Fails as failed:
@@ -161,6 +175,11 @@ class RestoreController:
         if items:
             status["restores"] = decisions.restores_of(items)
         await self._create_claims(restore, items)
+        kept = state.state_of(items, source.name)
+        if kept is not None and not is_marked:
+            namespace = restore.metadata.namespace
+            if await state.hand_over(self._cluster, namespace, kept.claim, restore.spec.target.name):
+                raise _Waits("Updating target spec")
         if machine is None:
             await self._create_target(restore, source, await self._restored_spec(content, items))
             raise _Waits("Updating target spec")
@@ -172,6 +191,7 @@ class RestoreController:
             await self._patch_vm(machine.metadata.name, machine.metadata.namespace, changes)
             raise _Waits("Updating target spec")
         await self._give_claims(restore, items, machine)
+        await state.drop_replaced(self._cluster, restore.metadata.namespace, restore.spec.target.name)
         status["complete"] = True
         status["restoreTime"] = times.now_rfc3339()
         text = "Operation complete"
@@ -221,20 +241,25 @@ class RestoreController:
         policy = restore.spec.target_readiness_policy or "WaitGracePeriod"
         created = times.parse_time(restore.metadata.creation_timestamp or "")
         age = (times.now() - created).total_seconds()
-        text = "Waiting for target to be ready"
         if policy == "FailImmediate":
-            raise _Fails("Restore target failed to be ready")
+            raise _Fails("Restore target VMI must be powered off before restore operation")
         if policy == "WaitGracePeriod" and age > decisions.GRACE_SECONDS:
-            raise _Fails("Restore target failed to be ready within 5m0s")
+            raise _Fails(_TOO_LATE)
         if policy == "StopTarget":
+            self._tell_of_target(restore, _STOPPING)
             path = f"{kinds.SUBRESOURCES_PATH}/namespaces/{restore.metadata.namespace}/virtualmachines"
             try:
                 await self._cluster.client.request("PUT", f"{path}/{restore.spec.target.name}/stop", body={})
             except StatusError as error:
                 if error.code != 409:
                     raise
-        self._cluster.recorder.event(described(restore), "Normal", "RestoreTargetNotReady", text)
-        raise _Waits(text)
+            raise _WaitsForStop(_STOPPING)
+        text = "Restore target VMI still exists, please stop the restore target to proceed with restore"
+        self._tell_of_target(restore, text)
+        raise _WaitsForStop(_PLEASE_STOP if policy == "WaitEventually" else f"{_PLEASE_STOP}, {_OR_FAIL}")
+
+    def _tell_of_target(self, restore: VirtualMachineRestore, text: str) -> None:
+        self._cluster.recorder.event(described(restore), "Warning", "RestoreTargetNotReady", text)
 
     async def _create_claims(
         self, restore: VirtualMachineRestore, items: list[decisions.RestoredVolume]

@@ -24,7 +24,7 @@ from virtplane.api.snapshot_v1beta1.snapshot import (
     VolumeBackup,
 )
 from virtplane.api.volumesnapshot_v1 import VolumeSnapshot, VolumeSnapshotClass
-from virtplane.cluster import conditions
+from virtplane.cluster import conditions, persistentstate
 from virtplane.cluster.objects import condition_documents
 
 SNAPSHOT_FINALIZER = labels.FINALIZER_SNAPSHOT
@@ -61,8 +61,8 @@ class Observed:
     vm: VirtualMachine | None
     vmi: VirtualMachineInstance | None
     content: VirtualMachineSnapshotContent | None
-    claims: Container[str]
-    """Names of the claims of the namespace."""
+    claims: Mapping[str, JsonObject]
+    """The claims of the namespace by name."""
     problem: str = ""
     """Why nothing more can be done now, where that is known."""
     obstacle: str = ""
@@ -93,12 +93,12 @@ def is_expired(snapshot: VirtualMachineSnapshot, now: datetime) -> bool:
     return limit != 0 and limit < age
 
 
-def choose_volumes(vm: VirtualMachine, claims: Container[str]) -> Volumes:
+def choose_volumes(vm: VirtualMachine, claims: Mapping[str, JsonObject]) -> Volumes:
     """Choose by the VM's volumeSnapshotStatuses; volumes without claims are never included."""
     enabled = {status.name for status in vm.observed.volume_snapshot_statuses if status.enabled}
     included: list[tuple[str, str]] = []
     excluded: list[str] = []
-    for volume in vm.spec.instance.volumes:
+    for volume in persistentstate.volumes_of(vm, claims):
         claim = claim_name(volume)
         if volume.name in enabled and claim in claims:
             included.append((volume.name, claim))
@@ -325,7 +325,7 @@ def _description(
     vm: VirtualMachine,
     vmi: VirtualMachineInstance | None,
     content: VirtualMachineSnapshotContent,
-    claims: Container[str],
+    claims: Mapping[str, JsonObject],
 ) -> JsonObject:
     """The fields of the status that describe the source once the content exists."""
     chosen = choose_volumes(vm, claims)
@@ -347,7 +347,7 @@ def _description(
 
 
 def indications_of(vmi: VirtualMachineInstance | None, volumes: Volumes) -> list[str]:
-    """The indications about a snapshot's consistency."""
+    """The indications about a snapshot's consistency, in KubeVirt's order."""
     result: list[str] = []
     if vmi is not None:
         result.append("Online")
@@ -355,6 +355,7 @@ def indications_of(vmi: VirtualMachineInstance | None, volumes: Volumes) -> list
             result.append("Paused")
         has_agent = is_true(vmi.status.conditions, "AgentConnected")
         result.append("GuestAgent" if has_agent else "NoGuestAgent")
+    result.sort()
     return [*result, PARTIAL] if volumes.excluded else result
 
 

@@ -143,7 +143,7 @@ class SnapshotController:
             vm,
             vmi,
             _get(self._contents, namespace, decisions.content_name(snapshot.metadata.uid), problems),
-            self._cluster.claims_of(namespace).keys(),
+            self._cluster.claims_of(namespace),
             "; ".join(problems),
         )
 

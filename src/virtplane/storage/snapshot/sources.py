@@ -9,6 +9,7 @@ from kubecore.objects import meta
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.volumes import claim_name
+from virtplane.cluster import persistentstate
 
 
 def obstacle(
@@ -23,7 +24,8 @@ def obstacle(
 
     `claims` and `data_volumes` are those of the namespace by name; `pods` those of the product there.
     """
-    names = sorted({name for volume in vm.spec.instance.volumes if (name := claim_name(volume))})
+    volumes = persistentstate.volumes_of(vm, claims)
+    names = sorted({name for volume in volumes if (name := claim_name(volume))})
     for name in names:
         problem = _problem(claims.get(name), data_volumes)
         if problem:

@@ -1,156 +1,45 @@
-"""Snapshots of running guests, and those that come to nothing; the test plays storage and virt-api."""
+"""Snapshots of running guests, and those that come to nothing."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
-import orjson
 import pytest
 from tests.support.waiting import until
+from tests.unit.virtplane.storage.snapshotted import CLAIM, TAKEN, Guest, controllers, machine
 
 from kubecore import resources
-from kubecore.client import Request, Response
+from kubecore.client import Request
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_str
 from kubecore.objects import meta
 from kubecore.objects.structs import decode
-from kubecore.runtime import EventRecorder, Manager
-from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
-from virtplane.cluster.caches import Cluster
-from virtplane.compute.launcherpod.inputs import Images
 from virtplane.storage.snapshot import sources
-from virtplane.storage.snapshot.contents import ContentController
-from virtplane.storage.snapshot.reconciler import SnapshotController
 
 pytestmark = pytest.mark.looptime
 
 _LONG_SECONDS = 30.0
 """Virtual time in which whatever the controllers would do is done."""
 _SNAPSHOTS, _CONTENTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS, kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS
-_KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
-_CLAIM = {
-    "metadata": {"name": "c", "namespace": "ns"},
-    "spec": {"storageClassName": "fast"},
-    "status": {"phase": "Bound"},
-}
-_TAKEN = {"creationTime": "2026-01-01T00:00:00Z", "readyToUse": True}
-
-
-class _Guest:
-    """A machine with one disk that runs, its agent behind virt-api, and its snapshot."""
-
-    def __init__(self) -> None:
-        self.api = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
-        self.asked: list[tuple[str, Any]] = []
-        self.refusal: StatusError | None = None
-        self.api.reactions.append(self._agent)
-        self.api.put(resources.STORAGE_CLASSES, {"metadata": {"name": "fast"}, "provisioner": "csi.test"})
-        self.api.put(kinds.VOLUME_SNAPSHOT_CLASSES, {"metadata": {"name": "snaps"}, "driver": "csi.test"})
-        self.api.put(resources.PERSISTENT_VOLUME_CLAIMS, _CLAIM)
-        self.api.put(kinds.VIRTUAL_MACHINES, _machine())
-        conditions = [{"type": "AgentConnected", "status": "True"}]
-        running = {"phase": "Running", "conditions": conditions}
-        self.api.put(
-            kinds.VIRTUAL_MACHINE_INSTANCES,
-            {"metadata": {"name": "vm", "namespace": "ns"}, "spec": {"domain": {}}, "status": running},
-        )
-
-    def _agent(self, request: Request) -> Response | StatusError | None:
-        action = request.path.rpartition("/")[2]
-        if action not in ("freeze", "unfreeze"):
-            return None
-        self.asked.append((action, orjson.loads(request.body or b"{}")))
-        if self.refusal is not None and action == "freeze":
-            return self.refusal
-        return Response(202, {}, b"")
-
-    def take(self, **spec: Any) -> None:
-        """Ask for a snapshot of the machine."""
-        source = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "vm"}
-        self.api.put(
-            _SNAPSHOTS,
-            {
-                "apiVersion": _SNAPSHOTS.api_version,
-                "kind": "VirtualMachineSnapshot",
-                "metadata": {"name": "snap", "namespace": "ns"},
-                "spec": {"source": source, **spec},
-            },
-        )
-
-    def snapshot(self) -> JsonObject:
-        """The snapshot as it is now."""
-        return self.api.get(_SNAPSHOTS, "snap", "ns") or {}
-
-    def told(self) -> dict[str, tuple[str, str]]:
-        """Status and reason of the snapshot's conditions, in their order."""
-        found: list[JsonObject] = self.snapshot().get("status", {}).get("conditions", [])
-        return {item["type"]: (item["status"], item["reason"]) for item in found}
-
-    async def store(self, status: JsonObject) -> str:
-        """Write a status of the VolumeSnapshot once that is there; returns its name."""
-        (volume,) = await until(lambda: self.api.list(kinds.VOLUME_SNAPSHOTS, "ns"))
-        self.api.put(kinds.VOLUME_SNAPSHOTS, {**deep_copy(volume), "status": status})
-        return meta.name(volume)
-
-    async def taken(self) -> str:
-        """Take the snapshot; returns the name of its VolumeSnapshot."""
-        self.take()
-        name = await self.store(_TAKEN)
-        await until(lambda: self.told().get("Ready") == ("True", "Ready"))
-        return name
-
-
-def _machine() -> JsonObject:
-    disks = {"devices": {"disks": [{"name": "root", "disk": {}}]}}
-    volumes = [{"name": "root", "persistentVolumeClaim": {"claimName": "c"}}]
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": "vm", "namespace": "ns"},
-        "spec": {"runStrategy": "Manual", "template": {"spec": {"domain": disks, "volumes": volumes}}},
-        "status": {"volumeSnapshotStatuses": [{"name": "root", "enabled": True}]},
-    }
-
-
-@asynccontextmanager
-async def _controllers(guest: _Guest) -> AsyncIterator[None]:
-    client = guest.api.client()
-    async with EventRecorder(client, "snapshot-controller") as recorder:
-        manager = Manager(client)
-        served = frozenset({kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES})
-        cluster = Cluster(client, manager, recorder, Images("launcher:1", "sidecar:1"), served)
-        manager.add(SnapshotController(cluster).controller)
-        manager.add(ContentController(cluster).controller)
-        task = asyncio.create_task(manager.run())
-        await manager.wait_started()
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-    await client.close()
 
 
 @pytest.mark.feature("SNP-05", "SNP-07")
 async def test_a_guest_is_frozen_until_its_volumes_are_taken_at_most_to_the_deadline() -> None:
-    guest = _Guest()
-    async with _controllers(guest):
+    guest = Guest()
+    async with controllers(guest):
         guest.take(failureDeadline="90s")
-        await guest.store(_TAKEN)
+        await guest.store(TAKEN)
         await until(lambda: guest.told().get("Ready") == ("True", "Ready"))
         assert guest.asked == [("freeze", {"unfreezeTimeout": "90s"}), ("unfreeze", {})]
 
 
 @pytest.mark.feature("SNP-05", "SNP-11")
 async def test_a_guest_that_cannot_be_frozen_is_not_taken_and_its_snapshot_says_why() -> None:
-    guest = _Guest()
+    guest = Guest()
     guest.refusal = StatusError(500, "InternalError", 'server error. command Freeze failed: "no"')
-    async with _controllers(guest):
+    async with controllers(guest):
         guest.take()
         await until(lambda: guest.told().get("Progressing") == ("False", "In error state"))
         status = guest.snapshot()["status"]
@@ -159,14 +48,14 @@ async def test_a_guest_that_cannot_be_frozen_is_not_taken_and_its_snapshot_says_
         assert guest.told()["Ready"] == ("False", "Not ready")
         assert not guest.api.list(kinds.VOLUME_SNAPSHOTS, "ns")
         guest.refusal = None
-        await guest.store(_TAKEN)
+        await guest.store(TAKEN)
         await until(lambda: guest.told().get("Ready") == ("True", "Ready"))
         assert "error" not in guest.snapshot()["status"], "an error that is over is told no more"
 
 
 @pytest.mark.feature("SNP-08", "SNP-11")
 async def test_a_snapshot_that_fails_thaws_its_guest_and_takes_nothing_later() -> None:
-    guest = _Guest()
+    guest = Guest()
     is_denied = True
 
     def deny(request: Request) -> StatusError | None:
@@ -174,7 +63,7 @@ async def test_a_snapshot_that_fails_thaws_its_guest_and_takes_nothing_later() -
         return StatusError(403, "Forbidden", "denied") if writes and is_denied else None
 
     guest.api.reactions.append(deny)
-    async with _controllers(guest):
+    async with controllers(guest):
         guest.take()
         await until(lambda: guest.asked)
         aged = deep_copy(guest.snapshot())
@@ -197,8 +86,8 @@ async def test_a_snapshot_that_fails_thaws_its_guest_and_takes_nothing_later() -
 
 @pytest.mark.feature("SNP-15")
 async def test_a_snapshot_that_is_deleted_before_it_is_taken_thaws_its_guest_and_keeps_nothing() -> None:
-    guest = _Guest()
-    async with _controllers(guest):
+    guest = Guest()
+    async with controllers(guest):
         guest.take(deletionPolicy="Retain")
         await until(lambda: guest.api.list(kinds.VOLUME_SNAPSHOTS, "ns"))
         await guest.api.client().delete(_SNAPSHOTS, "snap", "ns")
@@ -208,8 +97,8 @@ async def test_a_snapshot_that_is_deleted_before_it_is_taken_thaws_its_guest_and
 
 @pytest.mark.feature("SNP-12")
 async def test_a_snapshot_whose_volume_is_gone_is_not_ready_and_names_it() -> None:
-    guest = _Guest()
-    async with _controllers(guest):
+    guest = Guest()
+    async with controllers(guest):
         name = await guest.taken()
         guest.api.remove(kinds.VOLUME_SNAPSHOTS, name, "ns")
         await until(lambda: guest.told()["Progressing"] == ("False", "In error state"))
@@ -229,10 +118,10 @@ async def test_a_snapshot_whose_volume_is_gone_is_not_ready_and_names_it() -> No
 
 @pytest.mark.feature("SNP-12")
 async def test_an_error_of_a_volume_that_is_ready_is_told_and_none_of_the_snapshot() -> None:
-    guest = _Guest()
-    async with _controllers(guest):
+    guest = Guest()
+    async with controllers(guest):
         await guest.taken()
-        await guest.store({**_TAKEN, "error": {"message": "bad stuff"}})
+        await guest.store({**TAKEN, "error": {"message": "bad stuff"}})
 
         def has_heard() -> bool:
             (content,) = guest.api.list(_CONTENTS, "ns")
@@ -242,7 +131,7 @@ async def test_an_error_of_a_volume_that_is_ready_is_told_and_none_of_the_snapsh
         status = guest.api.list(_CONTENTS, "ns")[0]["status"]
         assert status["readyToUse"] is True
         assert "error" not in status
-        await guest.store({**_TAKEN, "readyToUse": False, "error": {"message": "bad stuff"}})
+        await guest.store({**TAKEN, "readyToUse": False, "error": {"message": "bad stuff"}})
         await until(lambda: guest.told()["Ready"] == ("False", "Not ready"))
         text = guest.snapshot()["status"]["error"]["message"]
         assert text.startswith("VolumeSnapshot vmsnapshot-")
@@ -251,8 +140,8 @@ async def test_an_error_of_a_volume_that_is_ready_is_told_and_none_of_the_snapsh
 
 @pytest.mark.feature("SNP-12")
 async def test_a_snapshot_stays_taken_without_its_content() -> None:
-    guest = _Guest()
-    async with _controllers(guest):
+    guest = Guest()
+    async with controllers(guest):
         await guest.taken()
         before = guest.snapshot()["status"]
         (content,) = guest.api.list(_CONTENTS, "ns")
@@ -266,22 +155,22 @@ async def test_a_snapshot_stays_taken_without_its_content() -> None:
 
 @pytest.mark.feature("SNP-03", "SNP-11")
 async def test_a_snapshot_waits_for_the_claims_of_its_machine() -> None:
-    guest = _Guest()
-    guest.api.put(resources.PERSISTENT_VOLUME_CLAIMS, {**_CLAIM, "status": {"phase": "Pending"}})
-    async with _controllers(guest):
+    guest = Guest()
+    guest.api.put(resources.PERSISTENT_VOLUME_CLAIMS, {**CLAIM, "status": {"phase": "Pending"}})
+    async with controllers(guest):
         guest.take()
         text = "Source not locked source ns/vm volume not bound: c"
         await until(lambda: guest.told().get("Progressing") == ("False", text))
         vm = guest.api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {}
         assert "snapshotInProgress" not in vm["status"]
-        guest.api.put(resources.PERSISTENT_VOLUME_CLAIMS, _CLAIM)
-        await guest.store(_TAKEN)
+        guest.api.put(resources.PERSISTENT_VOLUME_CLAIMS, CLAIM)
+        await guest.store(TAKEN)
         await until(lambda: guest.told()["Ready"] == ("True", "Ready"))
 
 
 def _owned(volume: str) -> JsonObject:
     owner = {"kind": "DataVolume", "name": volume, "uid": "1", "controller": True}
-    return {**_CLAIM, "metadata": {**_CLAIM["metadata"], "ownerReferences": [owner]}}
+    return {**CLAIM, "metadata": {**CLAIM["metadata"], "ownerReferences": [owner]}}
 
 
 def _user(phase: str) -> JsonObject:
@@ -293,10 +182,10 @@ def _user(phase: str) -> JsonObject:
 @pytest.mark.parametrize(
     ("claim", "phase", "pods", "is_online", "expected"),
     [
-        (_CLAIM, "", [], False, ""),
+        (CLAIM, "", [], False, ""),
         (None, "", [], False, "source ns/vm volume doesnt exist: c"),
         (
-            {**_CLAIM, "metadata": {"name": "c", "deletionTimestamp": "2026-01-01T00:00:00Z"}},
+            {**CLAIM, "metadata": {"name": "c", "deletionTimestamp": "2026-01-01T00:00:00Z"}},
             "",
             [],
             False,
@@ -305,9 +194,9 @@ def _user(phase: str) -> JsonObject:
         (_owned("dv"), "ImportInProgress", [], False, "source ns/vm volume not populated: c"),
         (_owned("gone"), "Succeeded", [], False, "source ns/vm volume not populated: c"),
         (_owned("dv"), "Succeeded", [], False, ""),
-        (_CLAIM, "", [_user("Running")], False, "source is offline but 1 pods using PVCs [c]"),
-        (_CLAIM, "", [_user("Running")], True, ""),
-        (_CLAIM, "", [_user("Succeeded")], False, ""),
+        (CLAIM, "", [_user("Running")], False, "source is offline but 1 pods using PVCs [c]"),
+        (CLAIM, "", [_user("Running")], True, ""),
+        (CLAIM, "", [_user("Succeeded")], False, ""),
     ],
 )
 def test_volumes_are_taken_that_are_whole_and_that_nobody_else_writes(
@@ -315,5 +204,5 @@ def test_volumes_are_taken_that_are_whole_and_that_nobody_else_writes(
 ) -> None:
     claims = {"c": claim} if claim else {}
     volumes: dict[str, JsonObject] = {"dv": {"status": {"phase": phase}}}
-    vm = decode(VirtualMachine, _machine())
+    vm = decode(VirtualMachine, machine())
     assert sources.obstacle(vm, claims, volumes, pods, is_online=is_online) == expected

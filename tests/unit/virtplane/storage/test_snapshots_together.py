@@ -257,7 +257,7 @@ def test_a_deadline_before_its_snapshot_has_passed_already(deadline: str, age: i
 
 @pytest.mark.feature("SNP-14")
 @pytest.mark.parametrize(
-    ("agent", "expected"), [(True, ["Online", "GuestAgent"]), (False, ["Online", "NoGuestAgent"])]
+    ("agent", "expected"), [(True, ["GuestAgent", "Online"]), (False, ["NoGuestAgent", "Online"])]
 )
 def test_snapshots_of_running_guests_say_how_consistent_they_are(agent: bool, expected: list[str]) -> None:
     conditions = [{"type": "AgentConnected", "status": "True"}] if agent else []

@@ -19,13 +19,13 @@ from virtplane.api.kubevirt_v1.migration import (
 )
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.meta_v1 import ObjectMeta
+from virtplane.cluster import persistentstate
 from virtplane.cluster.caches import Cluster
 from virtplane.cluster.objects import described, finalizer_patch, leave_unfit, patch, status_patch
 from virtplane.compute import amounts
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.migration import instances, phases, policies, target
 from virtplane.compute.controller.migration.phases import Around
-from virtplane.compute.controller.vmi import backend
 from virtplane.compute.controller.vmi.storage import needs_state_claim
 from virtplane.compute.launcherpod.inputs import RenderInputs
 
@@ -197,7 +197,9 @@ class MigrationController:
     def _inputs(self, vmi: VirtualMachineInstance, source: JsonObject | None) -> RenderInputs:
         claim = None
         if needs_state_claim(vmi):
-            claim = backend.state_claim_of(self._cluster.claims.list(vmi.metadata.namespace), vmi)
+            claim = persistentstate.claim_of(
+                self._cluster.claims.list(vmi.metadata.namespace), vmi.metadata.name
+            )
         name = meta.name(claim) if claim else ""
         return self._cluster.render_inputs(vmi, name, target.image_digests(source))
 

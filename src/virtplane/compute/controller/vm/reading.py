@@ -14,10 +14,11 @@ from virtplane.api.cdi_v1beta1.data_source import DataSource
 from virtplane.api.cdi_v1beta1.data_volume import DataVolume
 from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineSpec
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.kubevirt_v1.volumes import claim_name
+from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 from virtplane.api.markers import ApiStruct
 from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass
 from virtplane.api.volumesnapshot_v1 import VolumeSnapshotClass
+from virtplane.cluster import persistentstate
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.vm import datavolumes
 
@@ -60,6 +61,13 @@ def used_names(vm: VirtualMachine) -> set[str]:
     """The names of the claims and DataVolumes of the VM's volumes and templates."""
     used = {claim_name(volume) for volume in vm.spec.instance.volumes}
     return (used | {datavolumes.name_of(template) for template in datavolumes.templates(vm)}) - {""}
+
+
+def volumes(cluster: Cluster, vm: VirtualMachine) -> list[Volume]:
+    """The VM's volumes, and the one of its state, if it keeps any."""
+    if not persistentstate.is_needed(vm.spec.instance):
+        return list(vm.spec.instance.volumes)
+    return persistentstate.volumes_of(vm, cluster.claims_of(vm.metadata.namespace))
 
 
 def claims(cluster: Cluster, namespace: str, names: Iterable[str]) -> dict[str, PersistentVolumeClaim]:

@@ -15,6 +15,7 @@ from virtplane.api import resources as kinds
 from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.volumes import claim_name
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster, HasMetadata, owner_key
 from virtplane.cluster.objects import (
@@ -317,8 +318,10 @@ class VmController:
         claims = reading.claims(self._cluster, key[0], names)
         failure = failures.next_failure(vm, vmi, chosen, times.now())
         requests = await open_requests(self._client, vm, vmi)
+        volumes = reading.volumes(self._cluster, vm)
+        kept = reading.claims(self._cluster, key[0], map(claim_name, volumes))
         statuses = snapshots.volume_snapshot_statuses(
-            vm, claims, reading.storage_classes(self._cluster), reading.snapshot_classes(self._cluster)
+            volumes, kept, reading.storage_classes(self._cluster), reading.snapshot_classes(self._cluster)
         )
         if vmi is not None or "runStrategy" in written:
             written["runStrategy"] = chosen

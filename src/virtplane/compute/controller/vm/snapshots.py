@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kubecore.json import JsonObject
-from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass
 from virtplane.api.volumesnapshot_v1 import VolumeSnapshotClass
 
 
 def volume_snapshot_statuses(
-    vm: VirtualMachine,
+    volumes: Iterable[Volume],
     claims: Mapping[str, PersistentVolumeClaim],
     storage_classes: Iterable[StorageClass],
     snapshot_classes: Iterable[VolumeSnapshotClass],
 ) -> list[JsonObject]:
-    """One entry for each volume of the template, in its order. `claims` are the volumes' claims by name."""
+    """One entry for each of the volumes, in their order. `claims` are the volumes' claims by name."""
     drivers = {item.driver for item in snapshot_classes}
     usable = {item.metadata.name for item in storage_classes if item.provisioner in drivers}
     result: list[JsonObject] = []
-    for volume in vm.spec.instance.volumes:
+    for volume in volumes:
         reason = _obstacle(volume, claims, usable)
         entry: JsonObject = {"name": volume.name, "enabled": not reason}
         if reason:

@@ -8,24 +8,14 @@ from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta
 from kubecore.objects.structs import encode
 from virtplane.api import cdi_labels, storage_labels
-from virtplane.api import labels as wellknown
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.cluster import persistentstate
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.launcherpod.metadata import unique_name
 from virtplane.compute.launcherpod.render import owner_reference
 
-STATE_LABEL = "persistent-state-for"
 _SIZE = "10Mi"
-
-
-def state_claim_of(claims: list[JsonObject], vmi: VirtualMachineInstance) -> JsonObject | None:
-    """The state claim of an instance, except one created for a migration target."""
-    for claim in claims:
-        labels = meta.labels(claim)
-        if labels.get(STATE_LABEL) == vmi.metadata.name and wellknown.MIGRATION_NAME not in labels:
-            return claim
-    return None
 
 
 def choose_storage_class(configured: str, classes: list[JsonObject]) -> str:
@@ -51,7 +41,7 @@ def new_state_claim(vmi: VirtualMachineInstance, storage_class: str, access_mode
             "name": unique_name(prefix, get_str(owner, "uid")),
             "generateName": prefix,
             "namespace": vmi.metadata.namespace,
-            "labels": {STATE_LABEL: name, cdi_labels.APPLY_STORAGE_PROFILE: "true"},
+            "labels": {persistentstate.STATE_LABEL: name, cdi_labels.APPLY_STORAGE_PROFILE: "true"},
             "ownerReferences": [owner],
         },
         "spec": {
@@ -65,7 +55,7 @@ def new_state_claim(vmi: VirtualMachineInstance, storage_class: str, access_mode
 
 async def ensure_state_claim(cluster: Cluster, vmi: VirtualMachineInstance) -> str | SyncError:
     """The name of a usable state claim, which is created if it does not exist."""
-    claim = state_claim_of(cluster.claims.list(vmi.metadata.namespace), vmi)
+    claim = persistentstate.claim_of(cluster.claims.list(vmi.metadata.namespace), vmi.metadata.name)
     classes = cluster.informer(resources.STORAGE_CLASSES)
     if claim is None:
         configured = cluster.settings().configuration.vm_state_storage_class or ""

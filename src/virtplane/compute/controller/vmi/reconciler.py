@@ -19,11 +19,11 @@ from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.meta_v1 import OwnerReference
+from virtplane.cluster import persistentstate
 from virtplane.cluster.caches import Cluster, owner_key
 from virtplane.cluster.objects import AnyObject, any_object, described, leave_unfit, patch
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.vmi import (
-    backend,
     hotplug,
     launchersync,
     phases,
@@ -93,7 +93,7 @@ class VmiController:
         users = self._cluster.vmis.by_index("claim", f"{meta.namespace(claim)}/{meta.name(claim)}")
         found = [key_of(vmi) for vmi in users] + list(owner_key("VirtualMachineInstance")(claim))
         # An instance's state claim belongs to its VirtualMachine, and none of its volumes names it.
-        kept_for = meta.labels(claim).get(backend.STATE_LABEL)
+        kept_for = meta.labels(claim).get(persistentstate.STATE_LABEL)
         return [*found, (meta.namespace(claim), kept_for)] if kept_for else found
 
     async def _reconcile(self, key: Key) -> Result:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kubecore.json import JsonObject, get_list, get_str
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import claim_name
+from virtplane.cluster import persistentstate
 from virtplane.compute.hotplug import hotplugged_volumes
 
 READY_PHASES = ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
@@ -76,9 +77,7 @@ def _is_bound(claim: JsonObject | None) -> bool:
 
 def needs_state_claim(vmi: VirtualMachineInstance) -> bool:
     """Whether firmware variables, TPM state or changed block tracking of the guest must be persistent."""
-    domain = vmi.spec.domain
-    tpm, efi = domain.devices.tpm, domain.firmware.bootloader.efi
-    if (tpm is not None and tpm.persistent) or (efi is not None and efi.persistent):
+    if persistentstate.is_needed(vmi.spec):
         return True
     tracking = vmi.status.changed_block_tracking
     return tracking is not None and tracking.state in ("Initializing", "Enabled")

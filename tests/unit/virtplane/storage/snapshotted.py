@@ -1,0 +1,134 @@
+"""A running guest on storage that takes snapshots, for tests of snapshots and restores; the test plays the
+storage and virt-api.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+from tests.support.waiting import until
+
+from kubecore import resources
+from kubecore.client import Request, Response
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, deep_copy
+from kubecore.objects import meta
+from kubecore.runtime import EventRecorder, Manager
+from kubecore.testing import MemoryApi
+from virtplane.api import resources as kinds
+from virtplane.cluster.caches import Cluster
+from virtplane.compute.launcherpod.inputs import Images
+from virtplane.storage.restore.reconciler import RestoreController
+from virtplane.storage.snapshot.contents import ContentController
+from virtplane.storage.snapshot.reconciler import SnapshotController
+
+_SNAPSHOTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS
+_KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
+CLAIM = {
+    "metadata": {"name": "c", "namespace": "ns"},
+    "spec": {"storageClassName": "fast"},
+    "status": {"phase": "Bound"},
+}
+TAKEN = {"creationTime": "2026-01-01T00:00:00Z", "readyToUse": True}
+
+
+class Guest:
+    """A machine with one disk that runs, its agent behind virt-api, and its snapshot."""
+
+    def __init__(self) -> None:
+        self.api = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+        self.asked: list[tuple[str, Any]] = []
+        self.refusal: StatusError | None = None
+        self.api.reactions.append(self._agent)
+        self.api.put(resources.STORAGE_CLASSES, {"metadata": {"name": "fast"}, "provisioner": "csi.test"})
+        self.api.put(kinds.VOLUME_SNAPSHOT_CLASSES, {"metadata": {"name": "snaps"}, "driver": "csi.test"})
+        self.api.put(resources.PERSISTENT_VOLUME_CLAIMS, CLAIM)
+        self.api.put(kinds.VIRTUAL_MACHINES, machine())
+        conditions = [{"type": "AgentConnected", "status": "True"}]
+        running = {"phase": "Running", "conditions": conditions}
+        self.api.put(
+            kinds.VIRTUAL_MACHINE_INSTANCES,
+            {"metadata": {"name": "vm", "namespace": "ns"}, "spec": {"domain": {}}, "status": running},
+        )
+
+    def _agent(self, request: Request) -> Response | StatusError | None:
+        action = request.path.rpartition("/")[2]
+        if action not in ("freeze", "unfreeze", "stop"):
+            return None
+        self.asked.append((action, orjson.loads(request.body or b"{}")))
+        if self.refusal is not None and action == "freeze":
+            return self.refusal
+        return Response(202, {}, b"")
+
+    def take(self, **spec: Any) -> None:
+        """Ask for a snapshot of the machine."""
+        source = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "vm"}
+        self.api.put(
+            _SNAPSHOTS,
+            {
+                "apiVersion": _SNAPSHOTS.api_version,
+                "kind": "VirtualMachineSnapshot",
+                "metadata": {"name": "snap", "namespace": "ns"},
+                "spec": {"source": source, **spec},
+            },
+        )
+
+    def snapshot(self) -> JsonObject:
+        """The snapshot as it is now."""
+        return self.api.get(_SNAPSHOTS, "snap", "ns") or {}
+
+    def told(self) -> dict[str, tuple[str, str]]:
+        """Status and reason of the snapshot's conditions, in their order."""
+        found: list[JsonObject] = self.snapshot().get("status", {}).get("conditions", [])
+        return {item["type"]: (item["status"], item["reason"]) for item in found}
+
+    async def store(self, status: JsonObject) -> str:
+        """Write a status of the VolumeSnapshot once that is there; returns its name."""
+        (volume,) = await until(lambda: self.api.list(kinds.VOLUME_SNAPSHOTS, "ns"))
+        self.api.put(kinds.VOLUME_SNAPSHOTS, {**deep_copy(volume), "status": status})
+        return meta.name(volume)
+
+    async def taken(self) -> str:
+        """Take the snapshot; returns the name of its VolumeSnapshot."""
+        self.take()
+        name = await self.store(TAKEN)
+        await until(lambda: self.told().get("Ready") == ("True", "Ready"))
+        return name
+
+
+def machine() -> JsonObject:
+    """A machine with one disk on the claim."""
+    disks = {"devices": {"disks": [{"name": "root", "disk": {}}]}}
+    volumes = [{"name": "root", "persistentVolumeClaim": {"claimName": "c"}}]
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": "vm", "namespace": "ns"},
+        "spec": {"runStrategy": "Manual", "template": {"spec": {"domain": disks, "volumes": volumes}}},
+        "status": {"volumeSnapshotStatuses": [{"name": "root", "enabled": True}]},
+    }
+
+
+@asynccontextmanager
+async def controllers(guest: Guest) -> AsyncIterator[None]:
+    """The controllers of snapshots, contents and restores, at work."""
+    client = guest.api.client()
+    async with EventRecorder(client, "snapshot-controller") as recorder:
+        manager = Manager(client)
+        served = frozenset({kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES})
+        cluster = Cluster(client, manager, recorder, Images("launcher:1", "sidecar:1"), served)
+        manager.add(SnapshotController(cluster).controller)
+        manager.add(ContentController(cluster).controller)
+        manager.add(RestoreController(cluster).controller)
+        task = asyncio.create_task(manager.run())
+        await manager.wait_started()
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    await client.close()
