@@ -12,6 +12,7 @@ from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
 from kubecore.objects.structs import decode, encode, part, parts
 from kubecore.patch.jsonpatch import apply_json_patch
+from virtplane.api import cdi_labels
 from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
 from virtplane.api.core_v1 import PersistentVolumeClaimSpec
@@ -43,6 +44,8 @@ class RestoredVolume:
     claim: str
     volume_snapshot: str
     backup: VolumeBackup
+    data_volume: str = ""
+    """The DataVolume that is to have the claim, where a template of the machine provides the volume."""
 
 
 def restore_uid(restore: VirtualMachineRestore) -> str:
@@ -58,6 +61,7 @@ def volumes(restore: VirtualMachineRestore, content: VirtualMachineSnapshotConte
     names = {item.volume_name: item.restore_name for item in restore.spec.volume_restore_overrides}
     source = content.spec.source.virtual_machine.spec
     dumps = {each.name for each in source.instance.volumes if each.memory_dump} if source else set()
+    templated = _templated(source) if source else set()
     result = []
     for backup in content.spec.volume_backups:
         volume = backup.volume_name
@@ -67,8 +71,16 @@ def volumes(restore: VirtualMachineRestore, content: VirtualMachineSnapshotConte
         if policy == "PrefixTargetName":
             name = f"{restore.spec.target.name}-{volume}"
         name = names.get(volume) or name
-        result.append(RestoredVolume(volume, name, backup.volume_snapshot_name or "", backup))
+        data_volume = name if volume in templated else ""
+        result.append(RestoredVolume(volume, name, backup.volume_snapshot_name or "", backup, data_volume))
     return result
+
+
+def _templated(spec: VirtualMachineSpec) -> set[str]:
+    """The volumes whose DataVolumes are made of the machine's templates."""
+    made = {meta.name(encode(template)) for template in spec.data_volume_templates if template is not None}
+    volumes = (each for each in spec.instance.volumes if each.data_volume is not None)
+    return {each.name for each in volumes if claim_name(each) in made}
 
 
 def new_claim(
@@ -105,10 +117,15 @@ def new_claim(
             "name": item.claim,
             "namespace": restore.metadata.namespace,
             "labels": labels,
-            "annotations": {**annotations, RESTORE_ANNOTATION: restore.metadata.name},
+            "annotations": {**annotations, **_marks(restore, item)},
         },
         "spec": spec,
     }
+
+
+def _marks(restore: VirtualMachineRestore, item: RestoredVolume) -> dict[str, str]:
+    marks = {RESTORE_ANNOTATION: restore.metadata.name}
+    return marks | {cdi_labels.POPULATED_FOR: item.data_volume} if item.data_volume else marks
 
 
 # The VM's spec is a document here: decoding it would lose fields that the struct does not know.
@@ -117,24 +134,29 @@ def new_claim(
 def restored_spec(source: JsonObject, items: list[RestoredVolume]) -> JsonObject:
     """The VM's spec as it was in the `source`, its volumes on the restored claims."""
     spec = deep_copy(source)
-    claims = {item.volume: item.claim for item in items}
+    restored = {item.volume: item for item in items}
     template = spec.setdefault("template", {}).setdefault("spec", {})
+    renamed: dict[str, str] = {}
     replaced: set[str] = set()
     kept: list[JsonObject] = []
     for document in parts(template, VirtualMachineInstanceSpec, lambda spec: spec.volumes):
         volume = decode(Volume, document)
-        claim = claims.get(volume.name)
+        item = restored.get(volume.name)
         if volume.memory_dump is not None:
             continue
-        if claim is not None:
-            replaced.add(claim_name(volume))
-            kept.append({"name": volume.name, "persistentVolumeClaim": {"claimName": claim}})
-        else:
+        if item is None:
             kept.append(document)
+        elif item.data_volume:
+            renamed[claim_name(volume)] = item.data_volume
+            kept.append({**document, "dataVolume": {**document["dataVolume"], "name": item.data_volume}})
+        else:
+            replaced.add(claim_name(volume))
+            given = {**document.get("persistentVolumeClaim", {}), "claimName": item.claim}
+            kept.append({"name": volume.name, "persistentVolumeClaim": given})
     if "volumes" in template:
         template["volumes"] = kept
     templates = [
-        item
+        _renamed(item, renamed)
         for item in parts(spec, VirtualMachineSpec, lambda spec: spec.data_volume_templates)
         if item is None or meta.name(item) not in replaced
     ]
@@ -143,6 +165,12 @@ def restored_spec(source: JsonObject, items: list[RestoredVolume]) -> JsonObject
     else:
         spec.pop("dataVolumeTemplates", None)
     return spec
+
+
+def _renamed(template: JsonObject | None, names: Mapping[str, str]) -> JsonObject | None:
+    if template is None or meta.name(template) not in names:
+        return template
+    return {**template, "metadata": {**template["metadata"], "name": names[meta.name(template)]}}
 
 
 def new_target(restore: VirtualMachineRestore, source: ObjectMeta, spec: JsonObject) -> JsonObject:
@@ -192,6 +220,7 @@ def restores_of(items: list[RestoredVolume]) -> list[JsonObject]:
             "volumeName": item.volume,
             "persistentVolumeClaim": item.claim,
             "volumeSnapshotName": item.volume_snapshot,
+            **({"dataVolumeName": item.data_volume} if item.data_volume else {}),
         }
         for item in items
     ]

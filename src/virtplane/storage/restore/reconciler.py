@@ -34,7 +34,7 @@ from virtplane.cluster.objects import (
     patch,
     status_patch,
 )
-from virtplane.storage.restore import decisions, state
+from virtplane.storage.restore import datavolumes, decisions, state
 from virtplane.storage.snapshot.decisions import set_progress
 from virtplane.storage.snapshot.documents import (
     HeldMachine,
@@ -84,6 +84,8 @@ class RestoreController:
         self.controller.watch(self._restores)
         self.controller.watch(cluster.vms, self._machine_keys)
         self.controller.watch(cluster.claims, _claim_keys)
+        if cluster.data_volumes is not None:
+            self.controller.watch(cluster.data_volumes, _claim_keys)
         for informer in (self._snapshots, self._contents, cluster.vmis):
             self.controller.depend(informer)
         if self._volumes is not None:
@@ -186,11 +188,21 @@ class RestoreController:
         if not is_marked:
             spec = await self._restored_spec(content, items)
             written = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, machine)
+            deleted = datavolumes.replaced(written.get("spec", {}), spec)
+            if list(restore.status.deleted_data_volumes) != deleted:
+                # Written down before the machine forgets them.
+                status["deletedDataVolumes"] = deleted
+                raise _Waits("Updating target status")
             target = decisions.updated_target(restore, written, spec)
             changes = [*same_version(written), *guarded_patch(written, target, ("metadata",), ("spec",))]
             await self._patch_vm(machine.metadata.name, machine.metadata.namespace, changes)
             raise _Waits("Updating target spec")
+        target = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, machine)
+        needed = datavolumes.wanted(target, restore.metadata.name, items)
+        if not await datavolumes.provide(self._cluster, needed):
+            raise _Waits("Waiting for target DataVolumes to be restored")
         await self._give_claims(restore, items, machine)
+        await datavolumes.drop(self._cluster, target, restore.status.deleted_data_volumes)
         await state.drop_replaced(self._cluster, restore.metadata.namespace, restore.spec.target.name)
         status["complete"] = True
         status["restoreTime"] = times.now_rfc3339()
@@ -291,6 +303,8 @@ class RestoreController:
             return
         claims = self._cluster.claims_of(restore.metadata.namespace)
         for item in items:
+            if item.data_volume:
+                continue  # it goes with its DataVolume
             claim = decode(PersistentVolumeClaim, claims[item.claim])
             operations = owners_patch(claim, _owners(claim.metadata, machine))
             if operations:

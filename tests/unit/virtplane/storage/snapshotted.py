@@ -15,7 +15,7 @@ from tests.support.waiting import until
 from kubecore import resources
 from kubecore.client import Request, Response
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject, deep_copy
+from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta
 from kubecore.runtime import EventRecorder, Manager
 from kubecore.testing import MemoryApi
@@ -26,7 +26,7 @@ from virtplane.storage.restore.reconciler import RestoreController
 from virtplane.storage.snapshot.contents import ContentController
 from virtplane.storage.snapshot.reconciler import SnapshotController
 
-_SNAPSHOTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS
+_SNAPSHOTS, _RESTORES = kinds.VIRTUAL_MACHINE_SNAPSHOTS, kinds.VIRTUAL_MACHINE_RESTORES
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
 CLAIM = {
     "metadata": {"name": "c", "namespace": "ns"},
@@ -86,6 +86,41 @@ class Guest:
         found: list[JsonObject] = self.snapshot().get("status", {}).get("conditions", [])
         return {item["type"]: (item["status"], item["reason"]) for item in found}
 
+    async def take_all(self) -> None:
+        """Take a snapshot of all volumes."""
+        self.take()
+        for volume in await until(lambda: self.api.list(kinds.VOLUME_SNAPSHOTS, "ns")):
+            self.api.put(kinds.VOLUME_SNAPSHOTS, {**deep_copy(volume), "status": TAKEN})
+        await until(lambda: self.told().get("Ready") == ("True", "Ready"))
+
+    def restore(self, target: str = "vm", **spec: Any) -> None:
+        """Ask for a restore, whose uid is ``r``."""
+        wanted = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": target}
+        self.api.put(
+            _RESTORES,
+            {
+                "apiVersion": _RESTORES.api_version,
+                "kind": "VirtualMachineRestore",
+                "metadata": {"name": "back", "namespace": "ns", "uid": "r"},
+                "spec": {"target": wanted, "virtualMachineSnapshotName": "snap", **spec},
+            },
+        )
+
+    def restored(self) -> JsonObject:
+        """The restore's status as it is now."""
+        return get_object(self.api.get(_RESTORES, "back", "ns") or {}, "status")
+
+    def is_restored(self) -> bool:
+        """Whether the restore is complete."""
+        return self.restored().get("complete") is True
+
+    async def bind(self, name: str) -> JsonObject:
+        """Have the storage bind a restored claim; returns it as it was made."""
+        kind = resources.PERSISTENT_VOLUME_CLAIMS
+        made: JsonObject = await until(lambda: self.api.get(kind, name, "ns"))
+        self.api.put(kind, {**deep_copy(made), "status": {"phase": "Bound"}})
+        return made
+
     async def store(self, status: JsonObject) -> str:
         """Write a status of the VolumeSnapshot once that is there; returns its name."""
         (volume,) = await until(lambda: self.api.list(kinds.VOLUME_SNAPSHOTS, "ns"))
@@ -119,7 +154,7 @@ async def controllers(guest: Guest) -> AsyncIterator[None]:
     client = guest.api.client()
     async with EventRecorder(client, "snapshot-controller") as recorder:
         manager = Manager(client)
-        served = frozenset({kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES})
+        served = frozenset({kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES, kinds.DATA_VOLUMES})
         cluster = Cluster(client, manager, recorder, Images("launcher:1", "sidecar:1"), served)
         manager.add(SnapshotController(cluster).controller)
         manager.add(ContentController(cluster).controller)

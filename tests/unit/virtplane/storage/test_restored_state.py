@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from tests.support.waiting import until
-from tests.unit.virtplane.storage.snapshotted import CLAIM, TAKEN, Guest, controllers, machine
+from tests.unit.virtplane.storage.snapshotted import CLAIM, Guest, controllers, machine
 
 from kubecore import resources
-from kubecore.json import JsonObject, deep_copy, get_list
+from kubecore.json import JsonObject, get_list
 from kubecore.objects import meta
 from kubecore.objects.structs import decode
 from virtplane.api import resources as kinds
@@ -40,48 +38,15 @@ def _remembering() -> Guest:
     return guest
 
 
-async def _taken(guest: Guest) -> None:
-    guest.take()
-    for volume in await until(lambda: guest.api.list(kinds.VOLUME_SNAPSHOTS, "ns")):
-        guest.api.put(kinds.VOLUME_SNAPSHOTS, {**deep_copy(volume), "status": TAKEN})
-    await until(lambda: guest.told().get("Ready") == ("True", "Ready"))
-
-
-def _restore(guest: Guest, target: str = "vm", **spec: Any) -> None:
-    wanted = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": target}
-    guest.api.put(
-        _RESTORES,
-        {
-            "apiVersion": _RESTORES.api_version,
-            "kind": "VirtualMachineRestore",
-            "metadata": {"name": "back", "namespace": "ns", "uid": "r"},
-            "spec": {"target": wanted, "virtualMachineSnapshotName": "snap", **spec},
-        },
-    )
-
-
-async def _bind(guest: Guest, name: str) -> JsonObject:
-    """Have the storage bind a restored claim; returns it as it was made."""
-    made = await until(lambda: guest.api.get(_CLAIMS, name, "ns"))
-    guest.api.put(_CLAIMS, {**deep_copy(made), "status": {"phase": "Bound"}})
-    found: JsonObject = made
-    return found
-
-
 def _labels(guest: Guest, name: str) -> dict[str, str]:
     return meta.labels(guest.api.get(_CLAIMS, name, "ns") or {})
-
-
-def _is_complete(guest: Guest) -> bool:
-    found = guest.api.get(_RESTORES, "back", "ns") or {}
-    return found.get("status", {}).get("complete") is True
 
 
 @pytest.mark.feature("SNP-03", "SNP-13")
 async def test_a_snapshot_holds_what_the_tpm_remembers() -> None:
     guest = _remembering()
     async with controllers(guest):
-        await _taken(guest)
+        await guest.take_all()
         included = guest.snapshot()["status"]["snapshotVolumes"]["includedVolumes"]
         assert sorted(included) == [_STATE, "root"]
         (content,) = guest.api.list(kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS, "ns")
@@ -96,13 +61,13 @@ async def test_a_snapshot_holds_what_the_tpm_remembers() -> None:
 async def test_a_restored_machine_remembers_what_it_did_then_and_the_later_state_goes() -> None:
     guest = _remembering()
     async with controllers(guest):
-        await _taken(guest)
+        await guest.take_all()
         guest.api.remove(kinds.VIRTUAL_MACHINE_INSTANCES, "vm", "ns")
-        _restore(guest)
-        made = await _bind(guest, f"restore-r-{_STATE}")
+        guest.restore()
+        made = await guest.bind(f"restore-r-{_STATE}")
         assert _LABEL not in meta.labels(made), "the state of nobody while it is filled"
-        await _bind(guest, "restore-r-root")
-        await until(lambda: _is_complete(guest))
+        await guest.bind("restore-r-root")
+        await until(guest.is_restored)
         assert _labels(guest, f"restore-r-{_STATE}")[_LABEL] == "vm"
         assert guest.api.get(_CLAIMS, f"{_STATE}-abcde", "ns") is None
         vm = guest.api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {}
@@ -113,11 +78,11 @@ async def test_a_restored_machine_remembers_what_it_did_then_and_the_later_state
 async def test_another_machine_gets_the_state_and_that_of_the_first_stays() -> None:
     guest = _remembering()
     async with controllers(guest):
-        await _taken(guest)
-        _restore(guest, "other")
+        await guest.take_all()
+        guest.restore("other")
         for name in (_STATE, "root"):
-            await _bind(guest, f"restore-r-{name}")
-        await until(lambda: _is_complete(guest))
+            await guest.bind(f"restore-r-{name}")
+        await until(guest.is_restored)
         assert _labels(guest, f"restore-r-{_STATE}")[_LABEL] == "other"
         assert _labels(guest, f"{_STATE}-abcde") == {_LABEL: "vm"}
 
@@ -132,12 +97,12 @@ async def test_a_memory_dump_is_not_restored() -> None:
     guest.api.put(kinds.VIRTUAL_MACHINES, dumped)
     guest.api.put(_CLAIMS, {**CLAIM, "metadata": {"name": "d", "namespace": "ns"}})
     async with controllers(guest):
-        await _taken(guest)
+        await guest.take_all()
         assert len(guest.api.list(kinds.VOLUME_SNAPSHOTS, "ns")) == 2
         guest.api.remove(kinds.VIRTUAL_MACHINE_INSTANCES, "vm", "ns")
-        _restore(guest)
-        await _bind(guest, "restore-r-root")
-        await until(lambda: _is_complete(guest))
+        guest.restore()
+        await guest.bind("restore-r-root")
+        await until(guest.is_restored)
         assert {meta.name(claim) for claim in guest.api.list(_CLAIMS, "ns")} == {"c", "d", "restore-r-root"}
 
 
@@ -155,8 +120,8 @@ async def test_a_restore_says_what_it_waits_for_while_its_target_is_on(
 ) -> None:
     guest = Guest()
     async with controllers(guest):
-        await _taken(guest)
-        _restore(guest, targetReadinessPolicy=policy)
+        await guest.take_all()
+        guest.restore(targetReadinessPolicy=policy)
 
         def told() -> JsonObject | None:
             return meta.get_condition(guest.api.get(_RESTORES, "back", "ns") or {}, "Progressing")
