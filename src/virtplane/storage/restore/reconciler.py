@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from kubecore import resources
-from kubecore.errors import StatusError, is_already_exists, is_not_found
+from kubecore.errors import StatusError, is_already_exists, is_conflict, is_not_found
 from kubecore.json import JsonObject
 from kubecore.objects import meta, times
 from kubecore.objects.structs import UnfitDocument, decode, encode, part, readable
@@ -62,6 +62,10 @@ class _Waits(Exception):
 
 class _WaitsForStop(_Waits):
     """The target is on, and the restore goes on when it is off; the text says how that comes."""
+
+
+class _Errs(Exception):
+    """Something is wrong that may be put right; the text says what."""
 
 
 class _Fails(Exception):
@@ -131,6 +135,12 @@ class RestoreController:
             set_progress(status, ("False", str(waiting)), ("False", str(waiting)))
         except (_Waits, UnfitDocument) as waiting:
             set_progress(status, ("True", str(waiting)), ("False", str(waiting)))
+        except _Errs as error:
+            self._tell_of_error(restore, status, str(error))
+        except StatusError as error:
+            if is_conflict(error):
+                raise
+            self._tell_of_error(restore, status, str(error))
         except _Fails as failed:
             text = str(failed)
             set_progress(status, ("False", text), ("False", text))
@@ -138,6 +148,13 @@ class RestoreController:
             self._cluster.recorder.event(described(restore), "Warning", "VirtualMachineRestoreError", text)
         await self._store(restore, owners, status)
         return RequeueAfter(_RETRY_SECONDS)
+
+    def _tell_of_error(self, restore: VirtualMachineRestore, status: JsonObject, text: str) -> None:
+        """Write an error into the status, and send an event where it is news."""
+        set_progress(status, ("False", text), ("False", text))
+        if all(condition.reason != text for condition in restore.status.conditions):
+            event = f"VirtualMachineRestore encountered error {text}"
+            self._cluster.recorder.event(described(restore), "Warning", "VirtualMachineRestoreError", event)
 
     async def _leave_unfit(self, error: UnfitDocument) -> Result:
         """Handle a restore that cannot be decoded: remove its finalizer if it is deleted, else record an
@@ -160,7 +177,7 @@ class RestoreController:
         status: JsonObject,
         machine: HeldMachine | None,
     ) -> None:
-        """One step: lock, claims, target, done. Raises _Waits, _Fails or UnfitDocument."""
+        """One step: lock, claims, target, done. Raises _Waits, _Errs, _Fails, StatusError, UnfitDocument."""
         content = self._content(restore)
         source = content.spec.source.virtual_machine.metadata
         try:
@@ -172,7 +189,7 @@ class RestoreController:
         if machine is not None and not is_marked:
             if machine.metadata.uid != source.uid and not restore.status.restore_time:
                 text = "restore source and restore target are different but restore target already exists"
-                raise _Fails(text)
+                raise _Errs(text)
             await self._hold(restore, machine)
         if items:
             status["restores"] = decisions.restores_of(items)
@@ -221,18 +238,18 @@ class RestoreController:
         return decisions.restored_spec(kept, items)
 
     def _content(self, restore: VirtualMachineRestore) -> VirtualMachineSnapshotContent:
-        """The content to restore from. Raises _Waits, _Fails or UnfitDocument."""
+        """The content to restore from. Raises _Errs or UnfitDocument."""
         name, namespace = restore.spec.virtual_machine_snapshot_name, restore.metadata.namespace
         snapshot = self._snapshots.get(namespace, name)
         if snapshot is None:
-            raise _Waits(f"VMSnapshot {namespace}/{name} does not exist")
+            raise _Errs(f"VMSnapshot {namespace}/{name} does not exist")
         if snapshot.status.phase == "Failed":
-            raise _Fails(f"VirtualMachineSnapshot {name} is failed and cannot be used")
+            raise _Errs(f"VMSnapshot {namespace}/{name} failed and is invalid to use")
         if not snapshot.status.ready_to_use:
-            raise _Waits(f"VirtualMachineSnapshot {name} is not ready to use")
+            raise _Errs(f"VMSnapshot {namespace}/{name} not ready")
         content = self._contents.get(namespace, snapshot.status.virtual_machine_snapshot_content_name or "")
         if content is None:
-            raise _Waits(f"VirtualMachineSnapshotContent of {name} does not exist")
+            raise _Errs(f"no snapshot content name in {namespace}/{name}")
         return content
 
     async def _hold(self, restore: VirtualMachineRestore, machine: HeldMachine) -> None:

@@ -83,8 +83,11 @@ class Guest:
 
     def told(self) -> dict[str, tuple[str, str]]:
         """Status and reason of the snapshot's conditions, in their order."""
-        found: list[JsonObject] = self.snapshot().get("status", {}).get("conditions", [])
-        return {item["type"]: (item["status"], item["reason"]) for item in found}
+        return _conditions(get_object(self.snapshot(), "status"))
+
+    def told_of_restore(self) -> dict[str, tuple[str, str]]:
+        """Status and reason of the restore's conditions."""
+        return _conditions(self.restored())
 
     async def take_all(self) -> None:
         """Take a snapshot of all volumes."""
@@ -133,6 +136,11 @@ class Guest:
         name = await self.store(TAKEN)
         await until(lambda: self.told().get("Ready") == ("True", "Ready"))
         return name
+
+
+def _conditions(status: JsonObject) -> dict[str, tuple[str, str]]:
+    found: list[JsonObject] = status.get("conditions", [])
+    return {item["type"]: (item["status"], item["reason"]) for item in found}
 
 
 def machine() -> JsonObject:

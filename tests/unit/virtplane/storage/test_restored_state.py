@@ -7,6 +7,8 @@ from tests.support.waiting import until
 from tests.unit.virtplane.storage.snapshotted import CLAIM, Guest, controllers, machine
 
 from kubecore import resources
+from kubecore.client import Request
+from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list
 from kubecore.objects import meta
 from kubecore.objects.structs import decode
@@ -134,6 +136,63 @@ async def test_a_restore_says_what_it_waits_for_while_its_target_is_on(
         )
         assert found[0]["type"] == "Warning"
         assert found[0]["message"].startswith(event)
+
+
+@pytest.mark.feature("SNP-20")
+async def test_a_restore_without_its_snapshot_says_so_and_goes_on_when_there_is_one() -> None:
+    guest = Guest()
+    guest.api.remove(kinds.VIRTUAL_MACHINE_INSTANCES, "vm", "ns")
+    async with controllers(guest):
+        guest.restore()
+        (event,) = await until(lambda: _errors(guest))
+        text = "VMSnapshot ns/snap does not exist"
+        assert event["message"] == f"VirtualMachineRestore encountered error {text}"
+        assert guest.told_of_restore() == {"Progressing": ("False", text), "Ready": ("False", text)}
+        await guest.take_all()
+        await guest.bind("restore-r-root")
+        await until(guest.is_restored)
+
+
+@pytest.mark.feature("SNP-20")
+async def test_a_restore_whose_machine_nobody_lets_it_change_says_why_until_it_may() -> None:
+    guest = Guest()
+    guest.api.remove(kinds.VIRTUAL_MACHINE_INSTANCES, "vm", "ns")
+    is_denied = True
+
+    def deny(request: Request) -> StatusError | None:
+        writes = request.method == "PATCH" and request.path.endswith("/virtualmachines/vm")
+        return StatusError(403, "Forbidden", "policy x says no") if writes and is_denied else None
+
+    async with controllers(guest):
+        await guest.take_all()
+        guest.api.reactions.append(deny)
+        guest.restore()
+        await guest.bind("restore-r-root")
+        told = dict.fromkeys(("Progressing", "Ready"), ("False", "policy x says no"))
+        await until(lambda: guest.told_of_restore() == told)
+        assert await until(lambda: _errors(guest))
+        is_denied = False
+        await until(guest.is_restored)
+
+
+@pytest.mark.feature("SNP-20")
+async def test_a_restore_waits_while_its_target_is_another_machine_than_its_source() -> None:
+    guest = Guest()
+    guest.api.put(kinds.VIRTUAL_MACHINES, {**machine(), "metadata": {"name": "other", "namespace": "ns"}})
+    async with controllers(guest):
+        await guest.take_all()
+        guest.restore("other")
+        text = "restore source and restore target are different but restore target already exists"
+        told = dict.fromkeys(("Progressing", "Ready"), ("False", text))
+        await until(lambda: guest.told_of_restore() == told)
+        guest.api.remove(kinds.VIRTUAL_MACHINES, "other", "ns")
+        await guest.bind("restore-r-root")
+        await until(guest.is_restored)
+
+
+def _errors(guest: Guest) -> list[JsonObject]:
+    found = guest.api.list(resources.EVENTS)
+    return [each for each in found if each["reason"] == "VirtualMachineRestoreError"]
 
 
 def test_the_state_counts_among_the_volumes_that_can_be_snapshotted() -> None:
