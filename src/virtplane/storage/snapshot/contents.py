@@ -140,7 +140,7 @@ class ContentController:
         """
         missing = set(decisions.missing_snapshots(content, found))
         if not missing:
-            if all(each.status.creation_time for each in found.values()):
+            if found and all(each.status.creation_time for each in found.values()):
                 await self._freezes.thaw(content)
             return ""
         planned: list[JsonObject] = []

@@ -196,7 +196,7 @@ class SnapshotController:
         """Thaw the guest; one that does not is no reason to keep the content, since a freeze has an end."""
         try:
             await self._freezes.thaw(content)
-        except StatusError as error:
+        except (StatusError, UnfitDocument) as error:
             of = content.metadata
             name = content.spec.source.virtual_machine.metadata.name
             text = "the guest of %s/%s stays frozen until the deadline of its snapshot: %s"

@@ -95,6 +95,30 @@ async def test_a_snapshot_that_is_deleted_before_it_is_taken_thaws_its_guest_and
         assert guest.asked[-1] == ("unfreeze", {})
 
 
+async def test_a_snapshot_of_a_guest_that_cannot_be_read_can_be_deleted() -> None:
+    guest = Guest()
+    async with controllers(guest):
+        guest.take()
+        await until(lambda: guest.api.list(kinds.VOLUME_SNAPSHOTS, "ns"))
+        broken = deep_copy(guest.api.get(kinds.VIRTUAL_MACHINE_INSTANCES, "vm", "ns") or {})
+        broken["spec"]["domain"] = {"cpu": "x"}
+        guest.api.put(kinds.VIRTUAL_MACHINE_INSTANCES, broken)
+        await guest.api.client().delete(_SNAPSHOTS, "snap", "ns")
+        await until(lambda: not guest.api.list(_SNAPSHOTS, "ns") and not guest.api.list(_CONTENTS, "ns"))
+
+
+async def test_nobody_is_asked_to_thaw_a_guest_without_volumes_to_take() -> None:
+    guest = Guest()
+    vm = machine()
+    vm["spec"]["template"]["spec"]["volumes"] = [{"name": "root", "emptyDisk": {"capacity": "1Gi"}}]
+    vm["status"]["volumeSnapshotStatuses"] = []
+    guest.api.put(kinds.VIRTUAL_MACHINES, vm)
+    async with controllers(guest):
+        guest.take()
+        await until(lambda: guest.told().get("Ready") == ("True", "Ready"))
+        assert not guest.asked
+
+
 @pytest.mark.feature("SNP-12")
 async def test_a_snapshot_whose_volume_is_gone_is_not_ready_and_names_it() -> None:
     guest = Guest()
