@@ -16,10 +16,14 @@ from virtplane.api.clone_v1beta1.clone import VirtualMachineClone, VirtualMachin
 from virtplane.api.kubevirt_v1.domain import DomainSpec
 from virtplane.api.kubevirt_v1.firmware import Firmware
 from virtplane.api.kubevirt_v1.networks import Interface
-from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineInstanceTemplateSpec
+from virtplane.api.kubevirt_v1.vm import (
+    VirtualMachine,
+    VirtualMachineInstanceTemplateSpec,
+    VirtualMachineSpec,
+)
 from virtplane.api.meta_v1 import ObjectMeta
-from virtplane.api.snapshot_v1beta1.snapshot import SnapshotVirtualMachine
-from virtplane.cluster import conditions
+from virtplane.api.snapshot_v1beta1.snapshot import SnapshotVirtualMachine, VirtualMachineSnapshotContent
+from virtplane.cluster import conditions, persistentstate
 
 PHASES = ("SnapshotInProgress", "RestoreInProgress", "CreatingTargetVM", "Succeeded", "Failed")
 
@@ -42,13 +46,43 @@ def target_name(clone: VirtualMachineClone) -> str:
     return named or f"{clone.spec.source.name}-clone-{clone.metadata.uid[:5]}"
 
 
-def has_persistent_state(vm: VirtualMachine) -> bool:
+def has_persistent_state(spec: VirtualMachineSpec) -> bool:
     """Whether the VM keeps TPM or firmware state, which cannot be copied."""
-    spec = vm.spec.template.spec
-    if spec is None:
-        return False
-    tpm, efi = spec.domain.devices.tpm, spec.domain.firmware.bootloader.efi
-    return bool((tpm and tpm.persistent) or (efi and efi.persistent))
+    return persistentstate.is_needed(spec.instance)
+
+
+# A volume that a copy does not get of its own is that of its source: two guests would write to one disk.
+
+
+def unsnapshottable(vm: VirtualMachine) -> str:
+    """What is wrong with the VM's volumes of which no snapshot can be taken, as far as is known."""
+    statuses = {each.name: each.enabled for each in vm.observed.volume_snapshot_statuses}
+    texts = []
+    for name in _volumes_on_claims(vm.spec):
+        if name not in statuses:
+            texts.append(f"Virtual Machine volume {name} snapshot support unknown")
+        elif not statuses[name]:
+            texts.append(f"Virtual Machine volume {name} does not support snapshots")
+    return "\n".join(texts)
+
+
+def missing_backups(content: VirtualMachineSnapshotContent) -> str:
+    """What is wrong with a snapshot that lacks volumes of its VM."""
+    spec = content.spec.source.virtual_machine.spec
+    taken = {backup.volume_name for backup in content.spec.volume_backups}
+    snapshot = content.spec.virtual_machine_snapshot_name or ""
+    names = _volumes_on_claims(spec) if spec is not None else []
+    return "\n".join(
+        f"volume {name} is not backed up in snapshot {snapshot}" for name in names if name not in taken
+    )
+
+
+def _volumes_on_claims(spec: VirtualMachineSpec) -> list[str]:
+    return [
+        volume.name
+        for volume in spec.instance.volumes
+        if volume.persistent_volume_claim is not None or volume.data_volume is not None
+    ]
 
 
 def new_snapshot(clone: VirtualMachineClone) -> JsonObject:
@@ -151,14 +185,23 @@ def _matches(pattern: str, key: str) -> bool:
         return False
 
 
-def set_phase(status: JsonObject, phase: str) -> None:
-    """Set phase and conditions together."""
+def set_phase(status: JsonObject, phase: str, problem: str = "") -> None:
+    """Set phase and conditions together; `problem` is why the clone has failed."""
     status["phase"] = phase
-    progressing, ready, text = "True", "False", "Still processing"
     if phase == "Succeeded":
-        progressing, ready, text = "False", "True", "Ready"
+        _set_conditions(status, ("False", "Ready"), ("True", "Ready"))
     elif phase == "Failed":
-        progressing, ready, text = "False", "False", "Failed"
+        _set_conditions(status, ("False", "Failed"), ("False", problem or "Failed"))
+    else:
+        _set_conditions(status, ("True", "Still processing"), ("False", "Still processing"))
+
+
+def set_pending(status: JsonObject, problem: str) -> None:
+    """Say what the clone waits for before it begins."""
+    _set_conditions(status, ("False", "Pending"), ("False", problem))
+
+
+def _set_conditions(status: JsonObject, progressing: tuple[str, str], ready: tuple[str, str]) -> None:
     known = status.setdefault("conditions", [])
-    conditions.put(known, conditions.new_condition("Progressing", progressing, text))
-    conditions.put(known, conditions.new_condition("Ready", ready, text))
+    conditions.put(known, conditions.new_condition("Progressing", *progressing))
+    conditions.put(known, conditions.new_condition("Ready", *ready))

@@ -30,6 +30,7 @@ _KIND = kinds.VIRTUAL_MACHINE_CLONES
 _SNAPSHOTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS
 _RESTORES = kinds.VIRTUAL_MACHINE_RESTORES
 _RETRY_SECONDS = 5.0
+_HAS_STATE = "Clone of source with backendstorage is not supported"
 
 
 class CloneController:
@@ -107,18 +108,20 @@ class CloneController:
 
     async def _begin(self, clone: VirtualMachineClone, status: JsonObject) -> None:
         """Create the snapshot of a VM that can be copied."""
-        name, namespace = clone.spec.source.name, clone.metadata.namespace
-        if clone.spec.source.kind != "VirtualMachine":
-            self._event(clone, "Warning", "SourceDoesNotExist", f"Snapshot {name} does not exist")
-            return
-        vm = self._cluster.vms.get(namespace, name)
+        source, namespace = clone.spec.source, clone.metadata.namespace
+        is_machine = source.kind == "VirtualMachine"
+        vm = self._cluster.vms.get(namespace, source.name) if is_machine else None
         if vm is None:
-            text = f"VirtualMachine {namespace}/{name} does not exist"
-            self._event(clone, "Warning", "SourceDoesNotExist", text)
+            text = f"Source doesnt exist: {source.kind} {namespace}/{source.name}"
+            self._wait(clone, status, "SourceDoesNotExist", text)
             return
-        if decisions.has_persistent_state(vm):
-            text = "Source VM has persistent TPM or EFI state, which cannot be cloned"
-            self._event(clone, "Warning", "SourceVMWithBackendStorageInvalid", text)
+        if decisions.has_persistent_state(vm.spec):
+            text = f"{_HAS_STATE}: VM {namespace}/{source.name}"
+            self._fail(clone, status, "SourceVMWithBackendStorageInvalid", text)
+            return
+        problem = decisions.unsnapshottable(vm)
+        if problem:
+            self._wait(clone, status, "VMVolumeSnapshotsInvalid", problem)
             return
         created = await self._create(_SNAPSHOTS, decisions.new_snapshot(clone))
         status["snapshotName"] = decisions.snapshot_name(clone)
@@ -134,6 +137,12 @@ class CloneController:
         if content is None:
             return
         source = content.spec.source.virtual_machine
+        problem = decisions.missing_backups(content)
+        if source.spec is not None and decisions.has_persistent_state(source.spec):
+            problem = f"{_HAS_STATE}: snapshot {snapshot.metadata.namespace}/{snapshot.metadata.name}"
+        if problem:
+            self._fail(clone, status, "SnapshotContentInvalid", problem)
+            return
         created = await self._create(_RESTORES, decisions.new_restore(clone, source))
         status["restoreName"] = decisions.restore_name(clone)
         decisions.set_phase(status, "RestoreInProgress")
@@ -181,6 +190,16 @@ class CloneController:
                     raise
                 await self._delete(_KIND, namespace, clone.metadata.name)
         return DONE
+
+    def _wait(self, clone: VirtualMachineClone, status: JsonObject, reason: str, text: str) -> None:
+        """Say what the clone waits for; an event tells it where it is news."""
+        decisions.set_pending(status, text)
+        if all(condition.reason != text for condition in clone.status.conditions):
+            self._event(clone, "Normal", reason, text)
+
+    def _fail(self, clone: VirtualMachineClone, status: JsonObject, reason: str, text: str) -> None:
+        decisions.set_phase(status, "Failed", text)
+        self._event(clone, "Normal", reason, text)
 
     def _event(self, clone: VirtualMachineClone, kind: EventKind, reason: str, text: str) -> None:
         self._cluster.recorder.event(described(clone), kind, reason, text)

@@ -13,7 +13,8 @@ from kubecore.objects.structs import decode
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.api.clone_v1beta1.clone import VirtualMachineClone
-from virtplane.api.snapshot_v1beta1.snapshot import SnapshotVirtualMachine
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.snapshot_v1beta1.snapshot import SnapshotVirtualMachine, VirtualMachineSnapshotContent
 from virtplane.compute.launcherpod.inputs import Images
 from virtplane.storage.clone import decisions
 
@@ -110,3 +111,73 @@ async def test_a_clone_that_cannot_be_read_or_whose_source_cannot_says_so(
     served = frozenset({kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES})
     async with running_controllers(api, Images("launcher:1", "sidecar:1"), served):
         await until(said)
+
+
+def _source(**spec: Any) -> JsonObject:
+    volumes = [
+        {"name": "root", "persistentVolumeClaim": {"claimName": "c"}},
+        {"name": "data", "dataVolume": {"name": "d"}},
+        {"name": "scratch", "emptyDisk": {"capacity": "1Gi"}},
+    ]
+    template = {"spec": {"domain": {}, "volumes": volumes, **spec}}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": "vm", "namespace": "ns"},
+        "spec": {"runStrategy": "Halted", "template": template},
+    }
+
+
+def test_volumes_that_a_copy_would_share_with_its_source_are_named() -> None:
+    vm = _source() | {"status": {"volumeSnapshotStatuses": [{"name": "root", "enabled": False}]}}
+    assert decisions.unsnapshottable(decode(VirtualMachine, vm)).splitlines() == [
+        "Virtual Machine volume root does not support snapshots",
+        "Virtual Machine volume data snapshot support unknown",
+    ]
+    backup = {"volumeName": "root", "persistentVolumeClaim": {"metadata": {"name": "c"}}}
+    content = {
+        "source": {"virtualMachine": {"spec": _source()["spec"]}},
+        "virtualMachineSnapshotName": "snap",
+        "volumeBackups": [backup],
+    }
+    found = decisions.missing_backups(decode(VirtualMachineSnapshotContent, {"spec": content}))
+    assert found == "volume data is not backed up in snapshot snap"
+
+
+@pytest.mark.looptime
+@pytest.mark.feature("SNP-17")
+async def test_a_clone_waits_for_its_source_and_copies_no_machine_whose_disks_it_would_share() -> None:
+    api = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+    api.put(kinds.VIRTUAL_MACHINE_CLONES, _clone())
+    served = frozenset({kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES})
+
+    def reasons() -> dict[str, str]:
+        clone = api.get(kinds.VIRTUAL_MACHINE_CLONES, "copy", "ns") or {}
+        found: list[JsonObject] = clone.get("status", {}).get("conditions", [])
+        return {each["type"]: each["reason"] for each in found}
+
+    async with running_controllers(api, Images("launcher:1", "sidecar:1"), served):
+        missing = {"Progressing": "Pending", "Ready": "Source doesnt exist: VirtualMachine ns/vm"}
+        await until(lambda: reasons() == missing)
+        (event,) = await until(lambda: api.list(resources.EVENTS, "ns"))
+        assert (event["type"], event["reason"]) == ("Normal", "SourceDoesNotExist")
+        api.put(kinds.VIRTUAL_MACHINES, _source())
+        await until(lambda: "volume root does not support snapshots" in reasons()["Ready"])
+        assert reasons()["Progressing"] == "Pending"
+        assert not api.list(kinds.VIRTUAL_MACHINE_SNAPSHOTS, "ns")
+
+
+@pytest.mark.looptime
+async def test_a_machine_whose_tpm_remembers_is_not_copied() -> None:
+    api = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+    api.put(kinds.VIRTUAL_MACHINES, _source(domain={"devices": {"tpm": {"persistent": True}}}))
+    api.put(kinds.VIRTUAL_MACHINE_CLONES, _clone())
+    served = frozenset({kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES})
+
+    def status() -> JsonObject:
+        return (api.get(kinds.VIRTUAL_MACHINE_CLONES, "copy", "ns") or {}).get("status") or {}
+
+    async with running_controllers(api, Images("launcher:1", "sidecar:1"), served):
+        await until(lambda: status().get("phase") == "Failed")
+        (ready,) = [each["reason"] for each in status()["conditions"] if each["type"] == "Ready"]
+        assert ready == "Clone of source with backendstorage is not supported: VM ns/vm"
