@@ -24,12 +24,20 @@ def obstacle(
 
     `claims` and `data_volumes` are those of the namespace by name; `pods` those of the product there.
     """
-    volumes = persistentstate.volumes_of(vm, claims)
-    names = sorted({name for volume in volumes if (name := claim_name(volume))})
+    source = f"source {vm.metadata.namespace}/{vm.metadata.name}"
+    volumes = [volume for volume in persistentstate.volumes_of(vm, claims) if claim_name(volume)]
+    state = persistentstate.volume_name(vm.metadata.name)
+    if persistentstate.is_needed(vm.spec.instance) and all(volume.name != state for volume in volumes):
+        return f"{source} volume doesnt exist: {state}"
+    names = sorted(set(map(claim_name, volumes)))
     for name in names:
         problem = _problem(claims.get(name), data_volumes)
         if problem:
-            return f"source {vm.metadata.namespace}/{vm.metadata.name} {problem}: {name}"
+            return f"{source} {problem}: {name}"
+    known = {status.name for status in vm.observed.volume_snapshot_statuses}
+    for volume in volumes:
+        if volume.name not in known:
+            return f"{source} volume snapshot support unknown: {volume.name}"
     users = 0 if is_online else sum(_uses(pod, names) for pod in pods)
     return f"source is offline but {users} pods using PVCs [{' '.join(names)}]" if users else ""
 

@@ -230,3 +230,16 @@ def test_volumes_are_taken_that_are_whole_and_that_nobody_else_writes(
     volumes: dict[str, JsonObject] = {"dv": {"status": {"phase": phase}}}
     vm = decode(VirtualMachine, machine())
     assert sources.obstacle(vm, claims, volumes, pods, is_online=is_online) == expected
+
+
+def test_volumes_of_which_nothing_is_known_yet_are_waited_for() -> None:
+    document = machine()
+    document["status"] = {}
+    vm, claims = decode(VirtualMachine, document), {"c": CLAIM}
+    text = "source ns/vm volume snapshot support unknown: root"
+    assert sources.obstacle(vm, claims, {}, [], is_online=True) == text
+    document = machine()
+    document["spec"]["template"]["spec"]["domain"]["devices"]["tpm"] = {"persistent": True}
+    vm = decode(VirtualMachine, document)
+    text = "source ns/vm volume doesnt exist: persistent-state-for-vm"
+    assert sources.obstacle(vm, claims, {}, [], is_online=True) == text
