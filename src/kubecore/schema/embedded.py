@@ -18,14 +18,23 @@ def validate_embedded(document: Any, schema: Schema, path: FieldPath | None = No
     return list(_walk(document, schema, path or FieldPath(), is_root=True))
 
 
-def _children(schema: Schema) -> list[Schema]:
-    children = [*schema.properties.values(), schema.items, schema.additional_properties]
-    return [child for child in children if child is not None]
-
-
 def _has_embedded(schema: Schema) -> bool:
-    """Whether an embedded resource may stand below this node."""
-    return any(child.embedded_resource or child.derive(_has_embedded) for child in _children(schema))
+    """Whether an embedded resource may stand below this node.
+
+    Its raw form is read, so that the views of the nodes below need not be made.
+    """
+    return _has_embedded_parts(schema.raw)
+
+
+def _has_embedded_parts(raw: Any) -> bool:
+    properties = raw.get("properties")
+    named = properties.values() if isinstance(properties, dict) else ()
+    parts = [*named, raw.get("items"), raw.get("additionalProperties")]
+    return any(
+        bool(part.get("x-kubernetes-embedded-resource")) or _has_embedded_parts(part)
+        for part in parts
+        if isinstance(part, dict)
+    )
 
 
 def _walk(value: Any, schema: Schema, path: FieldPath, *, is_root: bool = False) -> Iterator[FieldError]:

@@ -105,16 +105,22 @@ class RuleChecker:
 
 
 def _has_rules(schema: Schema) -> bool:
-    """Whether rules stand at or below a node."""
-    if schema.validations:
+    """Whether rules stand at or below a node.
+
+    Its raw form is read: views of all nodes of all definitions would take far more memory than those that
+    objects need.
+    """
+    return _mentions_rules(schema.raw)
+
+
+def _mentions_rules(raw: Any) -> bool:
+    if not isinstance(raw, dict):
+        return False
+    if raw.get("x-kubernetes-validations"):
         return True
-    return any(child.derive(_has_rules) for child in parts_of(schema))
-
-
-def parts_of(schema: Schema) -> list[Schema]:
-    """The schemas of the direct parts of values."""
-    found = [*schema.properties.values(), schema.items, schema.additional_properties]
-    return [child for child in found if child is not None]
+    properties = raw.get("properties")
+    parts = properties.values() if isinstance(properties, dict) else ()
+    return any(_mentions_rules(part) for part in (*parts, raw.get("items"), raw.get("additionalProperties")))
 
 
 def _rules_of(schema: Schema) -> list[_Rule]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from kindling.apiserver.crds.rules import RuleChecker
 from kubecore.cel import Budget
 from kubecore.objects import fields
-from kubecore.schema.model import custom_resource_schema
+from kubecore.schema.embedded import validate_embedded
+from kubecore.schema.model import Schema, custom_resource_schema
 
 
 def check(
@@ -195,3 +197,28 @@ def test_what_is_no_duration_stays_a_text() -> None:
     properties = {"d": {"type": "string", "format": "duration", **rule("self == '1' || self.size() > 9")}}
 
     assert check(properties, {"d": "1" * 100_000}) == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        ({"type": "array", "items": {"type": "integer", **rule("self > 1")}}, [2, 1]),
+        ({"type": "object", "additionalProperties": {"type": "integer", **rule("self > 1")}}, {"k": 1}),
+        (
+            {"type": "array", "items": {"type": "array", "items": {"type": "integer", **rule("self > 1")}}},
+            [[1]],
+        ),
+        ({"type": "object", "properties": {"f": {"type": "integer", **rule("self > 1")}}}, {"f": 1}),
+    ],
+)
+def test_rules_are_found_at_any_depth(raw: dict[str, Any], value: Any) -> None:
+    assert len(check({"outer": raw}, {"outer": value})) == 1
+
+
+def test_looking_for_rules_makes_no_views_of_the_parts() -> None:
+    parts = {f"f{number}": {"type": "array", "items": {"type": "string"}} for number in range(200)}
+    schema = custom_resource_schema({"type": "object", "properties": parts})
+    before = sum(isinstance(each, Schema) for each in gc.get_objects())
+    assert RuleChecker(schema).check({"f1": ["x"]}, None, [], lambda _: None) == []
+    assert validate_embedded({"f1": ["x"]}, schema) == []
+    assert sum(isinstance(each, Schema) for each in gc.get_objects()) == before
