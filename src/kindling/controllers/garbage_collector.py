@@ -67,7 +67,8 @@ class GarbageCollector:
         self._changed = asyncio.Event()
         self._controller = environment.controller(NAME, self.reconcile, workers=10)
         for trigger in (CUSTOM_RESOURCE_DEFINITIONS, API_SERVICES):
-            environment.manager.informer(trigger).add_handler(self._kinds_changed)
+            # Only that they change matters: the schemas of all definitions are some megabytes.
+            environment.manager.informer(trigger, metadata_only=True).add_handler(self._kinds_changed)
         environment.manager.add_runnable("garbage-collector-kinds", self._follow_kinds)
 
     async def reconcile(self, key: Key) -> Result:

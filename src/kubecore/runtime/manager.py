@@ -14,7 +14,7 @@ from kubecore.runtime.informer import Informer
 from kubecore.runtime.queuemetrics import QueueMetrics
 from kubecore.runtime.store import Cached, IndexFunction
 
-_InformerKey = tuple[ResourceType, type[Any] | None, str | None, str, str]
+_InformerKey = tuple[ResourceType, type[Any] | None, bool, str | None, str, str]
 
 
 class Manager:
@@ -58,14 +58,15 @@ class Manager:
         field_selector: str = "",
         indexers: Mapping[str, IndexFunction[Cached]] | None = None,
         transform: Callable[[JsonObject], JsonObject] | None = None,
+        metadata_only: bool = False,
         struct: type[Cached] | None = None,
     ) -> Informer[Cached]:
         """The shared informer of a resource and selection, made on first use; `indexers` are added to it.
 
-        With a `struct` it caches structs, apart from those who ask for documents. Raises RuntimeError once
-        the manager runs. `transform` is that of the first call.
+        With a `struct` it caches structs, and with `metadata_only` what names an object, apart from those who
+        ask for documents. Raises RuntimeError once the manager runs. `transform` is that of the first call.
         """
-        key = (resource, struct, namespace, label_selector, field_selector)
+        key = (resource, struct, metadata_only, namespace, label_selector, field_selector)
         informer = self._informers.get(key)
         if informer is None:
             if self._started:
@@ -77,6 +78,7 @@ class Manager:
                 label_selector=label_selector,
                 field_selector=field_selector,
                 transform=transform,
+                metadata_only=metadata_only,
                 struct=struct,
             )
             self._informers[key] = informer

@@ -14,7 +14,7 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject
 from kubecore.objects.selectors import parse_label_selector
 from kubecore.resources import NODES, PODS
-from kubecore.runtime import Informer
+from kubecore.runtime import Informer, Manager
 from kubecore.runtime.informer import retry_delay
 from kubecore.testing import MemoryApi
 
@@ -194,3 +194,12 @@ def test_a_kind_that_is_not_served_yet_is_looked_for_sooner_than_a_server_that_f
     assert [round(retry_delay(failures, 404), 2) for failures in (1, 2, 3, 4)] == [0.2, 0.3, 0.45, 0.68]
     assert retry_delay(5, 403) == retry_delay(5, 404)
     assert retry_delay(50, 404) == 30.0
+
+
+async def test_a_manager_keeps_what_names_objects_apart_from_the_objects() -> None:
+    manager = Manager(MemoryApi().client())
+    whole: Informer = manager.informer(PODS)
+    named: Informer = manager.informer(PODS, metadata_only=True)
+    assert named is not whole
+    assert manager.informer(PODS, metadata_only=True) is named
+    assert manager.informer(PODS) is whole
