@@ -152,6 +152,7 @@ def _merge_list(original: list[Any], patch: list[Any], schema: Schema | None) ->
     if not original and not patch:
         return original
     key = schema.patch_merge_key if schema is not None else ""
+    _check_alike(original, patch)
     if not isinstance((original or patch)[0], dict):
         if any(isinstance(item, list | dict) for item in (*original, *patch)):
             raise errors.StatusError(422, "", "lists of lists are not supported", {})
@@ -162,6 +163,15 @@ def _merge_list(original: list[Any], patch: list[Any], schema: Schema | None) ->
     original, patch = _apply_list_directives(original, patch, key)
     merged = _merge_keyed(original, patch, key, schema.items if schema is not None else None)
     return _in_order(merged, patch, original, lambda item: _comparable(item.get(key)))
+
+
+def _check_alike(original: list[Any], patch: list[Any]) -> None:
+    """The elements of both lists must have one type, unless they are lists: those never merge."""
+    first = type((original or patch)[0])
+    if first in (list, type(None)):
+        return
+    if any(type(item) is not first for item in (*original, *patch)):
+        raise errors.plain_internal(f"list element types are not identical: {go_print([original, patch])}")
 
 
 def _apply_list_directives(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:

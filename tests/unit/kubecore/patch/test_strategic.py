@@ -174,7 +174,12 @@ def test_only_retained_keys_survive() -> None:
             500,
             "merging lists cannot yet be specified in the patch",
         ),
-        ({"finalizers": [["x"]]}, 422, "lists of lists are not supported"),
+        ({"finalizers": [["x"]]}, 500, "list element types are not identical: [[x y] [[x]]]"),
+        (
+            {"containers": [{"name": "two", "env": [{"name": "C"}, None]}, {"name": "one", "env": [5]}]},
+            500,
+            "list element types are not identical: [[map[name:A value:1] map[name:B value:2]] [5]]",
+        ),
     ],
 )
 def test_contradictory_patches_are_refused(patch: JsonObject, code: int, message: str) -> None:
