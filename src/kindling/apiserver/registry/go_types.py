@@ -95,7 +95,8 @@ def _not_restorable(mismatch: _Mismatch) -> str:
     go_type, kind = mismatch.go_type, mismatch.kind
     found = {"array": "slice", "object": "map"}.get(mismatch.found, mismatch.found)
     if found == "number":
-        found = "float64" if isinstance(mismatch.value, float) else "int64"
+        is_int64 = isinstance(mismatch.value, int) and -(1 << 63) <= mismatch.value < 1 << 63
+        found = "int64" if is_int64 else "float64"
     if kind in ("map", "slice"):
         return f"cannot restore {kind} from {found}"
     if kind == "struct":

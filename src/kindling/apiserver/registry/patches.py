@@ -24,6 +24,7 @@ from . import decoding, managed, object_meta
 from .context import RequestContext
 from .definition import ResourceDefinition
 from .go_json import syntax_error
+from .go_numbers import restore_numbers
 from .go_types import type_error
 from .writes import Change, Target
 
@@ -50,6 +51,7 @@ def patched_document(
         result = strategic_merge(current, decode_strategic_patch(patch), definition.schema)
         # Such a patch works on the structure of the kind, which cannot become another one.
         result |= {"apiVersion": current.get("apiVersion"), "kind": current.get("kind")}
+        return dict(restore_numbers(deep_copy(result), definition.schema))
     if not isinstance(result, dict):
         raise errors.bad_request("the patched document is not an object")
     return deep_copy(result)
