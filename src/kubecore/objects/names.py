@@ -242,9 +242,13 @@ def is_port_number(value: int) -> list[str]:
 
 
 def as_prefix(check: NameCheck) -> NameCheck:
-    """The check of a ``generateName``: like `check`, but the value may end with a dash."""
+    """The check of a ``generateName``: like `check`, but the value may end with a dash, and more than it.
+
+    Kubernetes has a letter stand for the dash and for what precedes it, which may then be anything.
+    """
 
     def check_prefix(value: str) -> list[str]:
-        return check(value[:-1] + "a" if value.endswith("-") else value)
+        masked = len(value) > 1 and value.endswith("-")
+        return check(value[:-2] + "a" if masked else value)
 
     return check_prefix

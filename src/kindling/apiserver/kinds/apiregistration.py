@@ -68,6 +68,7 @@ def _decoded_length(encoded: str) -> int:
 class ApiServiceStrategy(BuiltinStrategy):
     """One group version and where it is served."""
 
+    metadata_checks = (1, 1)
     tracks_generation = False
     allow_unconditional_update = False
     rules = Rules(validate_api_service)

@@ -238,6 +238,7 @@ def _not_enforced(obj: JsonObject, old: JsonObject | None) -> list[str]:
 class FlowSchemaStrategy(BuiltinStrategy):
     """Which requests share a priority level."""
 
+    metadata_checks = (0, 1)
     rules = Rules(validate_flow_schema, warnings=_not_enforced)
 
     def complete(self, obj: JsonObject) -> None:
@@ -249,6 +250,7 @@ class FlowSchemaStrategy(BuiltinStrategy):
 class PriorityLevelStrategy(BuiltinStrategy):
     """How many requests run at once."""
 
+    metadata_checks = (0, 1)
     rules = Rules(validate_priority_level, warnings=_not_enforced)
 
     def complete(self, obj: JsonObject) -> None:

@@ -88,6 +88,7 @@ def validate_role_kept(new: JsonObject, old: JsonObject) -> list[FieldError]:
 class _RbacStrategy(BuiltinStrategy):
     """Names may be any path segment, and a PUT creates the object."""
 
+    metadata_checks = (1, 1)
     has_status = False
     tracks_generation = False
     allow_create_on_update = True

@@ -47,6 +47,11 @@ class Strategy:
     """Top-level fields besides status that updates never change; managedFields omits them."""
     tracks_generation: bool = True
     """Whether metadata.generation is kept: 1 on create, +1 for a change outside metadata and status."""
+    metadata_checks: tuple[int, int] = (1, 0)
+    """How often the kind's rules for changes judge the metadata: as a change, and like that of a new object.
+
+    It shows in how often an error is listed; the rules that all kinds share list it once more.
+    """
 
     def default(self, obj: JsonObject) -> None:
         """Set defaults of absent fields, in place. Also runs when stored objects are read back."""

@@ -79,6 +79,16 @@ def validate(definition: ResourceDefinition, strategy: Strategy, obj: JsonObject
     ) + finalizer_names(definition, obj)
 
 
+def validate_update(
+    definition: ResourceDefinition, strategy: Strategy, new: JsonObject, old: JsonObject
+) -> list[FieldError]:
+    """All errors in the metadata of a change, as often as Kubernetes lists them."""
+    as_change, as_new = strategy.metadata_checks
+    shared = meta_validation.validate_object_meta_update(new, old)
+    found = shared + (shared + finalizer_names(definition, new)) * as_change
+    return found + validate(definition, strategy, new) * as_new if as_new else found
+
+
 def finalizer_names(definition: ResourceDefinition, obj: JsonObject) -> list[FieldError]:
     """Finalizers of Kubernetes' own kinds are standard ones or qualified; extensions' may have any name."""
     if definition.custom or definition.resource.group in _LENIENT_GROUPS:

@@ -10,7 +10,7 @@ import orjson
 
 from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
-from kubecore.objects import fields, meta_validation, times
+from kubecore.objects import fields, times
 from kubecore.resources import NAMESPACES
 
 from ..storage.store import Conflict, Item
@@ -257,9 +257,7 @@ def _check_changed(ctx: RequestContext, target: Target, new: JsonObject, old: Js
     strategy, metadata = target.strategy, new["metadata"]
     if strategy.generation_changed(new, old):
         metadata["generation"] = int(old["metadata"].get("generation") or 0) + 1
-    # Reported twice, as Kubernetes does: its generic code and each kind's both check the metadata.
-    in_metadata = meta_validation.validate_object_meta_update(new, old)
-    problems = in_metadata + in_metadata + object_meta.finalizer_names(target.definition, new)
+    problems = object_meta.validate_update(target.definition, strategy, new, old)
     problems += strategy.validate_update(ctx, new, old)
     if problems:
         raise invalid(target.definition, ctx.name, problems, new)

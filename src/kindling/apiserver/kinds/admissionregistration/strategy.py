@@ -34,6 +34,7 @@ def _compiled(table: Judge, expressions: Judge) -> Rules:
 class WebhookStrategy(BuiltinStrategy):
     """Webhook configurations of either kind."""
 
+    metadata_checks = (0, 1)
     has_status = False
     allow_unconditional_update = False
 
@@ -62,6 +63,7 @@ class WebhookStrategy(BuiltinStrategy):
 class PolicyStrategy(BuiltinStrategy):
     """Admission policies of either kind."""
 
+    metadata_checks = (0, 1)
     allow_unconditional_update = False
 
     def __init__(self, *, mutating: bool) -> None:
@@ -81,6 +83,7 @@ class PolicyStrategy(BuiltinStrategy):
 class PolicyBindingStrategy(BuiltinStrategy):
     """Bindings of policies to resources and parameters."""
 
+    metadata_checks = (0, 1)
     has_status = False
     allow_unconditional_update = False
 

@@ -193,6 +193,7 @@ def _set_template_generation(obj: JsonObject, generation: int) -> None:
 class RevisionStrategy(BuiltinStrategy):
     """A stored state of a stateful or daemon set; its data never changes."""
 
+    metadata_checks = (1, 1)
     has_status = False
     tracks_generation = False
     rules = Rules(validation.validate_revision, immutable=("data",))

@@ -35,6 +35,7 @@ def default_job_spec(spec: JsonObject) -> None:
 class JobStrategy(BuiltinStrategy):
     """Pods that run to completion; the selector is generated unless a client insists."""
 
+    metadata_checks = (1, 1)
     default_propagation = "Orphan"
     orphaning_warning = (
         "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to "

@@ -62,6 +62,7 @@ def _validate_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
 class ConfigMapStrategy(BuiltinStrategy):
     """Text and binary data, frozen when `immutable`."""
 
+    metadata_checks = (1, 1)
     has_status = False
     tracks_generation = False
     rules = Rules(_validate, update=_validate_update)

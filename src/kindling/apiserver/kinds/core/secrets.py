@@ -86,6 +86,7 @@ def validate_secret_update(new: JsonObject, old: JsonObject) -> Iterator[FieldEr
 class SecretStrategy(BuiltinStrategy):
     """Secrets by type; stringData is merged into data."""
 
+    metadata_checks = (1, 1)
     has_status = False
     tracks_generation = False
     rules = Rules(validate_secret, update=validate_secret_update)

@@ -15,6 +15,7 @@ MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
 class ServiceAccountStrategy(BuiltinStrategy):
     """Accounts of workloads."""
 
+    metadata_checks = (1, 1)
     has_status = False
     returns_deleted_object = True
     tracks_generation = False

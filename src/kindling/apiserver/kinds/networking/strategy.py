@@ -47,6 +47,7 @@ class IngressClassStrategy(BuiltinStrategy):
 class NetworkPolicyStrategy(BuiltinStrategy):
     """Who may talk to a pod."""
 
+    metadata_checks = (1, 1)
     has_status = False
     rules = Rules(validation.validate_network_policy, warnings=validation.network_policy_warnings)
 

@@ -31,6 +31,7 @@ class _StorageStrategy(BuiltinStrategy):
 class StorageClassStrategy(_StorageStrategy):
     """What volumes can be had; fixed once made."""
 
+    metadata_checks = (1, 2)
     returns_deleted_object = True
     rules = Rules(
         validation.validate_class,
@@ -70,6 +71,7 @@ class CsiDriverStrategy(_StorageStrategy):
 class CsiNodeStrategy(_StorageStrategy):
     """The drivers of a node."""
 
+    metadata_checks = (0, 1)
     allow_unconditional_update = False
     returns_deleted_object = True
     rules = Rules(validation.validate_csi_node, update=validation.validate_csi_node_update)

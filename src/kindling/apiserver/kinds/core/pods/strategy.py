@@ -44,6 +44,7 @@ GATED = "Scheduling is blocked due to non-empty scheduling gates"
 class PodStrategy(BuiltinStrategy):
     """Pods: gates and quality of service on creation, graceful deletion, few mutable fields."""
 
+    metadata_checks = (1, 1)
     returns_deleted_object = True
     rules = Rules(
         validate_pod, update=validate_pod_update, status=validate_pod_status_update, warnings=pod_warnings

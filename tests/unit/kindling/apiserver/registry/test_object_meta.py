@@ -1,0 +1,57 @@
+"""How often an error in the metadata of a change is listed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from kindling.apiserver.kinds.served import builtin_definitions
+from kindling.apiserver.registry import object_meta
+from kubecore.json import JsonObject
+
+_DEFINITIONS = {each.resource.kind: each for each in builtin_definitions()}
+
+
+def _errors(kind: str, **changed: object) -> Counter[str]:
+    """The fields that the errors of a change name, with their numbers."""
+    definition = _DEFINITIONS[kind]
+    metadata: JsonObject = {"name": "a", "uid": "1", "resourceVersion": "5"}
+    if definition.resource.namespaced:
+        metadata["namespace"] = "n"
+    new: JsonObject = {"metadata": {**metadata, **changed}}
+    found = object_meta.validate_update(definition, definition.strategy, new, {"metadata": metadata})
+    return Counter(str(error.field) for error in found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "as_change", "as_owner"),
+    [
+        ("Deployment", 2, 2),
+        ("ConfigMap", 2, 3),
+        ("NetworkPolicy", 2, 3),
+        ("StorageClass", 2, 4),
+        ("PriorityLevelConfiguration", 1, 2),
+        ("MutatingWebhookConfiguration", 1, 2),
+    ],
+)
+def test_each_rule_that_judges_the_metadata_lists_its_errors(
+    kind: str, as_change: int, as_owner: int
+) -> None:
+    assert _errors(kind, uid="2") == {"metadata.uid": as_change}
+    owner = {"apiVersion": "", "kind": "K", "name": "k", "uid": "u"}
+    assert _errors(kind, ownerReferences=[owner]) == {"metadata.ownerReferences.apiVersion": as_owner}
+
+
+def test_kinds_that_judge_a_change_like_a_new_object_refuse_a_prefix_that_makes_no_name() -> None:
+    assert _errors("FlowSchema", generateName="-") == {"metadata.generateName": 1}
+    assert not _errors("Deployment", generateName="-")
+
+
+@pytest.mark.parametrize("prefix", ["a-", "a--", "a.-"])
+def test_what_precedes_the_dash_of_a_prefix_is_not_judged(prefix: str) -> None:
+    assert not _errors("FlowSchema", generateName=prefix)
+
+
+def test_a_change_without_errors_passes() -> None:
+    assert not _errors("ConfigMap", labels={"a": "b"})
