@@ -29,8 +29,9 @@ class JsonPatchError(ValueError):
 
 
 def decode_json_patch(value: Any) -> list[JsonObject]:
-    """The operations in a request body; null has none. Raises `StatusError` when it is no list of objects, or
-    too long.
+    """The operations in a request body; null has none.
+
+    Raises `StatusError` when it is no list of objects or too long.
     """
     prefix = "error decoding patch: json: cannot unmarshal"
     if value is None:

@@ -6,7 +6,7 @@ import orjson
 import yaml
 
 from kubecore import errors, yaml_text
-from kubecore.json import JsonObject, deep_copy
+from kubecore.json import JsonObject, deep_copy, get_str
 from kubecore.objects.fields import go_quote
 from kubecore.objects.goformat import json_type
 from kubecore.patch.jsonpatch import JsonPatchError, apply_json_patch, decode_json_patch
@@ -37,8 +37,8 @@ def patched_document(
         patch = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         problem = syntax_error(raw) or str(error)
-        is_cut = problem == "unexpected end of JSON input" and patch_type != "merge"
-        prefix = "" if is_cut else "error decoding patch: "
+        ends_early = problem == "unexpected end of JSON input" and patch_type != "merge"
+        prefix = "" if ends_early else "error decoding patch: "
         raise errors.bad_request(prefix + problem) from error
     if patch_type == "json":
         try:
@@ -156,6 +156,7 @@ def applying(
         if strictness == "Warn":
             for warning in repeated:
                 ctx.warn(warning)
+        check_convertible(definition, new)
         decoding.complete(definition, new, (), strictness, ctx)
         return new
 
@@ -163,6 +164,21 @@ def applying(
         return await ctx.run(applied, current)
 
     return apply
+
+
+def check_convertible(definition: ResourceDefinition, new: JsonObject) -> None:
+    """The applied document must become a struct of its kind (500): it is converted, not decoded."""
+    if definition.custom:
+        return
+    problem = decoding.wrong_type(definition, new, restored=True)
+    if problem:
+        api_version, kind = definition.resource.api_version, definition.resource.kind
+        shown = f"{api_version if '/' in api_version else f'/{api_version}'}, Kind={kind}"
+        place = f"{get_str(new, 'metadata', 'namespace')}/{get_str(new, 'metadata', 'name')}"
+        raise errors.plain_internal(
+            f"failed to convert new object ({place}; {shown}) to proper version: "
+            f"unable to convert unstructured object to {shown}: {problem}"
+        )
 
 
 def decode_applied(raw: bytes) -> tuple[JsonObject, list[str]]:

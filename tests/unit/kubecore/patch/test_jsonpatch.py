@@ -120,6 +120,10 @@ def test_clients_of_patch_learn_only_that_it_was_refused() -> None:
     assert status.message == "the server rejected our request due to an error in our request"
 
 
+def test_null_is_a_patch_without_operations() -> None:
+    assert decode_json_patch(None) == []
+
+
 @pytest.mark.parametrize(
     ("body", "code", "message"),
     [
