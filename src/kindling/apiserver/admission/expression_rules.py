@@ -122,8 +122,10 @@ def _mutation(text: Any, path: FieldPath, known: tuple[str, ...]) -> Iterator[Fi
 
 def _annotation_key(policy: str, annotation: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     """An annotation key is prefixed with the policy's name, and both together must be a qualified name."""
-    key = annotation.get("key")
-    if key:
-        full = f"{policy}/{key}"
-        for message in names.is_qualified_name(full):
-            yield invalid(path, full, message)
+    key = get_str(annotation, "key")
+    if not policy:
+        yield invalid(path, key, "requires metadata.name be non-empty")
+        return
+    full = f"{policy}/{key}"
+    for message in names.is_qualified_name(full):
+        yield invalid(path, full, message)

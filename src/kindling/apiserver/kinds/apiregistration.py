@@ -13,7 +13,7 @@ from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects import names
+from kubecore.objects import meta, names
 from kubecore.objects.fields import FieldError, FieldPath, invalid
 from kubecore.resources import API_SERVICES
 
@@ -22,7 +22,7 @@ def validate_api_service(obj: JsonObject) -> Iterator[FieldError]:
     """The rules of an APIService."""
     group, version = get_str(obj, "spec", "group"), get_str(obj, "spec", "version")
     name, wanted = get_str(obj, "metadata", "name"), f"{version}.{group}"
-    if name != wanted:
+    if name and name != wanted:
         text = f'must be `spec.version+"."+spec.group`: "{wanted}"'
         yield invalid(FieldPath("metadata", "name"), name, text)
     yield from _RULES(obj)
@@ -65,6 +65,9 @@ def _decoded_length(encoded: str) -> int:
         return len(encoded)
 
 
+_ALWAYS = "Local APIServices are always available"
+
+
 class ApiServiceStrategy(BuiltinStrategy):
     """One group version and where it is served."""
 
@@ -81,8 +84,12 @@ class ApiServiceStrategy(BuiltinStrategy):
             service.setdefault("port", 443)
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
-        """Drop the status that the client sends."""
+        """Drop the status that the client sends; what this server serves itself is always available."""
         obj["status"] = {}
+        if get_object(obj, "spec").get("service") is None:
+            conditions: list[JsonObject] = []
+            meta.set_condition(conditions, "Available", True, "Local", _ALWAYS)
+            obj["status"]["conditions"] = conditions
 
 
 def _service(obj: JsonObject) -> str:

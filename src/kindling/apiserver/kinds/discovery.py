@@ -98,7 +98,7 @@ class SliceStrategy(BuiltinStrategy):
     """Some of the endpoints of a service."""
 
     has_status = False
-    rules = Rules(validate_slice, immutable=("addressType",), warnings=slice_warnings)
+    rules = Rules(validate_slice, immutable_texts=("addressType",), warnings=slice_warnings)
 
     def complete(self, obj: JsonObject) -> None:
         """Ports have a name (perhaps empty) and a protocol."""

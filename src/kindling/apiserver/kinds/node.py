@@ -27,7 +27,7 @@ class RuntimeClassStrategy(BuiltinStrategy):
     allow_create_on_update = True
     tracks_generation = False
     allow_unconditional_update = False
-    rules = Rules(validate_class, update=unjudged, immutable=("handler",))
+    rules = Rules(validate_class, update=unjudged, immutable_texts=("handler",))
 
 
 def definitions() -> list[ResourceDefinition]:

@@ -93,14 +93,17 @@ _SIDE_EFFECTS = f.must(
 _WEBHOOK_HEAD: tuple[f.Row, ...] = (
     f.must("name", _three_segments),
     f.may("rules", f.items(*_RULE)),
-    f.must("admissionReviewVersions", _review_versions, detail=f"must specify one of {_KNOWN_VERSIONS}"),
     _FAILURE_POLICY,
     _MATCH_POLICY,
     _SIDE_EFFECTS,
     f.given("timeoutSeconds", f.between(1, 30, "the timeout value must be between 1 and 30 seconds")),
     *_SELECTORS,
 )
-_WEBHOOK_TAIL = (f.part("clientConfig", webhook_client), _MATCH_CONDITIONS)
+_WEBHOOK_TAIL = (
+    f.part("clientConfig", webhook_client),
+    f.must("admissionReviewVersions", _review_versions, detail=f"must specify one of {_KNOWN_VERSIONS}"),
+    _MATCH_CONDITIONS,
+)
 _REINVOKED = f.given("reinvocationPolicy", _REINVOCATIONS)
 VALIDATING_WEBHOOKS = f.document(f.may("webhooks", f.items(*_WEBHOOK_HEAD, *_WEBHOOK_TAIL, f.Once("name"))))
 MUTATING_WEBHOOKS = f.document(
@@ -175,7 +178,7 @@ VALIDATING_POLICY = f.spec(
     ),
     f.may(
         "auditAnnotations",
-        f.items(f.must("key"), f.always("valueExpression", "", _written("valueExpression is not specified"))),
+        f.items(f.always("valueExpression", "", _written("valueExpression is not specified"))),
     ),
     *_POLICY_TAIL,
 )

@@ -42,6 +42,8 @@ class Rules:
     """The errors of a change, from the new and the old object; None: those of the new object alone."""
     immutable: tuple[str, ...] = ()
     """Fields that never change, as dotted paths; their errors come after those of `update`."""
+    immutable_texts: tuple[str, ...] = ()
+    """The same of texts that are empty where they are absent."""
     status: Change = unjudged
     """The errors of a write of the status."""
     warnings: Callable[[JsonObject, JsonObject | None], Iterable[str]] = _no_warnings
@@ -53,6 +55,9 @@ class Rules:
         for dotted in self.immutable:
             names = dotted.split(".")
             found += immutable(FieldPath(*names), _value(new, names), _value(old, names))
+        for dotted in self.immutable_texts:
+            names = dotted.split(".")
+            found += immutable(FieldPath(*names), _value(new, names) or "", _value(old, names) or "")
         return found
 
 

@@ -35,7 +35,7 @@ class IngressClassStrategy(BuiltinStrategy):
     """Which controller serves an ingress."""
 
     has_status = False
-    rules = Rules(validation.validate_ingress_class, immutable=("spec.controller",))
+    rules = Rules(validation.validate_ingress_class, update=validation.validate_ingress_class_update)
 
     def complete(self, obj: JsonObject) -> None:
         """Default the scope of parameters to Cluster."""

@@ -18,7 +18,7 @@ from kindling.apiserver.kinds.machinery.checks import (
     port,
 )
 from kindling.network.policy_readings import MAX_PARTS
-from kubecore.json import JsonObject, get_list, get_object
+from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import names
 from kubecore.objects.fields import (
     FieldError,
@@ -170,6 +170,13 @@ validate_ingress_class = f.spec(
     ),
 )
 """A controller, and parameters of one scope."""
+
+
+def validate_ingress_class_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    """The controller stays; that is judged before the rest."""
+    controller, before = (get_str(obj, "spec", "controller") for obj in (new, old))
+    yield from immutable(FieldPath("spec", "controller"), controller, before)
+    yield from validate_ingress_class(new)
 
 
 def _policy_port(path: FieldPath, item: JsonObject) -> Iterator[FieldError]:

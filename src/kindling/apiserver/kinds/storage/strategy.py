@@ -67,6 +67,10 @@ class CsiDriverStrategy(_StorageStrategy):
         spec.setdefault("requiresRepublish", False)
         spec.setdefault("seLinuxMount", False)
 
+    def generation_changed(self, new: JsonObject, old: JsonObject) -> bool:
+        """A driver has a generation from the first change of its spec on."""
+        return new.get("spec") != old.get("spec")
+
 
 class CsiNodeStrategy(_StorageStrategy):
     """The drivers of a node."""
@@ -81,7 +85,9 @@ class CapacityStrategy(_StorageStrategy):
     """The storage that a driver has left for a class in a topology."""
 
     allow_unconditional_update = False
-    rules = Rules(validation.validate_capacity, immutable=("nodeTopology", "storageClassName"))
+    rules = Rules(
+        validation.validate_capacity, immutable=("nodeTopology",), immutable_texts=("storageClassName",)
+    )
 
 
 class AttributesClassStrategy(_StorageStrategy):
@@ -97,7 +103,9 @@ class AttachmentStrategy(BuiltinStrategy):
     allow_unconditional_update = False
     returns_deleted_object = True
     tracks_generation = False
-    rules = Rules(validation.validate_attachment, immutable=("spec",))
+    rules = Rules(
+        validation.validate_new_attachment, update=validation.validate_attachment_update, immutable=("spec",)
+    )
 
 
 def _default_mark(obj: JsonObject, *annotations: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kindling.apiserver.kinds.core.pods.warnings import old_label
 from kindling.apiserver.kinds.core.volumes.sources import csi_driver_name
@@ -87,7 +87,7 @@ def _lifecycle_modes(path: FieldPath, modes: list[str]) -> list[FieldError]:
 
 
 validate_driver = f.document(
-    f.part("metadata", f.always("name", "", csi_driver_name)),
+    f.part("metadata", f.may("name", f.shorter(63))),
     f.part(
         "spec",
         f.must("attachRequired", given=True),
@@ -136,12 +136,13 @@ def validate_csi_node_update(new: JsonObject, old: JsonObject) -> Iterator[Field
         before = known.get(driver.get("name"))
         if before is not None:
             changed = any(driver.get(field) != before.get(field) for field in ("nodeID", "topologyKeys"))
-            shown = internal_form(driver, _INTERNAL_DRIVER)
+            # Its limits may change, so that they are left out of the comparison and of what it says.
+            shown = internal_form(driver, _INTERNAL_DRIVER) | {"Allocatable": None}
             if changed:
                 yield from immutable(_SPEC.child("drivers"), shown, None)
 
 
-_INTERNAL_DRIVER = {"Name": "", "NodeID": "", "TopologyKeys": None, "Allocatable": {"Count": None}}
+_INTERNAL_DRIVER = {"Name": "", "NodeID": "", "TopologyKeys": None, "Allocatable": None}
 
 
 validate_capacity = f.document(
@@ -185,3 +186,15 @@ validate_attachment = f.document(
     f.part("status", f.may("attachmentMetadata", f.fewer(MAX_PARAMETERS))),
 )
 """A VolumeAttachment."""
+
+
+def validate_new_attachment(obj: JsonObject) -> Iterator[FieldError]:
+    """A new VolumeAttachment: a volume has a name that it can have."""
+    yield from validate_attachment(obj)
+    source = get_object(obj, "spec", "source")
+    yield from f.check_fields(source, _SPEC.child("source"), f.may("persistentVolumeName", f.SUBDOMAIN))
+
+
+def validate_attachment_update(new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
+    """A change of an attachment, whose spec stays."""
+    return validate_attachment(new)

@@ -193,6 +193,7 @@ REFUSALS: list[tuple[str, JsonObject, str]] = [
         {"spec": {"drivers": [{"name": "a.b", "nodeID": ""}]}},
         "spec.drivers[0].nodeID: Required value",
     ),
+    ("csidrivers", {"metadata": {"name": "a" * 64}}, "metadata.name: Too long: may not be more than 63"),
     (
         "volumeattachments",
         {"spec": {"attacher": "a.b", "nodeName": "n", "source": {}}},
@@ -310,6 +311,25 @@ REFUSALS: list[tuple[str, JsonObject, str]] = [
                 '.service.path: Invalid value: "/A": segment[0]: a lowercase RFC 1123 subdomain',
             ),
         )
+    ),
+    (
+        "validatingadmissionpolicies",
+        {
+            "spec": {
+                "matchConstraints": {
+                    "resourceRules": [
+                        {
+                            "apiGroups": [""],
+                            "apiVersions": ["v1"],
+                            "operations": ["CREATE"],
+                            "resources": ["pods"],
+                        }
+                    ]
+                },
+                "auditAnnotations": [{"valueExpression": "'x'"}],
+            }
+        },
+        'spec.auditAnnotations[0].key: Invalid value: "x/": name part must be non-empty',
     ),
     (
         "certificatesigningrequests",

@@ -23,6 +23,30 @@ def test_types_of_secrets_stay(kinds: Kinds) -> None:
     ]
 
 
+def test_the_controller_of_an_ingress_class_stays(kinds: Kinds) -> None:
+    made = make(kinds, "ingressclasses", {"spec": {"controller": "a.b/c"}})
+    assert kinds.update("ingressclasses", made, {"spec": {}})[1] == [
+        'spec.controller: Invalid value: "": field is immutable',
+        "spec.controller: Required value",
+    ]
+
+
+def test_the_handler_of_a_runtime_class_is_text_where_it_is_absent(kinds: Kinds) -> None:
+    made = make(kinds, "runtimeclasses", {"handler": "h"})
+    assert kinds.update("runtimeclasses", made, {"handler": None})[1] == [
+        'handler: Invalid value: "": field is immutable'
+    ]
+
+
+def test_api_services_of_the_server_itself_are_available(kinds: Kinds) -> None:
+    spec = {"group": "x.y", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}
+    metadata = {"name": "v1.x.y"}
+    (condition,) = make(kinds, "apiservices", {"metadata": metadata, "spec": spec})["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("Available", "True", "Local")
+    elsewhere = {**spec, "service": {"namespace": "n", "name": "s"}, "insecureSkipTLSVerify": True}
+    assert make(kinds, "apiservices", {"metadata": metadata, "spec": elsewhere})["status"] == {}
+
+
 @pytest.mark.parametrize("plural", ["configmaps", "secrets"])
 def test_frozen_data_stays(kinds: Kinds, plural: str) -> None:
     made = make(kinds, plural, {"immutable": True, "data": {"a": "eA=="}})

@@ -117,8 +117,28 @@ def test_classes_are_fixed_but_for_growth(kinds: Kinds) -> None:
     ]
 
 
+def test_changed_drivers_have_a_generation(kinds: Kinds) -> None:
+    made = make(kinds, "csidrivers", {"spec": {"requiresRepublish": False}})
+    assert "generation" not in made["metadata"]
+    strategy = kinds.definition("csidrivers").strategy
+    changed, _ = kinds.update("csidrivers", made, {"spec": {**made["spec"], "requiresRepublish": True}})
+    assert strategy.generation_changed(changed, made)
+    labelled = {**made, "metadata": {**made["metadata"], "labels": {"a": "b"}}}
+    assert not strategy.generation_changed(labelled, made)
+
+
+def test_new_attachments_name_a_volume_that_can_be(kinds: Kinds) -> None:
+    spec = {"attacher": "a.b", "nodeName": "n", "source": {"persistentVolumeName": "No Name"}}
+    _, (problem,) = kinds.create("volumeattachments", {"spec": spec})
+    assert problem.startswith('spec.source.persistentVolumeName: Invalid value: "No Name"')
+    # One that is there, from an older server, can still be detached.
+    made = make(kinds, "volumeattachments", {"spec": {**spec, "source": {"persistentVolumeName": "v"}}})
+    old = {**made, "spec": spec}
+    assert kinds.update("volumeattachments", old, {"status": {"attached": False}})[1] == []
+
+
 def test_drivers_of_a_node_come_and_go_but_do_not_change(kinds: Kinds) -> None:
-    driver = {"name": "a.b", "nodeID": "n", "topologyKeys": ["t"]}
+    driver = {"name": "a.b", "nodeID": "n", "topologyKeys": ["t"], "allocatable": {"count": 3}}
     made = make(kinds, "csinodes", {"spec": {"drivers": [driver]}})
     assert kinds.update("csinodes", made, {"spec": {"drivers": []}})[1] == []
     other = {**driver, "nodeID": "m"}

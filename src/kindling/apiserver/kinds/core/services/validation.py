@@ -188,6 +188,10 @@ def _external_address(path: FieldPath, value: str) -> list[FieldError]:
 
 
 _NEAR = f.choice("Cluster", "Local")
+_LOAD_BALANCER_CLASS: tuple[f.Row, ...] = (
+    f.unless(_BALANCED, f.absent(_ONLY_BALANCED, "loadBalancerClass")),
+    f.when(_BALANCED, f.given("loadBalancerClass", f.QUALIFIED)),
+)
 validate_service = f.spec(
     f.unless(lambda spec: spec.get("clusterIP") == "None" or _EXTERNAL(spec), f.must("ports")),
     f.when(_BALANCED, f.may("ports", f.items(_not_kubelet))),
@@ -209,8 +213,8 @@ validate_service = f.spec(
     ),
     f.may("ports", _node_ports),
     _source_ranges,
-    f.unless(_BALANCED, f.absent(_ONLY_BALANCED, "allocateLoadBalancerNodePorts", "loadBalancerClass")),
-    f.when(_BALANCED, f.given("loadBalancerClass", f.QUALIFIED)),
+    f.unless(_BALANCED, f.absent(_ONLY_BALANCED, "allocateLoadBalancerNodePorts")),
+    *_LOAD_BALANCER_CLASS,
     _external_policy,
     _health_check,
     f.when(f.equals("type", "ClusterIP", *EXPOSED), f.must("internalTrafficPolicy", given=True)),
@@ -227,6 +231,8 @@ def validate_service_update(new: JsonObject, old: JsonObject) -> Iterator[FieldE
     wanted = spec.get("loadBalancerClass")
     if before.get("type") == spec.get("type") == "LoadBalancer" and wanted != before.get("loadBalancerClass"):
         yield invalid(_SPEC.child("loadBalancerClass"), wanted, "may not change once set")
+    # Judged with the change and with the whole service: the server reports the findings of both.
+    yield from f.check_fields(spec, _SPEC, *_LOAD_BALANCER_CLASS)
     yield from validate_service(new)
 
 

@@ -171,6 +171,13 @@ def test_the_address_stays(kinds: Kinds) -> None:
     assert problems == ['spec.clusterIPs[0]: Invalid value: ["10.96.0.77"]: may not change once set']
 
 
+def test_a_class_of_load_balancers_on_another_service_is_refused_by_both_rules(kinds: Kinds) -> None:
+    made, _ = kinds.create("services", {"spec": {"ports": PORTS}})
+    _, problems = kinds.update("services", made, {"spec": {**made["spec"], "loadBalancerClass": "a/b"}})
+    text = "spec.loadBalancerClass: Forbidden: may only be used when `type` is 'LoadBalancer'"
+    assert problems == [text, text]
+
+
 def test_turning_a_load_balancer_into_a_plain_service_drops_what_only_it_had(kinds: Kinds) -> None:
     made, _ = kinds.create("services", {"spec": {"type": "LoadBalancer", "ports": PORTS}})
     made["status"] = {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}
