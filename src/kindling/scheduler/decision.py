@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from kindling.scheduler.device_rules import NOTHING_TO_CLAIM
 from kindling.scheduler.filters import Filters, Refusal
 from kindling.scheduler.preemption import Preemption, find
 from kindling.scheduler.scoring import scores
@@ -43,9 +44,9 @@ def decide(
     if not snapshot.nodes:
         return Unschedulable("no nodes available to schedule pods")
     filters = Filters(pod, snapshot)
-    if filters.volumes.problem:
+    if problem := filters.volumes.problem or filters.devices.problem:
         everywhere = Counter({NOT_HELPFUL: len(snapshot.nodes)})
-        return Unschedulable(_message(len(snapshot.nodes), filters.volumes.problem, everywhere))
+        return Unschedulable(_message(len(snapshot.nodes), problem, everywhere, filters.devices.hope))
     refusals: list[Refusal] = []
     possible: list[NodeInfo] = []
     for info in snapshot.nodes:
@@ -57,7 +58,8 @@ def decide(
     if not possible:
         hopeful = [info for info, refusal in zip(snapshot.nodes, refusals, strict=True) if refusal.may_clear]
         preemption = find(pod, snapshot, hopeful)
-        return Unschedulable(explain(refusals, with_hopes=preemption is None), preemption)
+        message = explain(refusals, with_hopes=preemption is None, devices=filters.devices.hope)
+        return Unschedulable(message, preemption)
     points = scores(pod, possible, snapshot)
     best = max(points)
     winners = [info for info, value in zip(possible, points, strict=True) if value == best]
@@ -65,22 +67,22 @@ def decide(
     return Placement(chosen.name, filters.volumes.binding(chosen) or Binding())
 
 
-def explain(refusals: Sequence[Refusal], *, with_hopes: bool = True) -> str:
+def explain(refusals: Sequence[Refusal], *, with_hopes: bool = True, devices: str = NOTHING_TO_CLAIM) -> str:
     """The message of an unschedulable pod: each reason with the number of nodes that have it.
 
-    `with_hopes` adds why preemption does not help.
+    `with_hopes` adds why preemption does not help, after what freeing claimed `devices` would do.
     """
     reasons = Counter(reason for refusal in refusals for reason in refusal.reasons)
     parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
     if not with_hopes:
         return f"0/{len(refusals)} nodes are available: {', '.join(parts)}."
     hopes = Counter(NO_VICTIMS if refusal.may_clear else NOT_HELPFUL for refusal in refusals)
-    return _message(len(refusals), ", ".join(parts), hopes)
+    return _message(len(refusals), ", ".join(parts), hopes, devices)
 
 
-def _message(nodes: int, reasons: str, hopes: Counter[str]) -> str:
+def _message(nodes: int, reasons: str, hopes: Counter[str], devices: str) -> str:
     preemption = ", ".join(sorted(f"{count} {text}" for text, count in hopes.items()))
     return (
-        f"0/{nodes} nodes are available: {reasons}. no new claims to deallocate, "
+        f"0/{nodes} nodes are available: {reasons}. {devices}, "
         f"preemption: 0/{nodes} nodes are available: {preemption}."
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kindling.scheduler import node_rules, requests
 from kindling.scheduler.csi_rules import NO_STORAGE, TOO_MANY_VOLUMES, VolumeLimits, has_storage
+from kindling.scheduler.device_rules import CANNOT_ALLOCATE, DeviceRules
 from kindling.scheduler.pod_rules import AffinityRules, SpreadRules
 from kindling.scheduler.snapshot import NodeInfo, Snapshot
 from kindling.scheduler.volume_rules import SINGLE_POD_IN_USE, VolumeRules
@@ -45,6 +46,7 @@ class Filters:
         self._limits = VolumeLimits(pod, snapshot.volumes)
         self._spread = SpreadRules(pod, snapshot, "DoNotSchedule")
         self._affinity = AffinityRules(pod, snapshot)
+        self.devices = DeviceRules(pod)
 
     def check(self, info: NodeInfo) -> Refusal | None:
         """The first rule that the node breaks, or None."""
@@ -110,4 +112,4 @@ class Filters:
             return Refusal((ANTI_AFFINITY,), True)
         if self._affinity.refused_by_existing(info):
             return Refusal((EXISTING_ANTI_AFFINITY,), True)
-        return None
+        return Refusal((CANNOT_ALLOCATE,), False) if self.devices.needs_devices else None

@@ -261,3 +261,46 @@ def test_a_pod_that_is_resized_takes_what_it_has_and_may_get() -> None:
     assert taken("2", "1", "Deferred") == 2000
     assert taken("1000", "1", "Infeasible") == 1000, "nobody may block a node by wanting too much of it"
     assert requests.of_placed_pod({"spec": {"containers": [{"name": "c"}]}}) == {}
+
+
+@pytest.mark.parametrize("status", [{}, {"resourceClaimStatuses": [{"name": "other"}]}])
+def test_a_pod_waits_for_the_claim_that_nobody_makes_from_its_template(status: JsonObject) -> None:
+    wanted = pod(resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])
+    wanted["status"] = status
+    assert reason(wanted, node()) == (
+        '0/1 nodes are available: pod "lab/p": ResourceClaim not created yet. '
+        f"still not schedulable, {HOPELESS}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("claim", "status"),
+    [
+        ({"name": "gpu", "resourceClaimName": "c"}, {}),
+        (
+            {"name": "gpu", "resourceClaimTemplateName": "t"},
+            {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu-x"}]},
+        ),
+    ],
+)
+def test_a_pod_with_a_device_claim_waits_because_nothing_allocates_it(
+    claim: JsonObject, status: JsonObject
+) -> None:
+    wanted = {**pod(resourceClaims=[claim]), "status": status}
+    assert reason(wanted, node()) == (
+        f"0/1 nodes are available: 1 cannot allocate all claims. still not schedulable, {HOPELESS}"
+    )
+
+
+def test_a_claim_that_turned_out_not_to_be_needed_holds_no_pod_back() -> None:
+    wanted = pod(resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])
+    wanted["status"] = {"resourceClaimStatuses": [{"name": "gpu"}]}
+    assert place(wanted, node()) == "n1"
+
+
+def test_a_pod_with_a_device_claim_evicts_nobody() -> None:
+    wanted = pod(requests={"cpu": "4"}, resourceClaims=[{"name": "g", "resourceClaimName": "c"}], priority=9)
+    running = pod("q", on="n1", requests={"cpu": "4"}, priority=0)
+    result = decide(wanted, take((node(),), (running,)))
+    assert isinstance(result, Unschedulable)
+    assert result.preemption is None
