@@ -15,6 +15,7 @@ from .core.pods import strategy as pods
 from .core.services import strategy as services
 from .core.volumes import strategy as volumes
 from .networking import strategy as networking
+from .resource import strategy as resource
 from .storage import strategy as storage
 
 
@@ -46,6 +47,7 @@ def builtin_definitions() -> list[ResourceDefinition]:
         coordination,
         scheduling,
         node,
+        resource,
         flowcontrol,
     )
     return [definition for module in modules for definition in module.definitions()]

@@ -37,6 +37,8 @@ _ZERO_IS_NOTHING = _named(
     # A disk without partitions, a scale without a wish, a column of no special priority.
     "AWSElasticBlockStoreVolumeSource.partition GCEPersistentDiskVolumeSource.partition",
     "ScaleSpec.replicas CustomResourceColumnDefinition.priority",
+    # How many devices: all, unless it is said.
+    "ExactDeviceRequest.count DeviceSubRequest.count",
 )
 """Optional numbers whose zero goes away. All others in specs stay."""
 
@@ -59,6 +61,8 @@ _FALSE_IS_A_CHOICE = _named(
     # States that are reported or demanded either way.
     "EndpointConditions.ready serving terminating started immutable manualSelector suspend",
     "recursiveReadOnlyMounts userNamespaces NodeFeatures.supplementalGroupsPolicy",
+    # Devices: what is true of them, and who may use them.
+    "adminAccess allNodes perDeviceNodeSelection allowMultipleAllocations bindsToNode DeviceAttribute.bool",
 )
 """Optional booleans that have three values."""
 
@@ -86,7 +90,9 @@ _EMPTY_TEXT_SAYS_SOMETHING = _named(
     "ClusterTrustBundleProjection.name ClusterTrustBundleProjection.signerName endpointsNamespace",
     "initiatorName AzureDiskVolumeSource.fsType CSIVolumeSource.fsType LocalVolumeSource.fsType",
     "failedIndexes succeededIndexes PortStatus.error IngressPortStatus.error ResourceHealth.message",
-    "PodFailurePolicyOnExitCodesRequirement.containerName",
+    "PodFailurePolicyOnExitCodesRequirement.containerName matchAttribute distinctAttribute shareID",
+    "extendedResourceName ResourceSliceSpec.nodeName Device.nodeName DeviceAttribute.string",
+    "DeviceAttribute.version",
 )
 """Optional texts that stay although they are empty."""
 
@@ -110,7 +116,8 @@ _OBJECTS_ALWAYS_THERE = _named(
     "ServiceStatus.loadBalancer IngressStatus.loadBalancer IngressServiceBackend.port",
     "NetworkPolicySpec.podSelector Endpoint.conditions core.v1.Event.source events.v1.Event.regarding",
     "events.v1.Event.deprecatedSource LimitedPriorityLevelConfiguration.limitResponse",
-    "SelfSubjectReviewStatus.userInfo TokenReviewStatus.user",
+    "SelfSubjectReviewStatus.userInfo TokenReviewStatus.user ResourceClaimSpec.devices",
+    "resource.v1.AllocationResult.devices",
 )
 """Optional objects that are ``{}`` when nobody set them."""
 
@@ -127,6 +134,7 @@ _NULL_WHEN_UNSET = _named(
     "MutatingWebhook.sideEffects ValidatingWebhook.sideEffects HTTPIngressPath.pathType",
     "GRPCAction.service TypedLocalObjectReference.apiGroup TypedObjectReference.apiGroup",
     "IngressClassParametersReference.scope AzureFilePersistentVolumeSource.secretNamespace",
+    "DeviceClaim.requests OpaqueDeviceConfiguration.parameters AllocatedDeviceStatus.conditions",
     "ControllerRevision.data LimitedPriorityLevelConfiguration.nominalConcurrencyShares",
     # Objects that are required, and yet not made up: an empty selector would select everything.
     "DaemonSetSpec.selector DeploymentSpec.selector ReplicaSetSpec.selector StatefulSetSpec.selector",

@@ -165,7 +165,8 @@ def _azure_disk(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
         yield not_supported(path.child("diskURI"), uri, [_MANAGED if managed else _BLOB])
 
 
-def _template_metadata(path: FieldPath, metadata: JsonObject) -> Iterator[FieldError]:
+def template_metadata(path: FieldPath, metadata: JsonObject) -> Iterator[FieldError]:
+    """Labels and annotations of what a template makes; it sets nothing else."""
     yield from validate_annotations(metadata.get("annotations") or {}, path.child("annotations"))
     yield from validate_labels(metadata.get("labels") or {}, path.child("labels"))
     for field, name in _TEMPLATE_METADATA.items():
@@ -216,7 +217,7 @@ SOURCES: Mapping[str, f.Check] = {
     "csi": f.within(f.must("driver", csi_driver_name), f.given("nodePublishSecretRef", f.must("name"))),
     "ephemeral": f.within(
         f.must(
-            "volumeClaimTemplate", f.part("metadata", _template_metadata), f.part("spec", validate_claim_spec)
+            "volumeClaimTemplate", f.part("metadata", template_metadata), f.part("spec", validate_claim_spec)
         )
     ),
     "image": f.within(f.must("reference"), f.must("pullPolicy", f.choice("Always", "IfNotPresent", "Never"))),
