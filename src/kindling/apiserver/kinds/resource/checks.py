@@ -180,3 +180,28 @@ def _parameters(path: FieldPath, opaque: JsonObject) -> Iterable[FieldError]:
 
 OPAQUE = f.must("opaque", driver(), _parameters, given=True)
 """Configuration that the server does not understand, for one driver."""
+
+
+_MAX_CONDITIONS = 4
+_CONDITIONS = f.may("bindingConditions", at_most(_MAX_CONDITIONS, f.QUALIFIED))
+_FAILURES = f.may("bindingFailureConditions", at_most(_MAX_CONDITIONS, f.QUALIFIED))
+
+
+def binding_conditions(path: FieldPath, obj: JsonObject) -> Iterator[FieldError]:
+    """What a binding waits for and what ends it: both or none, and nothing twice."""
+    yield from f.check_fields(obj, path, _CONDITIONS, _FAILURES)
+    good, bad = (obj.get(name) or [] for name in ("bindingConditions", "bindingFailureConditions"))
+    at, failures = path.child("bindingConditions"), path.child("bindingFailureConditions")
+    yield from (duplicate(at.index(i), name) for i, name in enumerate(good) if name in good[:i])
+    for position, name in enumerate(bad):
+        if name in bad[:position]:
+            yield duplicate(failures.index(position), name)
+        if name in good:
+            text = "bindingFailureConditions must not overlap with bindingConditions"
+            yield invalid(failures.index(position), name, text)
+    if bad and not good:
+        text = "bindingConditions are required to use bindingFailureConditions"
+        yield invalid(at, obj.get("bindingConditions"), text)
+    if good and not bad:
+        text = "bindingFailureConditions are required to use bindingConditions"
+        yield invalid(failures, obj.get("bindingFailureConditions"), text)

@@ -164,6 +164,7 @@ def _device(*, places_itself: bool) -> f.Check:
         f.may("taints", c.at_most(_MAX_TAINTS, *_TAINT)),
         f.may("consumesCounters", _CONSUMED),
         placed,
+        c.binding_conditions,
     )
 
 

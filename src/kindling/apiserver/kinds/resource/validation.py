@@ -156,6 +156,7 @@ def _allocation(known: set[str]) -> f.Check:
         c.driver(),
         f.always("pool", "", c.pool_name),
         c.label("device"),
+        c.binding_conditions,
         f.may("tolerations", c.TOLERATIONS),
     )
     return f.within(

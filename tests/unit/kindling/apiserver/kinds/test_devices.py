@@ -168,6 +168,17 @@ def pool(**spec: object) -> JsonObject:
             'spec.devices[0].attributes[v].version: Invalid value: "1.x": must be a string compatible with',
         ),
         (
+            pool(allNodes=True, devices=[{"name": "a", "bindingConditions": ["Ready"]}]),
+            "spec.devices[0].bindingFailureConditions: Invalid value: null: bindingFailureConditions are",
+        ),
+        (
+            pool(
+                allNodes=True,
+                devices=[{"name": "a", "bindingConditions": ["A"], "bindingFailureConditions": ["A"]}],
+            ),
+            'spec.devices[0].bindingFailureConditions[0]: Invalid value: "A": bindingFailureConditions must',
+        ),
+        (
             pool(allNodes=True, devices=[{"name": "a", "nodeName": "n"}]),
             "spec.devices[0]: Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only be set",
         ),
