@@ -48,7 +48,7 @@ _ANSWERED_500_BY_KUBERNETES = re.compile(
     "failed to create typed (patch|live) object |resourceVersion should not be set on objects to be created|"
     "strconv.ParseUint: parsing |unknown patch type: |.*does not contain declared merge key|"
     "expected a .*, but received a |merging lists cannot yet be specified in the patch|"
-    "Internal error occurred: the spec replicas field "
+    "Internal error occurred: the spec replicas field |list element types are not identical: "
 )
 """Refusals for which Kubernetes has no better code, either; clients know them by their code and text."""
 

@@ -197,12 +197,8 @@ def test_every_published_list_call_of_the_client_is_answered_or_unknown(api: Any
                     missing.add(method.removeprefix("list_"))
     assert missing == {
         "cluster_trust_bundle",
-        "device_class",
         "device_taint_rule",
         "pod_certificate_request_for_all_namespaces",
-        "resource_claim_for_all_namespaces",
-        "resource_claim_template_for_all_namespaces",
-        "resource_slice",
         "storage_version_migration",
     }
     assert listed > 50
