@@ -10,12 +10,14 @@ import orjson
 from kindling.apiserver.kinds.core.volumes.sources import csi_driver_name
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import messages
+from kindling.apiserver.kinds.machinery.rules import Judge
 from kubecore.json import JsonObject
 from kubecore.objects import names
 from kubecore.objects.fields import (
     FieldError,
     FieldPath,
     duplicate,
+    forbidden,
     invalid,
     not_supported,
     required,
@@ -29,6 +31,7 @@ MAX_CONFIGS = 32
 _MAX_POOL_NAME = 253
 _MAX_ID = 32
 _MAX_EXPRESSION = 10 * 1024
+_MAX_EXPRESSIONS = 64 * 1024
 _MAX_PARAMETERS = 10 * 1024
 EFFECTS = ("NoExecute", "NoSchedule", "None")
 
@@ -137,6 +140,33 @@ def _expression(path: FieldPath, text: str) -> Iterator[FieldError]:
         return
     if program.return_type not in ("bool", "dyn"):
         yield invalid(path, text, "must evaluate to bool or the unknown type, not " + program.return_type)
+
+
+def bounded(judge: Judge) -> Judge:
+    """The rules `judge`, unless an object's expressions are so long that nobody else would be served.
+
+    Everybody who may create claims may write hundreds of them, and a kilobyte takes milliseconds.
+    """
+
+    def check(obj: JsonObject) -> Iterable[FieldError]:
+        if _expression_bytes(obj.get("spec")) > _MAX_EXPRESSIONS:
+            text = f"expressions of selectors may have {_MAX_EXPRESSIONS} bytes together"
+            return [forbidden(FieldPath("spec"), text)]
+        return judge(obj)
+
+    return check
+
+
+def _expression_bytes(value: Any) -> int:
+    if isinstance(value, list):
+        return sum(map(_expression_bytes, value))
+    if not isinstance(value, dict):
+        return 0
+    cel = value.get("cel")
+    text = cel.get("expression") if isinstance(cel, dict) else None
+    own = len(text.encode()) if isinstance(text, str) else 0
+    # A driver's configuration has no selectors, and may be nested as deep as it likes.
+    return own + sum(_expression_bytes(part) for name, part in value.items() if name != "opaque")
 
 
 _SELECTOR = f.within(f.must("cel", f.always("expression", "", _expression), given=True))

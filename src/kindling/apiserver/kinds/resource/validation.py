@@ -36,10 +36,12 @@ def _extended_resource(path: FieldPath, name: str) -> list[FieldError]:
     return [invalid(path, name, _EXTENDED)] if bad else []
 
 
-validate_class = f.spec(
-    f.may("selectors", c.SELECTORS),
-    f.may("config", c.at_most(c.MAX_CONFIGS, c.OPAQUE)),
-    f.given("extendedResourceName", _extended_resource),
+validate_class = c.bounded(
+    f.spec(
+        f.may("selectors", c.SELECTORS),
+        f.may("config", c.at_most(c.MAX_CONFIGS, c.OPAQUE)),
+        f.given("extendedResourceName", _extended_resource),
+    )
 )
 """Selectors that compile, and configuration for drivers."""
 
@@ -123,9 +125,9 @@ def _devices(path: FieldPath, devices: JsonObject) -> Iterable[FieldError]:
 
 
 _CLAIM_SPEC = f.part("devices", _devices)
-validate_claim = f.spec(_CLAIM_SPEC)
+validate_claim = c.bounded(f.spec(_CLAIM_SPEC))
 """Requests with names of their own, and constraints and configuration for these."""
-validate_template = f.spec(f.part("metadata", template_metadata), f.part("spec", _CLAIM_SPEC))
+validate_template = c.bounded(f.spec(f.part("metadata", template_metadata), f.part("spec", _CLAIM_SPEC)))
 """What a claim must be, and what the template sets of its metadata."""
 
 

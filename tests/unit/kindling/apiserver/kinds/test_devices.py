@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from kindling.apiserver.kinds.resource import slices, strategy, validation
+from kindling.apiserver.kinds.resource import checks, slices, strategy, validation
 from kubecore.json import JsonObject
 from kubecore.objects.fields import FieldError
 
@@ -195,3 +195,26 @@ def test_a_slice_stays_with_its_driver_pool_and_node() -> None:
     assert told(slices.validate_slice_update(new, old)) == [
         'spec.nodeName: Invalid value: "n": field is immutable'
     ]
+
+
+def test_expressions_that_would_keep_the_server_busy_are_not_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[str] = []
+    monkeypatch.setattr("kubecore.cel.Environment.compile", lambda _, text: compiled.append(text))
+    selectors = [{"cel": {"expression": "device.driver == 'd' || " * 400 + "true"}}] * 8
+    obj = claim({"name": "r", "exactly": {**EXACTLY, "selectors": selectors}})
+    text = "spec: Forbidden: expressions of selectors may have 65536 bytes together"
+    assert told(validation.validate_claim(obj)) == [text]
+    template = {"metadata": {"name": "t"}, "spec": {"spec": obj["spec"]}}
+    assert told(validation.validate_template(template)) == [text]
+    assert compiled == []
+
+
+def test_configuration_of_a_driver_may_be_deep() -> None:
+    parameters: JsonObject = {}
+    for _ in range(5000):
+        parameters = {"a": parameters}
+    opaque = {"opaque": {"driver": "d.example.com", "parameters": parameters}}
+    judged = checks.bounded(lambda _: [])
+    assert judged({"spec": {"devices": {"config": [opaque]}}}) == []
