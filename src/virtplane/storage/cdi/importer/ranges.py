@@ -16,7 +16,6 @@ from virtplane.storage.cdi.importer.http import Web, WebObject, next_piece
 from virtplane.storage.cdi.importer.streams import PIECE
 
 _MOST_AHEAD = 64 << 20
-# nbdkit asks for a byte more than it needs, the first one of what it asks for next: the last byte is kept.
 _PASSED_OVER = PIECE
 """Bytes between two reads, such as a table between a disk's data, that are read rather than asked around."""
 
@@ -55,7 +54,10 @@ class _Row:
         return pieces
 
     def keep(self, byte: bytes) -> None:
-        """Have the byte that was taken last be the next one again."""
+        """Have the byte that was taken last be the next one again.
+
+        nbdkit asks for a byte more than it needs: the first one of what it asks for next.
+        """
         self.rest = byte + self.rest
         self.position -= 1
         self.length -= 1
