@@ -6,11 +6,12 @@ have.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cryptography import x509
+
+_BEGIN = b"-----BEGIN "
 
 
 def load(pem: bytes) -> x509.CertificateSigningRequest:
@@ -20,23 +21,24 @@ def load(pem: bytes) -> x509.CertificateSigningRequest:
     return x509.load_pem_x509_csr(pem)
 
 
-_BLOCK = re.compile(rb"-----BEGIN ([^\n-]*)-----\r?\n(.*?)-----END \1-----", re.DOTALL)
-
-
 def problem_of_certificates(pem: bytes) -> str:
     """Why `pem` is no chain of certificates; empty if it is one."""
-    blocks = list(_BLOCK.finditer(pem))
-    for block in blocks:
-        kind, content = block[1].decode(errors="replace"), block[2]
-        if kind != "CERTIFICATE":
-            return f'only CERTIFICATE PEM blocks are allowed, found "{kind}"'
+    count = 0
+    for part in pem.split(_BEGIN)[1:]:
+        kind, _, rest = part.partition(b"-----")
+        content, end, _ = rest.partition(b"-----END " + kind + b"-----")
+        if not end:
+            continue
+        count += 1
+        if kind != b"CERTIFICATE":
+            return f'only CERTIFICATE PEM blocks are allowed, found "{kind.decode(errors="replace")}"'
         if b":" in content:
             return "no PEM block headers are permitted"
         if not content.strip():
             return "found CERTIFICATE PEM block containing 0 certificates"
-        if not _is_certificate(block[0] + b"\n"):
+        if not _is_certificate(_BEGIN + kind + b"-----" + content + end + b"\n"):
             return "x509: malformed certificate"
-    return "" if blocks else "must contain at least one CERTIFICATE PEM block"
+    return "" if count else "must contain at least one CERTIFICATE PEM block"
 
 
 def _is_certificate(pem: bytes) -> bool:

@@ -280,6 +280,7 @@ def test_what_is_issued_is_a_chain_of_certificates(kinds: Kinds) -> None:
     ("text", "problem"),
     [
         (b"nothing", "must contain at least one CERTIFICATE PEM block"),
+        (b"-----BEGIN CERTIFICATE-----\n" * 50_000, "must contain at least one CERTIFICATE PEM block"),
         (
             b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n",
             "found CERTIFICATE PEM block containing 0 certificates",
