@@ -37,11 +37,11 @@ RESTORE: Table = {
     "targetReadinessPolicy": acts("what happens to a machine that runs"),
     "virtualMachineSnapshotName": acts("the snapshot"),
     "volumeOwnershipPolicy": acts("whether restored claims are deleted with the machine"),
-    "volumeRestoreOverrides[].annotations": warns(),
-    "volumeRestoreOverrides[].labels": warns(),
+    "volumeRestoreOverrides[].annotations": acts("annotations of the restored claim"),
+    "volumeRestoreOverrides[].labels": acts("labels of the restored claim"),
     "volumeRestoreOverrides[].restoreName": acts("name of the restored claim"),
     "volumeRestoreOverrides[].volumeName": acts("the volume"),
-    "volumeRestorePolicy": acts("names of the restored claims"),
+    "volumeRestorePolicy": acts("names of the restored claims, and whether those before are replaced"),
 }
 
 CLONE: Table = {

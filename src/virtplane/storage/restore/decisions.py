@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import orjson
 
 from kubecore.json import JsonObject, deep_copy
-from kubecore.objects import meta
+from kubecore.objects import generated_names, meta
 from kubecore.objects.quantity import Quantity
 from kubecore.objects.structs import decode, encode, part, parts
 from kubecore.patch.jsonpatch import apply_json_patch
@@ -20,7 +20,7 @@ from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineSpec
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 from virtplane.api.meta_v1 import ObjectMeta
-from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
+from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore, VolumeRestoreOverride
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshotContent, VolumeBackup
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.api.volumesnapshot_v1 import VolumeSnapshot
@@ -30,10 +30,16 @@ FINALIZER = wellknown.FINALIZER_RESTORE
 LAST_RESTORE = "restore.kubevirt.io/lastRestoreUID"
 RESTORE_ANNOTATION = "restore.kubevirt.io/name"
 GRACE_SECONDS = 300
-
-
-class UnsupportedPolicy(ValueError):
-    """A volume restore policy that this version does not carry out."""
+_KEPT_MEMBERS = ("accessModes", "resources", "storageClassName", "volumeMode")
+_DROPPED_ANNOTATIONS = (
+    "pv.kubernetes.io",
+    "volume.beta.kubernetes.io",
+    "cdi.kubevirt.io",
+    "volume.kubernetes.io",
+    "k8s.io/CloneRequest",
+    "k8s.io/CloneOf",
+)
+"""What storage and CDI wrote about the claim of then begins so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,10 @@ class RestoredVolume:
     volume_snapshot: str
     backup: VolumeBackup
     data_volume: str = ""
-    """The DataVolume that is to have the claim, where a template of the machine provides the volume."""
+    """The DataVolume that is to have the claim: that of a template, or the one that had it before."""
+
+    is_templated: bool = False
+    """Whether a template of the machine provides the DataVolume."""
 
 
 def restore_uid(restore: VirtualMachineRestore) -> str:
@@ -53,27 +62,68 @@ def restore_uid(restore: VirtualMachineRestore) -> str:
     return f"{restore.metadata.name}-{restore.metadata.uid}"
 
 
+def is_in_place(restore: VirtualMachineRestore) -> bool:
+    """Whether the claims from which the snapshot was taken make room for the restored ones."""
+    return restore.spec.volume_restore_policy == "InPlace"
+
+
 def volumes(restore: VirtualMachineRestore, content: VirtualMachineSnapshotContent) -> list[RestoredVolume]:
-    """The claims to create. Raises UnsupportedPolicy if claims are to be restored in place."""
-    policy = restore.spec.volume_restore_policy or "RandomizeNames"
-    if policy == "InPlace":
-        raise UnsupportedPolicy("restoring volumes in place is not supported; use RandomizeNames")
-    names = {item.volume_name: item.restore_name for item in restore.spec.volume_restore_overrides}
+    """The claims to create."""
     source = content.spec.source.virtual_machine.spec
     dumps = {each.name for each in source.instance.volumes if each.memory_dump} if source else set()
     templated = _templated(source) if source else set()
+    known = {each.volume_name: each.data_volume_name or "" for each in restore.status.restores}
     result = []
     for backup in content.spec.volume_backups:
         volume = backup.volume_name
         if volume in dumps:
             continue  # a dump is of what ran then
-        name = f"restore-{restore.metadata.uid}-{volume}"
-        if policy == "PrefixTargetName":
-            name = f"{restore.spec.target.name}-{volume}"
-        name = names.get(volume) or name
-        data_volume = name if volume in templated else ""
-        result.append(RestoredVolume(volume, name, backup.volume_snapshot_name or "", backup, data_volume))
+        name = _claim(restore, backup)
+        is_templated = volume in templated
+        data_volume = name if is_templated else known.get(volume, "") if is_in_place(restore) else ""
+        snapshot = backup.volume_snapshot_name or ""
+        result.append(RestoredVolume(volume, name, snapshot, backup, data_volume, is_templated))
     return result
+
+
+def _claim(restore: VirtualMachineRestore, backup: VolumeBackup) -> str:
+    override = _override(restore, backup.volume_name)
+    if override is not None and override.restore_name:
+        return override.restore_name
+    match restore.spec.volume_restore_policy:
+        case "InPlace":
+            return backup.persistent_volume_claim.metadata.name
+        case "PrefixTargetName":
+            return generated_names.bounded(restore.spec.target.name, backup.volume_name)
+    return f"restore-{restore.metadata.uid}-{backup.volume_name}"
+
+
+def _override(restore: VirtualMachineRestore, volume: str) -> VolumeRestoreOverride | None:
+    found = (each for each in restore.spec.volume_restore_overrides if each.volume_name == volume)
+    return next(found, None)
+
+
+def replaced_claims(
+    restore: VirtualMachineRestore, items: Iterable[RestoredVolume], claims: Mapping[str, JsonObject]
+) -> dict[str, JsonObject]:
+    """The claims that must make room, by their names: none of them is of this restore."""
+    mark = restore_uid(restore)
+    found = {item.claim: claims[item.claim] for item in items if item.claim in claims}
+    return {name: claim for name, claim in found.items() if meta.annotations(claim).get(LAST_RESTORE) != mark}
+
+
+def with_data_volumes(
+    items: Iterable[RestoredVolume], before: Mapping[str, JsonObject]
+) -> list[RestoredVolume]:
+    """The `items`, which go to the DataVolumes that control the claims `before` them."""
+    return [_with_data_volume(item, before.get(item.claim)) for item in items]
+
+
+def _with_data_volume(item: RestoredVolume, claim: JsonObject | None) -> RestoredVolume:
+    owner = meta.controller_of(claim) if claim is not None else None
+    if item.data_volume or owner is None or owner.get("kind") != kinds.DATA_VOLUMES.kind:
+        return item
+    return replace(item, data_volume=owner["name"])
 
 
 def _templated(spec: VirtualMachineSpec) -> set[str]:
@@ -84,31 +134,27 @@ def _templated(spec: VirtualMachineSpec) -> set[str]:
 
 
 def new_claim(
-    restore: VirtualMachineRestore, item: RestoredVolume, volume_snapshot: VolumeSnapshot | None
+    restore: VirtualMachineRestore, source: str, item: RestoredVolume, volume_snapshot: VolumeSnapshot
 ) -> JsonObject:
-    """The claim with the VolumeSnapshot as its data source."""
-    source = item.backup.persistent_volume_claim
-    spec = encode(source.spec or PersistentVolumeClaimSpec())
-    for key in ("volumeName", "dataSource", "dataSourceRef"):
-        spec.pop(key, None)
+    """The claim with the VolumeSnapshot as its data source, for a snapshot of the machine `source`."""
+    claim = item.backup.persistent_volume_claim
+    written = encode(claim.spec or PersistentVolumeClaimSpec())
+    spec: JsonObject = {key: written[key] for key in _KEPT_MEMBERS if key in written}
     spec["dataSource"] = {
         "apiGroup": kinds.VOLUME_SNAPSHOTS.group,
         "kind": kinds.VOLUME_SNAPSHOTS.kind,
         "name": item.volume_snapshot,
     }
-    smallest = volume_snapshot.status.restore_size if volume_snapshot else None
+    smallest = volume_snapshot.status.restore_size
     requests = spec.setdefault("resources", {}).setdefault("requests", {})
     asked = requests.get("storage") or "0"
     if smallest is not None and Quantity.parse(smallest) > Quantity.parse(asked):
         requests["storage"] = smallest
-    annotations = {
-        key: value
-        for key, value in source.metadata.annotations.items()
-        if "cdi.kubevirt.io" not in key and not key.startswith("pv.kubernetes.io/")
-    }
-    labels = {key: value for key, value in source.metadata.labels.items() if "cdi.kubevirt.io" not in key}
+    override = _override(restore, item.volume) or VolumeRestoreOverride()
+    annotations = {key: value for key, value in claim.metadata.annotations.items() if _is_kept(key)}
+    labels = dict(claim.metadata.labels)
     labels.pop(persistentstate.STATE_LABEL, None)  # the state of nobody yet
-    labels["restore.kubevirt.io/source-vm-name"] = restore.spec.target.name
+    labels["restore.kubevirt.io/source-vm-name"] = source
     labels["restore.kubevirt.io/source-vm-namespace"] = restore.metadata.namespace
     return {
         "apiVersion": "v1",
@@ -116,15 +162,19 @@ def new_claim(
         "metadata": {
             "name": item.claim,
             "namespace": restore.metadata.namespace,
-            "labels": labels,
-            "annotations": {**annotations, **_marks(restore, item)},
+            "labels": labels | dict(override.labels or {}),
+            "annotations": annotations | dict(override.annotations or {}) | _marks(restore, item),
         },
         "spec": spec,
     }
 
 
+def _is_kept(annotation: str) -> bool:
+    return annotation == cdi_labels.CONTENT_TYPE or not annotation.startswith(_DROPPED_ANNOTATIONS)
+
+
 def _marks(restore: VirtualMachineRestore, item: RestoredVolume) -> dict[str, str]:
-    marks = {RESTORE_ANNOTATION: restore.metadata.name}
+    marks = {RESTORE_ANNOTATION: restore.metadata.name, LAST_RESTORE: restore_uid(restore)}
     return marks | {cdi_labels.POPULATED_FOR: item.data_volume} if item.data_volume else marks
 
 
@@ -146,7 +196,7 @@ def restored_spec(source: JsonObject, items: list[RestoredVolume]) -> JsonObject
             continue
         if item is None:
             kept.append(document)
-        elif item.data_volume:
+        elif item.is_templated:
             renamed[claim_name(volume)] = item.data_volume
             kept.append({**document, "dataVolume": {**document["dataVolume"], "name": item.data_volume}})
         else:

@@ -10,7 +10,7 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_conflict, is_not_found
 from kubecore.json import JsonObject
 from kubecore.objects import meta, times
-from kubecore.objects.structs import UnfitDocument, decode, encode, part, readable
+from kubecore.objects.structs import UnfitDocument, decode, encode, part
 from kubecore.patch.guarded import guarded_patch, same_version
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
@@ -19,8 +19,6 @@ from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.meta_v1 import ObjectMeta, OwnerReference
 from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore, VirtualMachineRestoreStatus
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshotContent
-from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass
-from virtplane.api.volumesnapshot_v1 import VolumeSnapshot
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
 from virtplane.cluster.objects import (
@@ -34,7 +32,8 @@ from virtplane.cluster.objects import (
     patch,
     status_patch,
 )
-from virtplane.storage.restore import datavolumes, decisions, state
+from virtplane.storage.restore import claims, datavolumes, decisions, state
+from virtplane.storage.restore.outcomes import Errs, Fails, Waits, WaitsForStop
 from virtplane.storage.snapshot.decisions import set_progress
 from virtplane.storage.snapshot.documents import (
     HeldMachine,
@@ -54,22 +53,6 @@ _OR_FAIL = "or the operation will fail after 5m0s"
 _TOO_LATE = (
     "Restore target failed to be ready within 5m0s. Please power off the target VM before attempting restore"
 )
-
-
-class _Waits(Exception):
-    """The restore must wait; the text says for what."""
-
-
-class _WaitsForStop(_Waits):
-    """The target is on, and the restore goes on when it is off; the text says how that comes."""
-
-
-class _Errs(Exception):
-    """Something is wrong that may be put right; the text says what."""
-
-
-class _Fails(Exception):
-    """The restore has failed; the text says why."""
 
 
 class RestoreController:
@@ -130,18 +113,18 @@ class RestoreController:
         owners = restore.metadata.owner_references
         try:
             await self._advance(restore, status, machine)
-            owners = _owners(restore.metadata, machine)
-        except _WaitsForStop as waiting:
+            owners = claims.with_owner(restore.metadata, machine)
+        except WaitsForStop as waiting:
             set_progress(status, ("False", str(waiting)), ("False", str(waiting)))
-        except (_Waits, UnfitDocument) as waiting:
+        except (Waits, UnfitDocument) as waiting:
             set_progress(status, ("True", str(waiting)), ("False", str(waiting)))
-        except _Errs as error:
+        except Errs as error:
             self._tell_of_error(restore, status, str(error))
         except StatusError as error:
             if is_conflict(error):
                 raise
             self._tell_of_error(restore, status, str(error))
-        except _Fails as failed:
+        except Fails as failed:
             text = str(failed)
             set_progress(status, ("False", text), ("False", text))
             conditions.put(status["conditions"], conditions.new_condition("Failure", "True", text))
@@ -177,31 +160,30 @@ class RestoreController:
         status: JsonObject,
         machine: HeldMachine | None,
     ) -> None:
-        """One step: lock, claims, target, done. Raises _Waits, _Errs, _Fails, StatusError, UnfitDocument."""
+        """One step: lock, claims, target, done. Raises Waits, Errs, Fails, StatusError, UnfitDocument."""
         content = self._content(restore)
         source = content.spec.source.virtual_machine.metadata
-        try:
-            items = decisions.volumes(restore, content)
-        except decisions.UnsupportedPolicy as error:
-            raise _Fails(str(error)) from error
+        items = decisions.volumes(restore, content)
         mark = decisions.restore_uid(restore)
         is_marked = machine is not None and machine.metadata.annotations.get(decisions.LAST_RESTORE) == mark
         if machine is not None and not is_marked:
             if machine.metadata.uid != source.uid and not restore.status.restore_time:
                 text = "restore source and restore target are different but restore target already exists"
-                raise _Errs(text)
+                raise Errs(text)
             await self._hold(restore, machine)
         if items:
             status["restores"] = decisions.restores_of(items)
-        await self._create_claims(restore, items)
+        if decisions.is_in_place(restore):
+            await claims.make_room(self._cluster, restore, items, status)
+        await claims.create(self._cluster, restore, content, items)
         kept = state.state_of(items, source.name)
         if kept is not None and not is_marked:
             namespace = restore.metadata.namespace
             if await state.hand_over(self._cluster, namespace, kept.claim, restore.spec.target.name):
-                raise _Waits("Updating target spec")
+                raise Waits("Updating target spec")
         if machine is None:
             await self._create_target(restore, source, await self._restored_spec(content, items))
-            raise _Waits("Updating target spec")
+            raise Waits("Updating target spec")
         if not is_marked:
             spec = await self._restored_spec(content, items)
             written = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, machine)
@@ -209,16 +191,16 @@ class RestoreController:
             if list(restore.status.deleted_data_volumes) != deleted:
                 # Written down before the machine forgets them.
                 status["deletedDataVolumes"] = deleted
-                raise _Waits("Updating target status")
+                raise Waits("Updating target status")
             target = decisions.updated_target(restore, written, spec)
             changes = [*same_version(written), *guarded_patch(written, target, ("metadata",), ("spec",))]
             await self._patch_vm(machine.metadata.name, machine.metadata.namespace, changes)
-            raise _Waits("Updating target spec")
+            raise Waits("Updating target spec")
         target = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, machine)
         needed = datavolumes.wanted(target, restore.metadata.name, items)
         if not await datavolumes.provide(self._cluster, needed):
-            raise _Waits("Waiting for target DataVolumes to be restored")
-        await self._give_claims(restore, items, machine)
+            raise Waits("Waiting for target DataVolumes to be restored")
+        await claims.give(self._cluster, restore, items, machine)
         await datavolumes.drop(self._cluster, target, restore.status.deleted_data_volumes)
         await state.drop_replaced(self._cluster, restore.metadata.namespace, restore.spec.target.name)
         status["complete"] = True
@@ -238,18 +220,18 @@ class RestoreController:
         return decisions.restored_spec(kept, items)
 
     def _content(self, restore: VirtualMachineRestore) -> VirtualMachineSnapshotContent:
-        """The content to restore from. Raises _Errs or UnfitDocument."""
+        """The content to restore from. Raises Errs or UnfitDocument."""
         name, namespace = restore.spec.virtual_machine_snapshot_name, restore.metadata.namespace
         snapshot = self._snapshots.get(namespace, name)
         if snapshot is None:
-            raise _Errs(f"VMSnapshot {namespace}/{name} does not exist")
+            raise Errs(f"VMSnapshot {namespace}/{name} does not exist")
         if snapshot.status.phase == "Failed":
-            raise _Errs(f"VMSnapshot {namespace}/{name} failed and is invalid to use")
+            raise Errs(f"VMSnapshot {namespace}/{name} failed and is invalid to use")
         if not snapshot.status.ready_to_use:
-            raise _Errs(f"VMSnapshot {namespace}/{name} not ready")
+            raise Errs(f"VMSnapshot {namespace}/{name} not ready")
         content = self._contents.get(namespace, snapshot.status.virtual_machine_snapshot_content_name or "")
         if content is None:
-            raise _Errs(f"no snapshot content name in {namespace}/{name}")
+            raise Errs(f"no snapshot content name in {namespace}/{name}")
         return content
 
     async def _hold(self, restore: VirtualMachineRestore, machine: HeldMachine) -> None:
@@ -261,19 +243,19 @@ class RestoreController:
         if holders.restore_in_progress == restore.metadata.name:
             return
         if holders.restore_in_progress or holders.snapshot_in_progress:
-            raise _Waits("Waiting for target to be ready")
+            raise Waits("Waiting for target to be ready")
         operations = hold_patch(machine, replace(holders, restore_in_progress=restore.metadata.name))
         await self._patch_vm(name, namespace, operations, "status")
-        raise _Waits("Initializing VirtualMachineRestore")
+        raise Waits("Initializing VirtualMachineRestore")
 
     async def _wait_for_stop(self, restore: VirtualMachineRestore) -> None:
         policy = restore.spec.target_readiness_policy or "WaitGracePeriod"
         created = times.parse_time(restore.metadata.creation_timestamp or "")
         age = (times.now() - created).total_seconds()
         if policy == "FailImmediate":
-            raise _Fails("Restore target VMI must be powered off before restore operation")
+            raise Fails("Restore target VMI must be powered off before restore operation")
         if policy == "WaitGracePeriod" and age > decisions.GRACE_SECONDS:
-            raise _Fails(_TOO_LATE)
+            raise Fails(_TOO_LATE)
         if policy == "StopTarget":
             self._tell_of_target(restore, _STOPPING)
             path = f"{kinds.SUBRESOURCES_PATH}/namespaces/{restore.metadata.namespace}/virtualmachines"
@@ -282,59 +264,13 @@ class RestoreController:
             except StatusError as error:
                 if error.code != 409:
                     raise
-            raise _WaitsForStop(_STOPPING)
+            raise WaitsForStop(_STOPPING)
         text = "Restore target VMI still exists, please stop the restore target to proceed with restore"
         self._tell_of_target(restore, text)
-        raise _WaitsForStop(_PLEASE_STOP if policy == "WaitEventually" else f"{_PLEASE_STOP}, {_OR_FAIL}")
+        raise WaitsForStop(_PLEASE_STOP if policy == "WaitEventually" else f"{_PLEASE_STOP}, {_OR_FAIL}")
 
     def _tell_of_target(self, restore: VirtualMachineRestore, text: str) -> None:
         self._cluster.recorder.event(described(restore), "Warning", "RestoreTargetNotReady", text)
-
-    async def _create_claims(
-        self, restore: VirtualMachineRestore, items: list[decisions.RestoredVolume]
-    ) -> None:
-        namespace, volumes = restore.metadata.namespace, self._volumes
-        claims = self._cluster.claims_of(namespace)
-        missing = [item for item in items if item.claim not in claims]
-        for item in missing:
-            found = volumes.get(namespace, item.volume_snapshot) if volumes else None
-            source = decode(VolumeSnapshot, found) if found else None
-            try:
-                await self._cluster.client.create(
-                    resources.PERSISTENT_VOLUME_CLAIMS, decisions.new_claim(restore, item, source)
-                )
-            except StatusError as error:
-                if not is_already_exists(error):
-                    raise
-        if missing:
-            raise _Waits("Creating new PVCs")
-        restored = {item.claim: decode(PersistentVolumeClaim, claims[item.claim]) for item in items}
-        if not decisions.are_bound(items, restored, self._late_classes()):
-            raise _Waits("Waiting for new PVCs")
-
-    async def _give_claims(
-        self, restore: VirtualMachineRestore, items: list[decisions.RestoredVolume], machine: HeldMachine
-    ) -> None:
-        """Have the claims deleted together with the machine, unless the restore says otherwise."""
-        if restore.spec.volume_ownership_policy == "None":
-            return
-        claims = self._cluster.claims_of(restore.metadata.namespace)
-        for item in items:
-            if item.data_volume:
-                continue  # it goes with its DataVolume
-            claim = decode(PersistentVolumeClaim, claims[item.claim])
-            operations = owners_patch(claim, _owners(claim.metadata, machine))
-            if operations:
-                await patch(self._cluster, resources.PERSISTENT_VOLUME_CLAIMS, claim, operations)
-
-    def _late_classes(self) -> frozenset[str]:
-        """The storage classes with volumeBindingMode WaitForFirstConsumer."""
-        classes = self._cluster.informer(resources.STORAGE_CLASSES).list()
-        return frozenset(
-            item.metadata.name
-            for item in readable(StorageClass, classes)
-            if item.volume_binding_mode == "WaitForFirstConsumer"
-        )
 
     async def _create_target(
         self, restore: VirtualMachineRestore, source: ObjectMeta, spec: JsonObject
@@ -342,12 +278,12 @@ class RestoreController:
         try:
             target = decisions.new_target(restore, source, spec)
         except (ValueError, StatusError) as error:
-            raise _Fails(f"cannot apply patches: {error}") from error
+            raise Fails(f"cannot apply patches: {error}") from error
         try:
             await self._cluster.client.create(kinds.VIRTUAL_MACHINES, target)
         except StatusError as error:
             if error.code == 422:
-                raise _Fails(error.message) from error
+                raise Fails(error.message) from error
             if not is_already_exists(error):
                 raise
 
@@ -380,17 +316,6 @@ class RestoreController:
             return
         operations = status_patch(restore, VirtualMachineRestoreStatus, restore.status, status)
         await patch(self._cluster, _KIND, restore, operations, "status")
-
-
-def _owners(restore: ObjectMeta, machine: HeldMachine | None) -> tuple[OwnerReference, ...]:
-    """The owners of a restore or of a restored claim; the target is one of them, if it exists."""
-    owners = restore.owner_references
-    if machine is None or any(owner.uid == machine.metadata.uid for owner in owners):
-        return owners
-    # A clone controls the restores that it creates.
-    refer = meta.new_owner_ref if restore.controller is not None else meta.new_controller_ref
-    vm = {"metadata": encode(machine.metadata)}
-    return (*owners, decode(OwnerReference, refer(vm, kinds.VIRTUAL_MACHINES)))
 
 
 def _claim_keys(claim: JsonObject) -> list[Key]:

@@ -12,6 +12,7 @@ from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.objects.structs import decode
 from kubecore.testing import MemoryApi
+from virtplane.api import cdi_labels
 from virtplane.api import resources as kinds
 from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshotContent
@@ -42,7 +43,13 @@ def _restore(**spec: Any) -> JsonObject:
 
 
 def _content(vm_spec: JsonObject) -> JsonObject:
-    annotations = {"keep": "1", "pv.kubernetes.io/bound": "yes"}
+    annotations = {
+        "keep": "1",
+        "pv.kubernetes.io/bound": "yes",
+        "k8s.io/CloneOf": "yes",
+        cdi_labels.POPULATED_FOR: "c1",
+        cdi_labels.CONTENT_TYPE: "kubevirt",
+    }
     metadata = {"name": "c1", "namespace": "ns", "annotations": annotations, "labels": {"l": "1"}}
     lost = {"volumeName": "pv", "dataSourceRef": {"kind": "K", "name": "n"}}
     claim = {"metadata": metadata, "spec": {**_CLAIM_SPEC, **lost}}
@@ -59,6 +66,7 @@ def _content(vm_spec: JsonObject) -> JsonObject:
     [
         ({}, "restore-u-root"),
         ({"volumeRestorePolicy": "PrefixTargetName"}, "to-root"),
+        ({"volumeRestorePolicy": "InPlace"}, "c1"),
         ({"volumeRestoreOverrides": [{"volumeName": "root", "restoreName": "mine"}]}, "mine"),
         ({"volumeRestoreOverrides": [{"volumeName": "other", "restoreName": "mine"}]}, "restore-u-root"),
     ],
@@ -71,22 +79,51 @@ def test_a_restored_claim_is_named_as_the_restore_says(spec: JsonObject, name: s
 
 @pytest.mark.parametrize(("size", "expected"), [(None, "1Gi"), ("512Mi", "1Gi"), ("2Gi", "2Gi")])
 def test_a_restored_claim_is_that_of_the_snapshot_filled_from_it(size: str | None, expected: str) -> None:
-    restore = decode(VirtualMachineRestore, _restore())
-    content = decode(VirtualMachineSnapshotContent, _content({"template": {}}))
-    (item,) = decisions.volumes(restore, content)
-    taken = decode(VolumeSnapshot, {"status": {"restoreSize": size}})
-    claim = decisions.new_claim(restore, item, taken)
+    claim = _claim(_restore(), size)
+    kept = {key: value for key, value in _CLAIM_SPEC.items() if key != "selector"}
     assert claim["spec"] == {
-        **_CLAIM_SPEC,
+        **kept,
         "resources": {"requests": {"storage": expected}},
         "dataSource": {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "vs"},
     }
-    assert claim["metadata"]["annotations"] == {"keep": "1", decisions.RESTORE_ANNOTATION: "back"}
+    assert claim["metadata"]["annotations"] == {
+        "keep": "1",
+        cdi_labels.CONTENT_TYPE: "kubevirt",
+        decisions.RESTORE_ANNOTATION: "back",
+        decisions.LAST_RESTORE: "back-u",
+    }
     assert claim["metadata"]["labels"] == {
         "l": "1",
-        "restore.kubevirt.io/source-vm-name": "to",
+        "restore.kubevirt.io/source-vm-name": "vm",
         "restore.kubevirt.io/source-vm-namespace": "ns",
     }
+
+
+def test_labels_and_annotations_of_a_restored_claim_are_the_restores_but_for_its_marks() -> None:
+    given = {"keep": "2", "new": "3", decisions.LAST_RESTORE: "another"}
+    override = {"volumeName": "root", "labels": {"l": "2"}, "annotations": given}
+    metadata = _claim(_restore(volumeRestoreOverrides=[override]))["metadata"]
+    assert metadata["labels"]["l"] == "2"
+    annotations = metadata["annotations"]
+    assert (annotations["keep"], annotations["new"]) == ("2", "3")
+    assert annotations[decisions.LAST_RESTORE] == "back-u"
+
+
+def test_a_restored_claim_of_a_long_name_has_one_that_is_allowed() -> None:
+    restore = _restore(volumeRestorePolicy="PrefixTargetName")
+    restore["spec"]["target"]["name"] = "m" * 63
+    name = _claim(restore)["metadata"]["name"]
+    assert len(name) == 63
+    assert name.endswith("-root")
+
+
+def _claim(restore: JsonObject, size: str | None = None) -> JsonObject:
+    """The claim that the restore makes of a snapshot of the machine ``vm``."""
+    wanted = decode(VirtualMachineRestore, restore)
+    content = decode(VirtualMachineSnapshotContent, _content({"template": {}}))
+    (item,) = decisions.volumes(wanted, content)
+    taken = decode(VolumeSnapshot, {"status": {"restoreSize": size}})
+    return decisions.new_claim(wanted, "vm", item, taken)
 
 
 def test_a_restored_machine_keeps_what_no_struct_knows_of() -> None:

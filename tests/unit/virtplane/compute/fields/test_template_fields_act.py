@@ -201,11 +201,13 @@ READ_BY: dict[str, dict[str, tuple[str, str]]] = {
         "patches": ("storage/restore/decisions.py", "spec.patches"),
         "target": ("storage/restore/decisions.py", "spec.target"),
         "targetReadinessPolicy": ("storage/restore/reconciler.py", "spec.target_readiness_policy"),
-        "volumeOwnershipPolicy": ("storage/restore/reconciler.py", "spec.volume_ownership_policy"),
+        "volumeOwnershipPolicy": ("storage/restore/claims.py", "spec.volume_ownership_policy"),
         "virtualMachineSnapshotName": (
             "storage/restore/reconciler.py",
             "spec.virtual_machine_snapshot_name",
         ),
+        "volumeRestoreOverrides[].annotations": ("storage/restore/decisions.py", "override.annotations"),
+        "volumeRestoreOverrides[].labels": ("storage/restore/decisions.py", "override.labels"),
         "volumeRestoreOverrides[].restoreName": (
             "storage/restore/decisions.py",
             ".restore_name",
