@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from kubecore.errors import StatusError, is_already_exists, is_not_found
 from kubecore.json import JsonObject
-from kubecore.objects import times
+from kubecore.objects import meta, times
 from kubecore.objects.structs import UnfitDocument, decode, encode
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, EventKind, Key, RequeueAfter, Result
+from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
 from virtplane.api.clone_v1beta1.clone import VirtualMachineClone, VirtualMachineCloneStatus
 from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
-from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.cluster.caches import Cluster, owner_key
@@ -48,7 +48,7 @@ class CloneController:
         self.controller.watch(self._restores, owner_key(_KIND.kind))
         self.controller.watch(cluster.vms, self._machine_keys)
         self.controller.depend(self._contents)
-        self.controller.depend(cluster.claims)
+        self.controller.watch(cluster.claims, self._claim_keys)
 
     def _machine_keys(self, vm: VirtualMachine) -> list[Key]:
         name = vm.metadata.name
@@ -56,6 +56,14 @@ class CloneController:
             (clone.metadata.namespace, clone.metadata.name)
             for clone in self._clones.list(vm.metadata.namespace)
             if name in (clone.spec.source.name, decisions.target_name(clone))
+        ]
+
+    def _claim_keys(self, claim: JsonObject) -> list[Key]:
+        restore = meta.annotations(claim).get(wellknown.RESTORE_NAME)
+        return [
+            (clone.metadata.namespace, clone.metadata.name)
+            for clone in (self._clones.list(meta.namespace(claim)) if restore else ())
+            if clone.status.restore_name == restore
         ]
 
     async def _reconcile(self, key: Key) -> Result:
@@ -68,19 +76,28 @@ class CloneController:
             return DONE
         if clone.status.phase == "Failed":
             return DONE
-        if clone.status.phase == "Succeeded":
+        is_made = clone.status.phase == "Succeeded"
+        if not is_made or clone.status.restore_name:
+            await self._step(clone)
+        if is_made:
             return await self._watch_target(clone)
+        return RequeueAfter(_RETRY_SECONDS)
+
+    async def _step(self, clone: VirtualMachineClone) -> None:
+        """Go on as far as the clone can, and write how far that is. Raises StatusError."""
         status = encode(clone.status)
         status["conditions"] = condition_documents(clone.status.conditions)
         try:
-            await self._advance(clone, status)
+            if clone.status.phase == "Succeeded":
+                await self._drop_helpers(clone, status)
+            else:
+                await self._advance(clone, status)
         except UnfitDocument as error:
             self._event(clone, "Warning", INVALID, str(error))
         if not status["conditions"]:
             del status["conditions"]
         operations = status_patch(clone, VirtualMachineCloneStatus, clone.status, status)
         await patch(self._cluster, _KIND, clone, operations, "status", must_exist=True)
-        return RequeueAfter(_RETRY_SECONDS) if status.get("phase") != "Succeeded" else DONE
 
     async def _advance(self, clone: VirtualMachineClone, status: JsonObject) -> None:
         """Take one step. Raises UnfitDocument if an object that the clone depends on cannot be decoded."""
@@ -104,7 +121,7 @@ class CloneController:
         elif not restore.status.complete:
             decisions.set_phase(status, "RestoreInProgress")
         else:
-            await self._complete(clone, status, restore)
+            self._complete(clone, status)
 
     async def _begin(self, clone: VirtualMachineClone, status: JsonObject) -> None:
         """Create the snapshot of a VM that can be copied."""
@@ -151,22 +168,28 @@ class CloneController:
             self._event(clone, "Normal", "SnapshotReady", text)
             self._event(clone, "Normal", "RestoreCreated", f"created restore {status['restoreName']}")
 
-    async def _complete(
-        self,
-        clone: VirtualMachineClone,
-        status: JsonObject,
-        restore: VirtualMachineRestore,
-    ) -> None:
-        """Delete snapshot and restore once the claims of the copy are bound."""
+    def _complete(self, clone: VirtualMachineClone, status: JsonObject) -> None:
+        """The copy is made once it is seen: its claims may still wait for their first consumer."""
+        name = status["targetName"] = decisions.target_name(clone)
+        if self._cluster.vms.get(clone.metadata.namespace, name) is None:
+            decisions.set_phase(status, "CreatingTargetVM")
+            return
+        decisions.set_phase(status, "Succeeded")
+        self._event(clone, "Normal", "TargetVMCreated", f"created target VM {name}")
+
+    async def _drop_helpers(self, clone: VirtualMachineClone, status: JsonObject) -> None:
+        """Delete the restore and the clone's own snapshot once nothing is left to be made of them.
+
+        Raises StatusError, UnfitDocument.
+        """
         namespace = clone.metadata.namespace
-        status["targetName"] = decisions.target_name(clone)
-        restored = [item.persistent_volume_claim for item in restore.status.restores]
+        restore = self._restores.get(namespace, clone.status.restore_name or "")
+        restored = [item.persistent_volume_claim for item in restore.status.restores] if restore else []
         found = [self._cluster.claims.get(namespace, name) for name in restored]
         claims = [decode(PersistentVolumeClaim, claim) for claim in found if claim is not None]
         if sum(claim.status.phase == "Bound" for claim in claims) < len(restored):
-            decisions.set_phase(status, "CreatingTargetVM")
-            return
-        await self._delete(_RESTORES, namespace, restore.metadata.name)
+            return  # the next change of a claim brings the clone back
+        await self._delete(_RESTORES, namespace, clone.status.restore_name or "")
         if clone.spec.source.kind == "VirtualMachine":
             await self._delete(_SNAPSHOTS, namespace, decisions.snapshot_name(clone))
         for key in ("snapshotName", "restoreName"):
@@ -174,8 +197,6 @@ class CloneController:
         if restored:
             status["creationTime"] = times.now_rfc3339()
             self._event(clone, "Normal", "PVCBound", "all PVCs are bound")
-        decisions.set_phase(status, "Succeeded")
-        self._event(clone, "Normal", "TargetVMCreated", f"created target VM {status['targetName']}")
 
     async def _watch_target(self, clone: VirtualMachineClone) -> Result:
         """Delete the clone when its target VM is deleted."""

@@ -10,6 +10,7 @@ from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.objects.structs import decode, encode, readable
 from virtplane.api import cdi_labels
+from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.volumes import claim_name
 from virtplane.api.meta_v1 import ObjectMeta, OwnerReference
@@ -78,7 +79,7 @@ def _source(cluster: Cluster, namespace: str, item: RestoredVolume) -> VolumeSna
 async def _keep_empty(cluster: Cluster, restore: VirtualMachineRestore, name: str) -> None:
     """Have the DataVolume wait for the restored claim instead of making one anew. Raises StatusError."""
     known = cluster.data_volumes_of(restore.metadata.namespace).get(name)
-    wanted = {decisions.RESTORE_ANNOTATION: restore.metadata.name, cdi_labels.PRE_POPULATED: name}
+    wanted = {wellknown.RESTORE_NAME: restore.metadata.name, cdi_labels.PRE_POPULATED: name}
     if known is None or wanted.items() <= meta.annotations(known).items():
         return
     change = {"metadata": {"uid": meta.uid(known), "annotations": wanted}}

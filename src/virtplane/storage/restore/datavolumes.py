@@ -15,7 +15,7 @@ from virtplane.api import cdi_labels
 from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
 from virtplane.cluster.caches import Cluster
-from virtplane.storage.restore.decisions import RESTORE_ANNOTATION, RestoredVolume
+from virtplane.storage.restore.decisions import RestoredVolume
 
 _READY_PHASES = ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
 
@@ -39,7 +39,7 @@ def wanted(vm: JsonObject, restore: str, items: Iterable[RestoredVolume]) -> lis
 
 def _data_volume(vm: JsonObject, restore: str, template: JsonObject) -> JsonObject:
     annotations = {cdi_labels.ALLOW_CLAIM_ADOPTION: "true", **meta.annotations(template)}
-    marks = {RESTORE_ANNOTATION: restore, cdi_labels.PRE_POPULATED: "true"}
+    marks = {wellknown.RESTORE_NAME: restore, cdi_labels.PRE_POPULATED: "true"}
     return {
         "apiVersion": kinds.DATA_VOLUMES.api_version,
         "kind": kinds.DATA_VOLUMES.kind,

@@ -28,7 +28,6 @@ from virtplane.cluster import persistentstate
 
 FINALIZER = wellknown.FINALIZER_RESTORE
 LAST_RESTORE = "restore.kubevirt.io/lastRestoreUID"
-RESTORE_ANNOTATION = "restore.kubevirt.io/name"
 GRACE_SECONDS = 300
 _KEPT_MEMBERS = ("accessModes", "resources", "storageClassName", "volumeMode")
 _DROPPED_ANNOTATIONS = (
@@ -174,7 +173,7 @@ def _is_kept(annotation: str) -> bool:
 
 
 def _marks(restore: VirtualMachineRestore, item: RestoredVolume) -> dict[str, str]:
-    marks = {RESTORE_ANNOTATION: restore.metadata.name, LAST_RESTORE: restore_uid(restore)}
+    marks = {wellknown.RESTORE_NAME: restore.metadata.name, LAST_RESTORE: restore_uid(restore)}
     return marks | {cdi_labels.POPULATED_FOR: item.data_volume} if item.data_volume else marks
 
 

@@ -13,6 +13,7 @@ from kubecore.objects import meta, times
 from kubecore.objects.structs import UnfitDocument, decode, encode, part
 from kubecore.patch.guarded import guarded_patch, same_version
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
+from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
 from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
@@ -319,5 +320,5 @@ class RestoreController:
 
 
 def _claim_keys(claim: JsonObject) -> list[Key]:
-    name = meta.annotations(claim).get(decisions.RESTORE_ANNOTATION)
+    name = meta.annotations(claim).get(wellknown.RESTORE_NAME)
     return [(meta.namespace(claim), name)] if name else []

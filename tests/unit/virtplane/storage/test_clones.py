@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from kubecore import resources
 from kubecore.json import JsonObject
 from kubecore.objects.structs import decode
 from kubecore.testing import MemoryApi
+from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.clone_v1beta1.clone import VirtualMachineClone
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
@@ -19,6 +21,12 @@ from virtplane.compute.launcherpod.inputs import Images
 from virtplane.storage.clone import decisions
 
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
+
+
+_SNAPSHOT: JsonObject = {
+    "spec": {"source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "vm"}},
+    "status": {"phase": "Succeeded", "readyToUse": True},
+}
 
 
 def _clone(**spec: Any) -> JsonObject:
@@ -181,3 +189,45 @@ async def test_a_machine_whose_tpm_remembers_is_not_copied() -> None:
         await until(lambda: status().get("phase") == "Failed")
         (ready,) = [each["reason"] for each in status()["conditions"] if each["type"] == "Ready"]
         assert ready == "Clone of source with backendstorage is not supported: VM ns/vm"
+
+
+@pytest.mark.looptime
+@pytest.mark.feature("SNP-17")
+async def test_a_copy_is_made_before_its_disks_have_a_consumer_and_its_snapshot_stays_until_then() -> None:
+    api = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+    clone = _clone()
+    helpers = {"snapshotName": "tmp-snapshot-0123456789", "restoreName": "tmp-restore-0123456789"}
+    api.put(kinds.VIRTUAL_MACHINE_CLONES, {**clone, "status": {"phase": "RestoreInProgress", **helpers}})
+    copy: JsonObject = {"name": "vm-clone-01234", "namespace": "ns"}
+    api.put(kinds.VIRTUAL_MACHINES, {**_source(), "metadata": copy})
+    snapshot = {"metadata": {"name": helpers["snapshotName"], "namespace": "ns"}, **_SNAPSHOT}
+    api.put(kinds.VIRTUAL_MACHINE_SNAPSHOTS, snapshot)
+    restored = [{"volumeName": "root", "persistentVolumeClaim": "c", "volumeSnapshotName": "v"}]
+    target = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": copy["name"]}
+    restore = {"target": target, "virtualMachineSnapshotName": helpers["snapshotName"]}
+    api.put(
+        kinds.VIRTUAL_MACHINE_RESTORES,
+        {
+            "metadata": {"name": helpers["restoreName"], "namespace": "ns"},
+            "spec": restore,
+            "status": {"complete": True, "restores": restored},
+        },
+    )
+    marks = {labels.RESTORE_NAME: helpers["restoreName"]}
+    claim: JsonObject = {"metadata": {"name": "c", "namespace": "ns", "annotations": marks}, "spec": {}}
+    api.put(resources.PERSISTENT_VOLUME_CLAIMS, {**claim, "status": {"phase": "Pending"}})
+
+    def status() -> JsonObject:
+        return (api.get(kinds.VIRTUAL_MACHINE_CLONES, "copy", "ns") or {}).get("status") or {}
+
+    served = frozenset({kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES})
+    async with running_controllers(api, Images("launcher:1", "sidecar:1"), served):
+        await until(lambda: status()["phase"] == "Succeeded")
+        await asyncio.sleep(30)
+        assert status()["restoreName"] == helpers["restoreName"]
+        assert api.get(kinds.VIRTUAL_MACHINE_SNAPSHOTS, helpers["snapshotName"], "ns") is not None
+        api.put(resources.PERSISTENT_VOLUME_CLAIMS, {**claim, "status": {"phase": "Bound"}})
+        await until(lambda: "restoreName" not in status())
+        assert "snapshotName" not in status()
+        assert status()["phase"] == "Succeeded"
+        assert not api.list(kinds.VIRTUAL_MACHINE_RESTORES, "ns")

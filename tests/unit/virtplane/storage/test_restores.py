@@ -12,7 +12,7 @@ from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.objects.structs import decode
 from kubecore.testing import MemoryApi
-from virtplane.api import cdi_labels
+from virtplane.api import cdi_labels, labels
 from virtplane.api import resources as kinds
 from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshotContent
@@ -89,7 +89,7 @@ def test_a_restored_claim_is_that_of_the_snapshot_filled_from_it(size: str | Non
     assert claim["metadata"]["annotations"] == {
         "keep": "1",
         cdi_labels.CONTENT_TYPE: "kubevirt",
-        decisions.RESTORE_ANNOTATION: "back",
+        labels.RESTORE_NAME: "back",
         decisions.LAST_RESTORE: "back-u",
     }
     assert claim["metadata"]["labels"] == {
