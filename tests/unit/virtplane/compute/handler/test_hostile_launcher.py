@@ -271,6 +271,7 @@ async def test_broken_line_is_opened_again(tmp_path: Path, descriptors: None) ->
         await lines.close()
 
 
+@pytest.mark.looptime
 @pytest.mark.parametrize("how", ["hangs up", "answers senselessly", "sends events"])
 async def test_launcher_that_breaks_the_line_is_not_called_without_end(
     tmp_path: Path, descriptors: None, how: str
@@ -299,9 +300,9 @@ async def test_launcher_that_breaks_the_line_is_not_called_without_end(
     lines = Connections("ns_vm", paths, look_again)
     async with launcher(paths.control_socket, bad):
         lines.keep()
-        await asyncio.sleep(3)
+        await asyncio.sleep(60)
         await lines.close()
-    assert 1 <= calls <= 10
+    assert calls == 5  # what is allowed at once; the line stays broken, so nobody looks again
 
 
 @pytest.mark.parametrize(("daemon", "expected"), [(4711, True), (None, False)])
