@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 
 import orjson
@@ -22,6 +23,7 @@ from .large_events import LargeEventSender
 from .media import JSON, PARTIAL, PARTIAL_LIST, TABLE, YAML
 from .watching import Shape, Watch, WatchQuery
 
+_LOG = logging.getLogger(__name__)
 _WATCH_TYPES = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
 
 
@@ -57,6 +59,11 @@ class WatchRequests:
             connection.closers.add(watch.ended)
         try:
             await watch.run(response, call.request)
+        except errors.StatusError as error:
+            # As in Kubernetes, the end of the response is all that tells the client: its status is sent.
+            resource = definition.resource.group_resource
+            text = "A watch ends at an object that cannot be converted; look at the webhook that converts it"
+            _LOG.warning(text, extra={"resource": resource, "err": error.message})
         finally:
             if isinstance(connection, Connection):
                 connection.closers.discard(watch.ended)

@@ -126,7 +126,10 @@ class Watch:
         self._ended.set()
 
     async def run(self, response: web.StreamResponse, request: web.BaseRequest) -> None:
-        """Serve until the timeout or until the client disconnects. The headers of `response` are sent."""
+        """Serve until the timeout or until the client disconnects. The headers of `response` are sent.
+
+        Raises StatusError for an object that cannot be converted.
+        """
         self._transport = request.transport
         if isinstance(request.protocol, Connection):
             self._connection = request.protocol
@@ -145,11 +148,14 @@ class Watch:
             unsubscribe = store.subscribe(bucket, self._on_event)
             await self._send_initial(initial, revision)
             worker = asyncio.create_task(self._send_late(), name="watch-late-events")
+            worker.add_done_callback(lambda _: self.ended())
             try:
                 await self._until_over()
             finally:
                 worker.cancel()
-                await asyncio.gather(worker, return_exceptions=True)
+                await asyncio.wait({worker})
+            if not worker.cancelled():
+                worker.result()
         finally:
             if unsubscribe is not None:
                 unsubscribe()
