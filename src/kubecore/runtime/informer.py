@@ -46,6 +46,9 @@ RETRY_MAX_SECONDS = 30.0
 WATCH_SECONDS = (300, 600)
 """The server is asked to end each watch after a random time in this range."""
 
+SHORT_WATCH_SECONDS = 1.0
+"""A watch that ends sooner, and without an event, has failed (client-go's number)."""
+
 
 class Informer(Generic[Cached]):
     """The cache of one resource, in one namespace or all, of all objects or those that selectors choose.
@@ -222,6 +225,8 @@ class Informer(Generic[Cached]):
                 await asyncio.sleep(self._backoff())
 
     async def _watch(self) -> None:
+        """Follow one watch to its end. Raises StatusError, ConnectionFailed."""
+        begun, is_told = asyncio.get_running_loop().time(), False
         events = self._client.watch(
             self.resource,
             self._namespace,
@@ -233,10 +238,13 @@ class Informer(Generic[Cached]):
             metadata_only=self._metadata_only,
         )
         async for event in events:
-            self._failures = 0
+            self._failures, is_told = 0, True
             if event.type != "BOOKMARK":
                 self._apply(event.type, event.object)
             self._resource_version = get_str(event.object, "metadata", "resourceVersion")
+        if not is_told and asyncio.get_running_loop().time() - begun < SHORT_WATCH_SECONDS:
+            # A server that fails at the next object can only end its answer: it would do so at once again.
+            raise ConnectionFailed("the server ended the watch at once, without an event")
 
     def _apply(self, event: EventType, document: JsonObject) -> None:
         if event == "DELETED":

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kubecore.client import Request, Response
+from kubecore.client import Client, ClientConfig, Request, Response
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
 from kubecore.objects.selectors import parse_label_selector
@@ -17,6 +17,7 @@ from kubecore.resources import NODES, PODS
 from kubecore.runtime import Informer, Manager
 from kubecore.runtime.informer import retry_delay
 from kubecore.testing import MemoryApi
+from kubecore.testing.transport import MemoryTransport
 
 pytestmark = pytest.mark.looptime
 
@@ -119,6 +120,35 @@ async def test_a_broken_watch_goes_on_where_it_was() -> None:
         assert seen == [("ADDED", "a")]
     lists = [request for request in api.requests if "watch" not in dict(request.query)]
     assert len(lists) == 1
+
+
+async def test_watches_that_end_at_once_are_begun_anew_more_and_more_slowly() -> None:
+    """As where the server cannot convert the next object: it can only end its answer."""
+    api = MemoryApi()
+    watches = 0
+
+    def watch(request: Request) -> AsyncIterator[bytes]:
+        nonlocal watches
+        watches += 1
+        if watches == 10_000:
+            pytest.fail("they are begun anew without end")
+        return nothing() if is_broken else api.watch(request)
+
+    async def nothing() -> AsyncIterator[bytes]:
+        no_lines: list[bytes] = []
+        for line in no_lines:
+            yield line
+
+    is_broken = True
+    client = Client(ClientConfig(server="memory://"), MemoryTransport(api.handle, watch))
+    async with running(Informer(client, PODS)) as seen:
+        await asyncio.sleep(60)
+        assert 3 < watches < 20
+        is_broken = False
+        api.put(PODS, pod("a"))
+        await asyncio.sleep(60)
+        assert seen == [("ADDED", "a")]
+    assert len([request for request in api.requests if "watch" not in dict(request.query)]) == 1
 
 
 async def test_an_expired_watch_lists_again_and_tells_the_difference() -> None:
