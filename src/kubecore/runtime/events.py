@@ -161,6 +161,9 @@ class EventRecorder:
             pending = await self._queue.get()
             try:
                 await self._write(pending)
+            except Exception:
+                # One event, such as one whose message JSON cannot hold, must not end those of the component.
+                logger.exception("event %s cannot be written; dropped", pending.event["reason"])
             finally:
                 self._queue.task_done()
 

@@ -94,6 +94,16 @@ async def test_events_about_objects_outside_namespaces_go_to_default() -> None:
     assert api.list(EVENTS)[0]["metadata"]["namespace"] == "default"
 
 
+async def test_an_event_that_cannot_be_encoded_costs_no_other_event(caplog: pytest.LogCaptureFixture) -> None:
+    """JSON that others write can have half a character, which their words in a message have then, too."""
+    api = MemoryApi()
+    async with EventRecorder(api.client(), "c") as recorder:
+        recorder.event(POD, "Warning", "Refused", "\ud800")
+        recorder.event(POD, "Normal", "Started", "m")
+    assert [event["reason"] for event in api.list(EVENTS)] == ["Started"]
+    assert "Refused" in caplog.text
+
+
 async def test_lost_connections_are_waited_out() -> None:
     api = MemoryApi()
     failures = 2
