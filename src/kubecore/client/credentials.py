@@ -8,13 +8,13 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 import orjson
 
 from kubecore.client.config import ClientConfig, ConfigError, ExecPlugin
 from kubecore.json import JsonObject, get_object, get_str
+from kubecore.objects import times
 
 TOKEN_FILE_PERIOD_SECONDS = 60.0
 """How long a token read from a file is used before the file is read again; the kubelet replaces such
@@ -122,9 +122,13 @@ def parse_exec_credential(output: bytes, config: ClientConfig) -> tuple[Credenti
     if bool(certificate) != bool(key):
         raise ConfigError("the exec plugin returned only certificate or key, not both")
     expiry = get_str(status, "expirationTimestamp")
+    try:
+        until = times.parse_time(expiry).timestamp() if expiry else float("inf")
+    except ValueError as error:
+        raise ConfigError(f"decoding stdout of the exec plugin: {error}") from error
     credentials = Credentials(
         f"Bearer {token}" if token else "",
         certificate.encode() if certificate else config.client_cert,
         key.encode() if key else config.client_key,
     )
-    return credentials, datetime.fromisoformat(expiry).timestamp() if expiry else float("inf")
+    return credentials, until

@@ -69,6 +69,7 @@ async def test_a_missing_plugin_gives_its_hint_and_a_failing_one_its_exit_code()
     [
         ({}, "didn't return a token"),
         ({"clientCertificateData": "c"}, "only certificate or key"),
+        ({"token": "t", "expirationTimestamp": "soon"}, "decoding stdout"),
     ],
 )
 def test_an_incomplete_answer_of_a_plugin_is_refused(status: dict[str, str], message: str) -> None:
