@@ -247,11 +247,12 @@ async def _in_place(job: Job, web: Web, wanted: WebObject, facts: Facts, kind: K
         image: Image = nbd
         header = await disk.beginning()
         if kind is Container.TAR:
-            part = await _part(RemoteReader(disk), nbd)
-            last = min(part.size, headers.HEADER_BYTES) + part.offset - 1
-            image, header = part, await disk.range(part.offset, last)
-            disk.pin(part.offset, header)
-            kind = _disk_in_archive(header[:HEAD_BYTES])
+            kind = DiskFormat.RAW
+            if part := await _part(RemoteReader(disk), nbd):
+                last = min(part.size, headers.HEADER_BYTES) + part.offset - 1
+                image, header = part, await disk.range(part.offset, last)
+                disk.pin(part.offset, header)
+                kind = _disk_in_archive(header[:HEAD_BYTES])
         return await _converted(job, await _checked(job, image, kind, header))
 
 
@@ -265,11 +266,13 @@ class _Checked:
 
 async def _checked_file(job: Job, path: Path) -> _Checked:
     """The disk in the file `path`, or in the archive that it is. Raises ImportFailed."""
-    with path.open("rb") as file:
-        kind = recognise(file.read(HEAD_BYTES))
+    whole, header = FileImage(path), _read_at(path, 0, headers.HEADER_BYTES)
+    kind = recognise(header[:HEAD_BYTES])
     if kind is not Container.TAR:
-        return await _checked(job, FileImage(path), kind, _read_at(path, 0, headers.HEADER_BYTES))
-    part = await _part(FileReader(path), FileImage(path))
+        return await _checked(job, whole, kind, header)
+    part = await _part(FileReader(path), whole)
+    if part is None:
+        return await _checked(job, whole, DiskFormat.RAW, header)
     header = _read_at(path, part.offset, min(part.size, headers.HEADER_BYTES))
     return await _checked(job, part, _disk_in_archive(header[:HEAD_BYTES]), header)
 
@@ -299,8 +302,8 @@ async def _write_raw(job: Job, source: Reader) -> None:
     await target.write(source, sparse=not settings.preallocate, drop_cache=settings.direct_io)
 
 
-async def _part(reader: Reader, image: FileImage | NbdImage) -> Part:
-    """Where the first disk in an archive (an OVA) lies."""
+async def _part(reader: Reader, image: FileImage | NbdImage) -> Part | None:
+    """Where the first disk in an archive (an OVA) lies. One without disks is a raw disk: None."""
     from virtplane.storage.cdi.importer import archives
 
     entries = archives.TarEntries(reader)
@@ -308,9 +311,7 @@ async def _part(reader: Reader, image: FileImage | NbdImage) -> Part:
         entry = await archives.find(entries, lambda name: name.lower().endswith(_DISK_SUFFIXES))
     finally:
         await entries.close()
-    if entry is None:
-        raise ImportFailed("Unable to process data: the archive has no disk")
-    return Part(image, entry.offset, entry.size)
+    return None if entry is None else Part(image, entry.offset, entry.size)
 
 
 def _disk_in_archive(head: bytes) -> Kind:

@@ -136,6 +136,23 @@ async def test_disk_of_an_appliance_is_found(
     assert same_disk(ended, raw_disk)
 
 
+@pytest.mark.parametrize("ranges", [True, False])
+async def test_archive_without_disks_is_the_disk_itself(volume: Volume, ranges: bool) -> None:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for name in ("a.txt", "folder/b"):
+            entry = tarfile.TarInfo(name)
+            entry.size = 4
+            archive.addfile(entry, io.BytesIO(b"data"))
+    content = made.getvalue()
+    if not ranges:
+        volume.give_scratch()
+    async with serving(ServedFile(content, ranges=ranges)) as address:
+        ended = await volume.run("http", f"{address}/files.tar")
+    assert (ended.code, ended.message) == (0, "Import Complete"), ended.text
+    assert same_disk(ended, content)
+
+
 async def test_archive_is_unpacked_inside_the_volume_only(volume: Volume) -> None:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as archive:
