@@ -43,7 +43,7 @@ async def mutate(request: Request, services: Services) -> Response:
     data_volume = request.read(DataVolume)
     marks = data_volume.metadata.annotations
     needs_none = cdi_labels.PRE_POPULATED in marks or cdi_labels.CHECK_STATIC_VOLUME in marks
-    if data_volume.metadata.deletion_timestamp is not None:
+    if data_volume.metadata.deletion_timestamp is not None or _keeps_its_source(request):
         return _without_foreign_token(request)
     try:
         source = await clone_source(data_volume, request.namespace, services.lookups)
@@ -70,6 +70,16 @@ async def mutate(request: Request, services: Services) -> Response:
         if request.operation == CREATE
         else _without_foreign_token(request)
     )
+
+
+def _keeps_its_source(request: Request) -> bool:
+    """Whether this changes a DataVolume that clones what it did before.
+
+    The API server was asked about its author when it was created. Who changes its labels or says how far the
+    clone is (cdi-deployment, which may not clone for itself) needs no such rights, and the source's namespace
+    may be gone by then.
+    """
+    return request.operation != CREATE and get_object(request.new, "spec") == get_object(request.old, "spec")
 
 
 async def clone_source(data_volume: DataVolume, own: str, lookups: Lookups) -> CloneSource | None:

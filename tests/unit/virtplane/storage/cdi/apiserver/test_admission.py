@@ -273,6 +273,21 @@ async def test_clones_wait_for_the_key_of_their_tokens() -> None:
     assert (answer.allowed, (answer.status or {})["code"]) == (False, 500)
 
 
+async def test_a_clone_can_be_changed_when_the_namespace_of_its_source_is_gone() -> None:
+    spec = {"source": {"pvc": {"name": "a", "namespace": "gone"}}, "storage": {}}
+    old = {"metadata": {"name": "x"}, "spec": spec}
+    new = {"metadata": {"name": "x", "labels": {"a": "b"}}, "spec": spec}
+    created = await _review(
+        "/datavolume-mutate", {"operation": "CREATE", "object": new}, resources.DATA_VOLUMES
+    )
+    changed = await _review(
+        "/datavolume-mutate",
+        {"operation": "UPDATE", "object": new, "oldObject": old},
+        resources.DATA_VOLUMES,
+    )
+    assert (created.allowed, changed.allowed) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "patch"),
     [

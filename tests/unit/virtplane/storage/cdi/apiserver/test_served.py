@@ -59,10 +59,12 @@ async def _ask(
             return answer.status, await answer.json(), answer.headers.get("Warning", "")
 
 
-async def _allow(client: Client, user: str, namespace: str, *rules: tuple[str, str]) -> None:
-    """Let `user` create these (group, resource) in `namespace`."""
+async def _allow(
+    client: Client, user: str, namespace: str, *rules: tuple[str, str], verb: str = "create"
+) -> None:
+    """Let `user` create (or `verb`) these (group, resource) in `namespace`."""
     name, group = f"{user}-role", "rbac.authorization.k8s.io"
-    found = [{"apiGroups": [api], "resources": [what], "verbs": ["create"]} for api, what in rules]
+    found = [{"apiGroups": [api], "resources": [what], "verbs": [verb]} for api, what in rules]
     role = {"metadata": {"name": name}, "rules": found}
     await client.create(core.ROLES, {"apiVersion": f"{group}/v1", "kind": "Role", **role}, namespace)
     binding = {
@@ -132,6 +134,22 @@ async def test_only_who_may_read_the_source_may_clone_it(cluster: CdiCluster) ->
     populated = _clone("pvc", "theirs", **{"cdi.kubevirt.io/storage.prePopulated": "dv"})
     code, answer = await _create(cluster, populated, "none")
     assert (code, list(answer["metadata"]["annotations"])) == (201, ["cdi.kubevirt.io/storage.prePopulated"])
+
+
+@pytest.mark.feature("STO-28")
+@pytest.mark.parametrize("kind", ["pvc", "snapshot"])
+async def test_who_may_not_clone_may_change_what_a_clone_is_labelled_with(
+    cluster: CdiCluster, kind: str
+) -> None:
+    """The controller is one of them: it says in annotations how far the clone is."""
+    client, user = cluster.client, f"{kind}-labeller"
+    await _allow(client, user, "mine", ("cdi.kubevirt.io", "datavolumes"), verb="patch")
+    clone = _clone(kind, "theirs")
+    clone["metadata"]["name"] = f"{kind}-dv"
+    made = await client.create(resources.DATA_VOLUMES, clone, "mine")
+    path = f"/apis/cdi.kubevirt.io/v1beta1/namespaces/mine/datavolumes/{kind}-dv"
+    code, answer, _ = await _ask(cluster, "PATCH", path, {"metadata": {"labels": {"a": "b"}}}, user)
+    assert (code, answer["metadata"].get("annotations")) == (200, made["metadata"]["annotations"])
 
 
 async def test_the_token_of_a_clone_names_source_and_target(cluster: CdiCluster) -> None:
