@@ -250,7 +250,7 @@ class DeploymentController:
         for found in family.sets:
             size = sizes.get(meta.name(found), rollout.replicas(found))
             resized = size != rollout.replicas(found)
-            stale = remembered.items() - meta.annotations(found).items() and (size > 0 or found is family.new)
+            stale = size > 0 and remembered.items() - meta.annotations(found).items()
             if not resized and not (refresh and stale):
                 continue
             updated = deep_copy(found)

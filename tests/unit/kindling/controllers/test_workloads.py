@@ -343,3 +343,14 @@ async def test_a_new_template_replaces_stateful_pods_from_the_last(cluster: Clus
         status = cluster.get(STATEFUL_SETS, "db", "lab")["status"]
     assert status["currentRevision"] == status["updateRevision"] == revisions[0]
     assert (status["readyReplicas"], status["updatedReplicas"]) == (2, 2)
+
+
+async def test_a_set_that_needs_no_pods_and_is_taken_over_keeps_its_annotations(cluster: Cluster) -> None:
+    cluster.api.put(DEPLOYMENTS, deployment(0, paused=True))
+    found = workload("mine", 0)
+    cluster.api.put(REPLICA_SETS, {**found, "metadata": {**found["metadata"], "labels": {"app": "web"}}})
+    async with cluster.running(deployments.DeploymentController):
+        await asyncio.sleep(1)
+    found = cluster.get(REPLICA_SETS, "mine", "lab")["metadata"]
+    assert [owner["name"] for owner in found["ownerReferences"]] == ["web"]
+    assert set(found["annotations"]) == {"deployment.kubernetes.io/revision"}
