@@ -18,8 +18,11 @@ from kubecore.schema.model import Schema
 # Defaults of list keys; the definitions of built-in kinds do not carry them.
 _KEY_DEFAULTS: Final[dict[str, JsonObject]] = {
     "io.k8s.api.core.v1.ContainerPort": {"protocol": "TCP"},
+    "io.k8s.api.core.v1.LocalObjectReference": {"name": ""},
     "io.k8s.api.core.v1.ServicePort": {"protocol": "TCP"},
 }
+_ZEROS: Final[dict[str, Any]] = {"string": "", "integer": 0}
+"""What a required key of an element of a built-in kind is where it is left out."""
 
 SCALAR: Final = 0
 MAP: Final = 1
@@ -77,11 +80,19 @@ class FieldType:
         if list_type == "map":
             self.keys = tuple(sorted(keys))
             items = schema.items
-            self._defaults = dict(_KEY_DEFAULTS.get(items.definition or "", {})) if items is not None else {}
-            for key in self.keys:
-                child = items.properties.get(key) if items is not None else None
-                if child is not None and child.has_default:
-                    self._defaults[key] = child.default
+            if items is not None:
+                self._read_key_defaults(items)
+
+    def _read_key_defaults(self, items: Schema) -> None:
+        self._defaults = dict(_KEY_DEFAULTS.get(items.definition or "", {}))
+        for key in self.keys:
+            child = items.properties.get(key)
+            if child is None:
+                continue
+            if child.has_default:
+                self._defaults[key] = child.default
+            elif items.definition and key in items.required and child.type in _ZEROS:
+                self._defaults.setdefault(key, _ZEROS[child.type])
 
     def child(self, name: str) -> tuple[FieldType, bool]:
         """The type of field `name` of a map, and whether the schema declares that field by name."""

@@ -7,6 +7,7 @@ import pytest
 from kindling.apiserver.kinds.served import builtin_definitions
 from kindling.apiserver.registry.patches import check_convertible
 from kubecore.errors import StatusError
+from kubecore.patch.field_types import FieldType, TypedError
 
 _DEFINITIONS = {each.resource.kind: each for each in builtin_definitions()}
 
@@ -29,3 +30,18 @@ def test_what_does_not_convert_is_named_with_its_kind(kind: str, place: str, sho
 
 def test_other_documents_convert() -> None:
     check_convertible(_DEFINITIONS["ConfigMap"], {"metadata": {"name": "a"}, "data": {"a": "b"}})
+
+
+def _containers(kind: str) -> FieldType:
+    whole = FieldType(_DEFINITIONS[kind].schema, whole_object=True)
+    return whole.child("spec")[0].child("containers")[0]
+
+
+def test_an_element_without_its_required_key_has_the_empty_one() -> None:
+    assert _containers("Pod").element_key({"image": "a"}) == 'k:{"name":""}'
+
+
+def test_an_element_without_a_key_that_it_need_not_have_is_no_element() -> None:
+    secrets = FieldType(_DEFINITIONS["ServiceAccount"].schema, whole_object=True).child("secrets")[0]
+    with pytest.raises(TypedError, match="omits all key fields"):
+        secrets.element_key({"namespace": "n"})
