@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from kubecore.objects import fields, times
 from kubecore.objects.fields import FieldError
 from kubecore.resources import ResourceType
 
+from ..kinds.encoding import wire
 from ..registry import managed
 from ..registry.admission import AuthorizationQuery, Authorize
 from ..registry.context import RequestContext, UserInfo
@@ -32,9 +34,18 @@ Published = Callable[[str, str, str], ResourceDefinition]
 class _ReviewStrategy(Strategy):
     """The strategy of reviews: spec and status are always present and have no field owner."""
 
+    def __init__(self, normalize: Callable[[JsonObject], object]) -> None:
+        self._normalize = normalize
+
+    def default(self, obj: JsonObject) -> None:
+        """Drop what is empty, as it is not sent on."""
+        self._normalize(obj)
+
     def blank(self) -> JsonObject:
         """The containers alone."""
-        return {"metadata": {}, "spec": {}, "status": {}}
+        obj: JsonObject = {"metadata": {}, "spec": {}, "status": {}}
+        self._normalize(obj)
+        return obj
 
 
 class Reviews:
@@ -71,11 +82,12 @@ class Reviews:
         found: list[ResourceDefinition] = []
         for group, plural, kind, namespaced, virtual in kinds:
             name = schemas.name_of(group, "v1", kind)
+            schema = schemas.schema(name)
             found.append(
                 ResourceDefinition(
                     ResourceType(group, "v1", plural, kind, namespaced),
-                    schemas.schema(name),
-                    _ReviewStrategy(),
+                    schema,
+                    _ReviewStrategy(partial(wire.normalize, schema=schema)),
                     verbs=("create",),
                     virtual=virtual,
                     openapi=schemas.published(name),
@@ -228,23 +240,25 @@ def _field_selector(attributes: JsonObject) -> str:
     )
 
 
-def _selector_errors(resource: JsonObject) -> list[FieldError]:
+def _selector_errors(resource: JsonObject) -> Iterator[FieldError]:
     """A selector is given either as text or as requirements."""
-    return [
-        fields.invalid(
-            f"spec.resourceAttributes.{name}.rawSelector",
-            resource[name]["rawSelector"],
-            "may not specified at the same time as requirements",
-        )
-        for name in ("fieldSelector", "labelSelector")
-        if (resource.get(name) or {}).get("rawSelector") and resource[name].get("requirements")
-    ]
+    for name in ("fieldSelector", "labelSelector"):
+        selector = resource.get(name)
+        if selector is None:
+            continue
+        at, raw = f"spec.resourceAttributes.{name}", selector.get("rawSelector")
+        if raw and selector.get("requirements"):
+            text = "may not specified at the same time as requirements"
+            yield fields.invalid(f"{at}.rawSelector", raw, text)
+        if not raw and not selector.get("requirements"):
+            text = f"when {at} is specified, requirements or rawSelector is required"
+            yield fields.required(f"{at}.requirements", text)
 
 
 def _access_errors(spec: JsonObject) -> list[FieldError]:
     resource, plain = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is not None and plain is None:
-        return _selector_errors(resource)
+        return list(_selector_errors(resource))
     if resource is not None and plain is not None:
         shown = {"Path": plain.get("path", ""), "Verb": plain.get("verb", "")}
         text = "cannot be specified in combination with resourceAttributes"

@@ -41,6 +41,8 @@ class Writing:
                 raise errors.not_acceptable(OFFERED)
             if definition.resource.namespaced:
                 _settle_namespace(definition, ctx, obj)
+            object_meta.wipe_system_fields(obj["metadata"])
+            object_meta.tidy(obj["metadata"])
             document = await definition.virtual(ctx, obj)
             return reading.document_response(call, definition, document, 201)
         _settle_namespace(definition, ctx, obj)
