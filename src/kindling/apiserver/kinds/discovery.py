@@ -8,6 +8,7 @@ from typing import Any
 from kindling.apiserver.kinds.machinery import checks
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery import printing as p
+from kindling.apiserver.kinds.machinery.address_forms import address_warnings
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
@@ -34,8 +35,8 @@ def _addresses(kind: str) -> f.Check:
             at, parsed = path.index(position), checks.parse_address(value)
             if kind == "FQDN":
                 yield from f.SUBDOMAIN(at, value)
-            elif kind in ADDRESS_TYPES and parsed is None:
-                yield from checks.address(at, value)
+            elif kind in ADDRESS_TYPES and (problems := checks.address(at, value)):
+                yield from problems
             elif kind in ADDRESS_TYPES and parsed is not None:
                 if f"IPv{parsed.version}" != kind:
                     yield invalid(path, value, f"must be an {kind} address")
@@ -87,18 +88,33 @@ def validate_slice(obj: JsonObject) -> Iterable[FieldError]:
     return f.document(_TYPE, f.may("endpoints", f.items(addresses, *_ENDPOINT)), f.may("ports", _ports))(obj)
 
 
-def slice_warnings(obj: JsonObject, old: JsonObject | None) -> list[str]:
-    """Deprecated address types."""
+def validate_slice_update(new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
+    """A change: endpoints that are as they were are not judged again."""
+    same = get_list(new, "endpoints") == get_list(old, "endpoints")
+    return validate_slice({**new, "endpoints": []} if same else new)
+
+
+def slice_warnings(obj: JsonObject, old: JsonObject | None) -> Iterator[str]:
+    """Deprecated address types, and addresses that are not in canonical form."""
     if obj.get("addressType") == "FQDN" and (old is None or old.get("addressType") != "FQDN"):
-        return ["spec.addressType: FQDN endpoints are deprecated"]
-    return []
+        yield "spec.addressType: FQDN endpoints are deprecated"
+    for number, endpoint in enumerate(get_list(obj, "endpoints")):
+        for position, value in enumerate(get_list(endpoint, "addresses")):
+            at = FieldPath("endpoints").index(number).child("addresses").index(position)
+            yield from address_warnings(at, value)
 
 
 class SliceStrategy(BuiltinStrategy):
     """Some of the endpoints of a service."""
 
     has_status = False
-    rules = Rules(validate_slice, immutable_texts=("addressType",), warnings=slice_warnings)
+    metadata_checks = (0, 1)
+    rules = Rules(
+        validate_slice,
+        update=validate_slice_update,
+        immutable_texts=("addressType",),
+        warnings=slice_warnings,
+    )
 
     def complete(self, obj: JsonObject) -> None:
         """Ports have a name (perhaps empty) and a protocol."""

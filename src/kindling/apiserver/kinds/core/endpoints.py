@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from kindling.apiserver.kinds.machinery import checks
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery import printing as p
+from kindling.apiserver.kinds.machinery.address_forms import address_warnings
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
@@ -48,13 +49,28 @@ validate_endpoints = f.document(
 """Each subset has addresses; ports are named when there are several."""
 
 
+def validate_endpoints_update(new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
+    """A change: subsets that are as they were are not judged again."""
+    return () if get_list(new, "subsets") == get_list(old, "subsets") else validate_endpoints(new)
+
+
+def endpoints_warnings(obj: JsonObject, old: JsonObject | None) -> Iterator[str]:
+    """Addresses that are not in canonical form."""
+    for number, subset in enumerate(get_list(obj, "subsets")):
+        for field in ("addresses", "notReadyAddresses"):
+            for position, address in enumerate(get_list(subset, field)):
+                at = FieldPath("subsets").index(number).child(field).index(position).child("ip")
+                yield from address_warnings(at, address.get("ip"))
+
+
 class EndpointsStrategy(BuiltinStrategy):
     """All endpoints of a service in one object."""
 
     has_status = False
     tracks_generation = False
     allow_create_on_update = True
-    rules = Rules(validate_endpoints)
+    metadata_checks = (1, 1)
+    rules = Rules(validate_endpoints, update=validate_endpoints_update, warnings=endpoints_warnings)
 
     def complete(self, obj: JsonObject) -> None:
         """Default to protocol TCP."""

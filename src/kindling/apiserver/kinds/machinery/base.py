@@ -103,6 +103,10 @@ class BuiltinStatusStrategy(StatusStrategy):
         """As the main strategy judges a status."""
         return self.main.validate_status(ctx, new, old)
 
+    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
+        """See ``Rules.status_warnings``."""
+        return list(self.main.rules.status_warnings(obj))
+
 
 def builtin(  # noqa: PLR0913 - one line of facts about a kind, all by name
     resource: ResourceType,

@@ -106,9 +106,20 @@ def parse_network(text: Any) -> Network | None:
         return None
 
 
+def _is_mapped(value: Address) -> bool:
+    """Whether an IPv6 address stands for an IPv4 one."""
+    return isinstance(value, ipaddress.IPv6Address) and value.ipv4_mapped is not None
+
+
 def address(path: FieldPath, value: Any) -> list[FieldError]:
-    """An IP address."""
-    return [] if parse_address(value) is not None else [invalid(path, value, ADDRESS)]
+    """An IP address that everybody reads alike, perhaps not in its canonical form."""
+    parsed = parse_address(value)
+    if parsed is None:
+        zeros = isinstance(value, str) and parse_address(_LEADING_ZERO.sub("", value)) is not None
+        return [invalid(path, value, "must not have leading 0s" if zeros else ADDRESS)]
+    if _is_mapped(parsed):
+        return [invalid(path, value, "must not be an IPv4-mapped IPv6 address")]
+    return []
 
 
 def not_an_address(path: FieldPath, value: Any) -> list[FieldError]:
@@ -118,15 +129,30 @@ def not_an_address(path: FieldPath, value: Any) -> list[FieldError]:
 
 
 def cidr(path: FieldPath, value: Any) -> list[FieldError]:
-    """A block of addresses."""
+    """A block of addresses that everybody reads alike, perhaps not in its canonical form."""
     if isinstance(value, str) and _LEADING_ZERO.search(value) and parse_network(_LEADING_ZERO.sub("", value)):
         return [invalid(path, value, "must not have leading 0s in IP or prefix length")]
-    return [] if parse_network(value) is not None else [invalid(path, value, CIDR)]
+    network = parse_network(value)
+    if network is None:
+        return [invalid(path, value, CIDR)]
+    if _is_mapped(network.network_address):
+        return [invalid(path, value, "must not have an IPv4-mapped IPv6 address")]
+    if ipaddress.ip_interface(value).ip != network.network_address:
+        return [invalid(path, value, "must not have bits set beyond the prefix length")]
+    return []
+
+
+def canonical_cidr(path: FieldPath, value: Any) -> list[FieldError]:
+    """A block of addresses in its canonical form."""
+    found = cidr(path, value)
+    if not found and str(parse_network(value)) != value:
+        return [invalid(path, value, f'must be in canonical form ("{parse_network(value)}")')]
+    return found
 
 
 def remote_address(path: FieldPath, value: str) -> list[FieldError]:
     """An address that can stand for another machine: not unspecified, loopback, link-local or multicast."""
-    parsed = parse_address(value)
+    parsed = parse_address(_LEADING_ZERO.sub("", value))
     if parsed is None:
         return [invalid(path, value, "must be a valid IP address")]
     found = []

@@ -27,6 +27,10 @@ def _no_warnings(obj: JsonObject, old: JsonObject | None) -> Iterable[str]:
     return ()
 
 
+def _no_status_warnings(obj: JsonObject) -> Iterable[str]:
+    return ()
+
+
 def unjudged(new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
     """The `update` of kinds whose changes are judged by their immutable fields alone."""
     return ()
@@ -48,6 +52,8 @@ class Rules:
     """The errors of a write of the status."""
     warnings: Callable[[JsonObject, JsonObject | None], Iterable[str]] = _no_warnings
     """The warnings about an object, from it and its old version; the old one is None on create."""
+    status_warnings: Callable[[JsonObject], Iterable[str]] = _no_status_warnings
+    """The warnings about a written status."""
 
     def changed(self, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """The errors about fields that never change."""

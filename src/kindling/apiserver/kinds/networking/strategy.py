@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kindling.apiserver.kinds.machinery import printing as p
+from kindling.apiserver.kinds.machinery.address_forms import balancer_warnings
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
 from kindling.apiserver.registry.definition import ResourceDefinition
@@ -28,6 +29,7 @@ class IngressStrategy(BuiltinStrategy):
         update=lambda new, old: validation.validate_ingress(new),
         status=validation.validate_ingress_status,
         warnings=validation.ingress_warnings,
+        status_warnings=balancer_warnings,
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from kindling.apiserver.kinds.machinery import fields as f
+from kindling.apiserver.kinds.machinery.address_forms import cidr_warnings
 from kindling.apiserver.kinds.machinery.checks import (
     address,
+    canonical_cidr,
     cidr,
     immutable,
     messages,
@@ -244,7 +244,7 @@ validate_network_policy = f.spec(
 
 
 def network_policy_warnings(obj: JsonObject, old: JsonObject | None) -> Iterator[str]:
-    """Warnings about CIDR blocks with bits set beyond their prefix, and about policies that nodes refuse."""
+    """Warnings about blocks that are not in canonical form, and about policies that nodes refuse."""
     rules = get_list(obj, "spec", "ingress") + get_list(obj, "spec", "egress")
     size = sum(1 + sum(len(get_list(rule, part)) for part in ("from", "to", "ports")) for rule in rules)
     if size > MAX_PARTS:
@@ -256,19 +256,10 @@ def network_policy_warnings(obj: JsonObject, old: JsonObject | None) -> Iterator
         for position, rule in enumerate(get_list(obj, "spec", direction)):
             for number, peer in enumerate(get_list(rule, peers)):
                 block = get_object(peer, "ipBlock")
-                at = f"spec.{direction}[{position}].{peers}[{number}].ipBlock"
-                if block:
-                    yield from _block_warning(block.get("cidr"), f"{at}.cidr")
-                    for order, part in enumerate(get_list(block, "except")):
-                        yield from _block_warning(part, f"{at}.except[{order}]")
-
-
-def _block_warning(value: Any, at: str) -> list[str]:
-    network = parse_network(value)
-    if network is None or ipaddress.ip_interface(value).ip == network.network_address:
-        return []
-    host = f"{ipaddress.ip_interface(value).ip}/{network.max_prefixlen}"
-    return [f'{at}: CIDR value "{value}" is ambiguous in this context (should be "{network}" or "{host}"?)']
+                at = FieldPath("spec", direction).index(position).child(peers).index(number).child("ipBlock")
+                yield from cidr_warnings(at.child("cidr"), block.get("cidr"))
+                for order, part in enumerate(get_list(block, "except")):
+                    yield from cidr_warnings(at.child("except").index(order), part)
 
 
 def validate_service_cidr(obj: JsonObject) -> Iterator[FieldError]:
@@ -279,7 +270,7 @@ def validate_service_cidr(obj: JsonObject) -> Iterator[FieldError]:
     if len(ranges) > 2:
         yield invalid(_CIDRS, {"CIDRs": ranges}, "may only hold up to 2 values")
         return
-    yield from f.items(cidr)(_CIDRS, ranges)
+    yield from f.items(canonical_cidr)(_CIDRS, ranges)
     versions = [network.version for network in map(parse_network, ranges) if network is not None]
     if len(versions) == 2 and versions[0] == versions[1]:
         yield invalid(_CIDRS, ranges, _ONE_OF_EACH)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kindling.apiserver.kinds.machinery import fields as f
-from kindling.apiserver.kinds.machinery.checks import ADDRESS, IMMUTABLE, parse_address
+from kindling.apiserver.kinds.machinery.address_forms import address_warnings
+from kindling.apiserver.kinds.machinery.checks import IMMUTABLE, address, parse_address
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import names
-from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid
+from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid
 
 
 def validate_pod_status_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
@@ -58,21 +59,26 @@ def _validate_transitions(
 
 
 def _addresses(path: FieldPath, status: JsonObject) -> Iterator[FieldError]:
-    """The node's addresses: the first is the one that is told alone, and there is one of each family."""
-    found = [get_str(each, "ip") for each in get_list(status, "hostIPs")]
-    at = path.child("hostIPs")
-    if found and found[0] != status.get("hostIP"):
-        yield invalid(at.index(0).child("ip"), found[0], "must be equal to `hostIP`")
-    seen = set[int]()
+    """The addresses of the pod and its node; the node's first is the one that is told alone."""
+    hosts = get_list(status, "hostIPs")
+    if hosts and hosts[0].get("ip", "") != get_str(status, "hostIP"):
+        at = path.child("hostIPs").index(0).child("ip")
+        yield invalid(at, hosts[0].get("ip", ""), "must be equal to `hostIP`")
+    for field in ("podIPs", "hostIPs"):
+        yield from _one_of_each(path.child(field), [each.get("ip", "") for each in get_list(status, field)])
+
+
+def _one_of_each(path: FieldPath, found: list[str]) -> Iterator[FieldError]:
+    """Addresses, one of each family at most, each once."""
     for position, text in enumerate(found):
-        address = parse_address(text)
-        if address is None:
-            yield invalid(at.index(position), text, ADDRESS)
-        elif address.version in seen:
-            yield invalid(at, status["hostIPs"], "may specify no more than one IP for each IP family")
-            return
-        else:
-            seen.add(address.version)
+        yield from address(path.index(position), text)
+    families = [parsed.version for parsed in map(parse_address, found) if parsed is not None]
+    if len(families) > len(set(families)):
+        shown = [{"IP": text} for text in found]
+        yield invalid(path, shown, "may specify no more than one IP for each IP family")
+    for position, text in enumerate(found):
+        if text in found[:position]:
+            yield duplicate(path.index(position), {"IP": text})
 
 
 def _claims(path: FieldPath, status: JsonObject, spec: JsonObject) -> Iterator[FieldError]:
@@ -93,3 +99,12 @@ _EXTENDED = (
     f.must("requestMappings", detail="at least one request mapping is required"),
     f.must("resourceClaimName", f.SUBDOMAIN),
 )
+
+
+def pod_status_warnings(pod: JsonObject) -> Iterator[str]:
+    """Addresses of the pod and its node that are not in canonical form."""
+    for field in ("podIPs", "hostIPs"):
+        for position, each in enumerate(get_list(pod, "status", field)):
+            yield from address_warnings(
+                FieldPath("status", field).index(position).child("ip"), each.get("ip")
+            )

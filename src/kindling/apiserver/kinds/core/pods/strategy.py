@@ -26,7 +26,7 @@ from .binding import bind
 from .defaults import adopt_apparmor_annotations, default_pod, default_pod_spec
 from .eviction import evict
 from .qos import qos_class
-from .status import validate_pod_status_update
+from .status import pod_status_warnings, validate_pod_status_update
 from .table import POD_TABLE
 from .update import (
     validate_ephemeral_containers_update,
@@ -47,7 +47,11 @@ class PodStrategy(BuiltinStrategy):
     metadata_checks = (1, 1)
     returns_deleted_object = True
     rules = Rules(
-        validate_pod, update=validate_pod_update, status=validate_pod_status_update, warnings=pod_warnings
+        validate_pod,
+        update=validate_pod_update,
+        status=validate_pod_status_update,
+        warnings=pod_warnings,
+        status_warnings=pod_status_warnings,
     )
 
     def complete(self, obj: JsonObject) -> None:

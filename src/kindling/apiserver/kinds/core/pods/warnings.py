@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from kindling.apiserver.kinds.machinery.address_forms import address_warnings
 from kindling.apiserver.kinds.machinery.checks import amount
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import FieldPath, go_quote
@@ -154,6 +155,9 @@ def _aliases(spec: JsonObject, path: FieldPath) -> Iterator[str]:
                 f"{go_quote(address)} shared with {path.child('hostAliases').index(seen[address])}"
             )
         seen.setdefault(address, position)
+        yield from address_warnings(path.child("hostAliases").index(position).child("ip"), address)
+    for position, address in enumerate(get_list(spec, "dnsConfig", "nameservers")):
+        yield from address_warnings(path.child("dnsConfig", "nameservers").index(position), address)
 
 
 def _volumes(volumes: Sequence[JsonObject], path: FieldPath) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kindling.apiserver.kinds.machinery import printing as p
+from kindling.apiserver.kinds.machinery.address_forms import balancer_warnings
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
@@ -37,7 +38,9 @@ class ServiceStrategy(BuiltinStrategy):
     allow_create_on_update = True
     tracks_generation = False
     returns_deleted_object = True
-    rules = Rules(status=validate_service_status, warnings=service_warnings)
+    rules = Rules(
+        status=validate_service_status, warnings=service_warnings, status_warnings=balancer_warnings
+    )
 
     def complete(self, obj: JsonObject) -> None:
         """Type, affinity, ports and traffic policies."""

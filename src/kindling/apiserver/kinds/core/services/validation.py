@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kindling.apiserver.kinds.machinery import fields as f
+from kindling.apiserver.kinds.machinery.address_forms import address_warnings, cidr_warnings
 from kindling.apiserver.kinds.machinery.checks import (
-    CIDR,
     address,
+    cidr,
     not_an_address,
     one_of,
     parse_address,
-    parse_network,
     port,
     port_or_name,
     remote_address,
@@ -163,8 +163,7 @@ def _source_ranges(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
         yield forbidden(at, _ONLY_BALANCED)
         return
     for position, value in enumerate(ranges):
-        if parse_network(str(value).strip()) is None:
-            yield invalid(at.index(position), value, CIDR)
+        yield from cidr(at.index(position), value.strip())
 
 
 def _external_policy(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
@@ -256,6 +255,17 @@ def validate_service_status(service: JsonObject, old: JsonObject) -> Iterable[Fi
     return f.status(f.part("loadBalancer", balancer))(service, old)
 
 
+def _form_warnings(spec: JsonObject) -> Iterator[str]:
+    """Addresses that are not in canonical form."""
+    shared = ("externalIPs",) if spec.get("clusterIP") == "None" else ("clusterIPs", "externalIPs")
+    for field in shared:
+        for position, value in enumerate(get_list(spec, field)):
+            yield from address_warnings(_SPEC.child(field).index(position), value)
+    yield from address_warnings(_SPEC.child("loadBalancerIP"), spec.get("loadBalancerIP"))
+    for position, block in enumerate(get_list(spec, "loadBalancerSourceRanges")):
+        yield from cidr_warnings(_SPEC.child("loadBalancerSourceRanges").index(position), block)
+
+
 def service_warnings(service: JsonObject, old: JsonObject | None) -> Iterator[str]:
     """Deprecated and pointless settings."""
     spec = get_object(service, "spec")
@@ -266,6 +276,7 @@ def service_warnings(service: JsonObject, old: JsonObject | None) -> Iterator[st
             "annotation service.kubernetes.io/topology-aware-hints is deprecated, "
             "please use service.kubernetes.io/topology-mode instead"
         )
+    yield from _form_warnings(spec)
     if spec.get("externalIPs") and spec.get("externalIPs") != before.get("externalIPs"):
         yield "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
     if spec.get("type") == "ExternalName" and spec.get("externalIPs"):
