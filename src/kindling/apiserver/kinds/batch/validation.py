@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from kindling.apiserver.kinds.core.pods.internal import internal_pod_spec
 from kindling.apiserver.kinds.core.pods.validation import validate_template
 from kindling.apiserver.kinds.core.pods.warnings import name_warning, template_warnings
 from kindling.apiserver.kinds.machinery import fields as f
@@ -198,7 +199,10 @@ def validate_job_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError
         given, known = spec.get(field), before.get(field)
         if field == "template" and before.get("suspend") and not get_str(old, "status", "startTime"):
             given, known = _without_placement(given or {}), _without_placement(known or {})
-        if given != known:
+        if field == "template" and get_object(given or {}, "spec") != get_object(known or {}, "spec"):
+            shown = internal_pod_spec(get_object(spec, "template", "spec"))
+            yield invalid(_SPEC.child("template", "spec"), shown, "field is immutable")
+        elif given != known:
             yield invalid(_SPEC.child(field), spec.get(field), "field is immutable")
 
 

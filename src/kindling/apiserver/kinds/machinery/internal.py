@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 
+class Inline(dict[str, Any]):
+    """The shape of an object that is part of another: its fields are there even where it is absent."""
+
+
 def internal_form(value: Any, shape: Any) -> Any:
     """`value` with the Go names, order and zero values of `shape`; lists take the shape of its element.
 
@@ -12,7 +16,9 @@ def internal_form(value: Any, shape: Any) -> Any:
     """
     if isinstance(shape, dict):
         if value is None:
-            return None
+            if not isinstance(shape, Inline):
+                return None
+            value = {}
         found = {key.lower(): item for key, item in value.items()}
         return {key: internal_form(found.get(key.lower()), part) for key, part in shape.items()}
     if isinstance(shape, list):

@@ -18,6 +18,7 @@ from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid, not_found, required
 
+from .internal import internal_security_context
 from .resources import validate_resources
 
 ENV_FIELDS = (
@@ -281,11 +282,12 @@ def _resize_policy(
 def _escalation(path: FieldPath, security: JsonObject) -> Iterator[FieldError]:
     if security.get("allowPrivilegeEscalation") is not False:
         return
+    shown = internal_security_context(security)
     text = "cannot set `allowPrivilegeEscalation` to false and "
     if security.get("privileged"):
-        yield invalid(path, security, text + "`privileged` to true")
+        yield invalid(path, shown, text + "`privileged` to true")
     if "CAP_SYS_ADMIN" in get_list(security, "capabilities", "add"):
-        yield invalid(path, security, text + "`capabilities.Add` CAP_SYS_ADMIN")
+        yield invalid(path, shown, text + "`capabilities.Add` CAP_SYS_ADMIN")
 
 
 def _profile(what: str, field: str, local: f.Check) -> f.Field:
