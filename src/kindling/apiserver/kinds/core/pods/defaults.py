@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,16 @@ TOKEN_SECONDS = 3600
 APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 """Prefix of the annotations that named containers' profiles before there was a field."""
 
+_WORD = "[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_REFERENCE = re.compile(
+    rf"(?P<name>{_WORD}(?:/{_WORD})*)(?::(?P<tag>\w[\w.-]{{0,127}}))?"
+    r"(?P<digest>@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?",
+    re.ASCII,
+)
+"""An image's name below its registry, with tag and digest."""
+_LABEL = "[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
+_REGISTRY = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?")
+_MAX_IMAGE_NAME = 255
 _LITERAL_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "configMap": {"defaultMode": MODE_0644},
     "secret": {"defaultMode": MODE_0644},
@@ -26,11 +37,15 @@ _LITERAL_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def image_tag(image: str) -> str:
-    """The tag of an image reference: ``latest`` without tag and digest, empty for a digest."""
-    if "@" in image:
+    """The tag of an image: ``latest`` without tag and digest; empty for a digest or no image at all."""
+    registry, _, rest = image.partition("/")
+    named = bool(rest) and (
+        set(registry) & set(".:") or registry == "localhost" or registry != registry.lower()
+    )
+    found = _REFERENCE.fullmatch(rest if named else image)
+    if found is None or len(found["name"]) > _MAX_IMAGE_NAME or (named and not _REGISTRY.fullmatch(registry)):
         return ""
-    last = image.rsplit("/", 1)[-1]
-    return last.partition(":")[2] or "latest"
+    return found["tag"] or ("" if found["digest"] else "latest")
 
 
 def pull_policy(image: str) -> str:

@@ -24,7 +24,13 @@ def pod(**spec: Any) -> JsonObject:
         ("app:1", "1", "IfNotPresent"),
         ("example.com:5000/app", "latest", "Always"),
         ("example.com:5000/app:2", "2", "IfNotPresent"),
-        ("app@sha256:abc", "", "IfNotPresent"),
+        (f"app@sha256:{'a' * 64}", "", "IfNotPresent"),
+        (f"app:2@sha256:{'a' * 64}", "2", "IfNotPresent"),
+        ("[::1]:5000/app", "latest", "Always"),
+        ("", "", "IfNotPresent"),
+        ("App", "", "IfNotPresent"),
+        ("an app", "", "IfNotPresent"),
+        ("a" * 256, "", "IfNotPresent"),
     ],
 )
 def test_the_pull_policy_follows_the_tag(image: str, tag: str, policy: str) -> None:
