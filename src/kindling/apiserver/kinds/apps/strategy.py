@@ -52,7 +52,7 @@ class ReplicationControllerStrategy(WorkloadStrategy):
     """The oldest of them; selector and labels default to the template's labels."""
 
     default_propagation = "Orphan"
-    rules = Rules(validation.validate_replication_controller)
+    rules = Rules(validation.validate_replication_controller, status=validation.validate_replica_set_counts)
 
     def complete(self, obj: JsonObject) -> None:
         """Selector and labels from the template; one replica."""
@@ -75,7 +75,7 @@ class ReplicaSetStrategy(WorkloadStrategy):
 
     rules = Rules(
         validation.validate_replica_set,
-        immutable=("spec.selector",),
+        update=validation.selector_kept(validation.validate_replica_set),
         status=validation.validate_replica_set_counts,
     )
 
@@ -89,7 +89,7 @@ class DeploymentStrategy(WorkloadStrategy):
 
     rules = Rules(
         validation.validate_deployment,
-        immutable=("spec.selector",),
+        update=validation.selector_kept(validation.validate_deployment),
         status=validation.validate_deployment_counts,
     )
 
@@ -154,7 +154,7 @@ class DaemonSetStrategy(WorkloadStrategy):
 
     rules = Rules(
         validation.validate_daemon_set,
-        immutable=("spec.selector",),
+        update=validation.selector_kept(validation.validate_daemon_set),
         status=validation.validate_daemon_counts,
     )
 

@@ -8,9 +8,15 @@ from functools import partial
 from kindling.apiserver.kinds.core.pods.validation import validate_template
 from kindling.apiserver.kinds.core.volumes.claim_validation import validate_claim_spec
 from kindling.apiserver.kinds.machinery import fields as f
-from kindling.apiserver.kinds.machinery.checks import at_most_100_percent, int_or_percent, is_percent, scaled
+from kindling.apiserver.kinds.machinery.checks import (
+    at_most_100_percent,
+    immutable,
+    int_or_percent,
+    is_percent,
+    scaled,
+)
 from kindling.apiserver.kinds.machinery.internal import internal_form
-from kindling.apiserver.kinds.machinery.rules import Change
+from kindling.apiserver.kinds.machinery.rules import Change, Judge
 from kindling.apiserver.registry.context import RequestContext
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
@@ -36,6 +42,17 @@ _STATEFUL_FIELDS = (
 def validate_scale(ctx: RequestContext, scale: JsonObject) -> list[FieldError]:
     """A Scale: no negative number of pods."""
     return f.check_fields(get_object(scale, "spec"), _SPEC, *f.counts("replicas"))
+
+
+def selector_kept(judge: Judge) -> Change:
+    """The rules of a change: the selector stays, and the rest is judged like that of a new object."""
+
+    def change(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+        wanted, known = (get_object(each, "spec").get("selector") for each in (new, old))
+        yield from immutable(_SPEC.child("selector"), wanted, known)
+        yield from judge(new)
+
+    return change
 
 
 def _not_empty(what: str) -> f.Check:
@@ -279,7 +296,7 @@ validate_replica_set_counts = f.status(
     _no_more_than("replicas", "status.replicas", *_LABELED),
     _AVAILABLE,
 )
-"""Counts in the status of a replica set."""
+"""Counts in the status of a replica set or replication controller."""
 validate_deployment_counts = _with_collisions(
     f.status(
         *f.counts("observedGeneration", "replicas", *_UPDATED, "unavailableReplicas"),

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kindling.apiserver.kinds.machinery import fields as f
-from kubecore.json import JsonObject, get_bool, get_int, get_object, get_str
+from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
-from kubecore.objects.fields import OMITTED, FieldError, FieldPath, invalid, required
+from kubecore.objects.fields import OMITTED, FieldError, FieldPath, duplicate, invalid, required
 from kubecore.objects.times import parse_time
 
 _STATUS = FieldPath("status")
@@ -74,8 +74,22 @@ def validate_job_status_update(new: JsonObject, old: JsonObject) -> Iterator[Fie
     """Counts are not negative, what is said of the end fits together, and what has ended stays so."""
     write = _Write(new, old)
     yield from _COUNTS(new, old)
+    yield from _uncounted(write.status)
     for rule in _RULES:
         yield from rule(write)
+
+
+def _uncounted(status: JsonObject) -> Iterator[FieldError]:
+    """Pods that ended and are not counted yet: each once."""
+    seen: set[str] = set()
+    for field in ("succeeded", "failed"):
+        for position, uid in enumerate(get_list(status, "uncountedTerminatedPods", field)):
+            at = _STATUS.child("uncountedTerminatedPods", field).index(position)
+            if not uid:
+                yield invalid(at, uid, "must not be empty")
+            elif uid in seen:
+                yield duplicate(at, uid)
+            seen.add(uid)
 
 
 def _conflicts(write: _Write) -> Iterator[FieldError]:

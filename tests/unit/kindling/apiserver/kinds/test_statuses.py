@@ -237,7 +237,7 @@ def test_a_job_with_a_policy_completes_by_it(kinds: Kinds) -> None:
         (
             {"hostIP": "10.0.0.1", "hostIPs": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}]},
             [
-                'status.hostIPs: Invalid value: [{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}]: '
+                'status.hostIPs: Invalid value: [{"IP":"10.0.0.1"},{"IP":"10.0.0.2"}]: '
                 "may specify no more than one IP for each IP family"
             ],
         ),
@@ -303,3 +303,35 @@ def test_what_is_no_certificate_is_not_issued(kinds: Kinds, text: bytes, problem
     found = _problems(kinds, "certificatesigningrequests", _issued(text), {})
     assert found == [f'status.certificate: Invalid value: "<certificate data>": {problem}']
     assert _problems(kinds, "certificatesigningrequests", _issued(text), _issued(text)) == []
+
+
+def test_a_controllers_counts_fit_together(kinds: Kinds) -> None:
+    less = "Invalid value: 0: cannot be greater than status.replicas"
+    assert _problems(kinds, "replicationcontrollers", {"replicas": -1}, {}) == [
+        f"status.replicas: Invalid value: -1: {_NEVER}",
+        f"status.fullyLabeledReplicas: {less}",
+        f"status.readyReplicas: {less}",
+        f"status.availableReplicas: {less}",
+    ]
+
+
+def test_a_pod_of_a_job_ends_once(kinds: Kinds) -> None:
+    status = {"uncountedTerminatedPods": {"succeeded": ["a", "a", ""], "failed": ["a"]}}
+    assert _problems(kinds, "jobs", status, {}) == [
+        'status.uncountedTerminatedPods.succeeded[1]: Duplicate value: "a"',
+        'status.uncountedTerminatedPods.succeeded[2]: Invalid value: "": must not be empty',
+        'status.uncountedTerminatedPods.failed[0]: Duplicate value: "a"',
+    ]
+
+
+def test_a_pod_has_one_address_of_each_family(kinds: Kinds) -> None:
+    both = {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}
+    assert _problems(kinds, "pods", both, {}) == []
+    twice = {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.1"}]}
+    assert _problems(kinds, "pods", twice, {}) == [
+        'status.podIPs: Invalid value: [{"IP":"10.0.0.1"},{"IP":"10.0.0.1"}]: '
+        "may specify no more than one IP for each IP family",
+        'status.podIPs[1]: Duplicate value: {"IP":"10.0.0.1"}',
+    ]
+    (problem,) = _problems(kinds, "pods", {"podIPs": [{"ip": "here"}]}, {})
+    assert problem.startswith('status.podIPs[0]: Invalid value: "here": must be a valid IP address')

@@ -209,6 +209,30 @@ def test_jobs_end(kinds: Kinds) -> None:
     ]
 
 
+def test_a_changed_template_of_a_job_is_quoted_as_the_server_holds_it(kinds: Kinds) -> None:
+    made = make(kinds, "jobs", {"spec": {"template": deep_copy(ONCE)}})
+    template = deep_copy(made["spec"]["template"])
+    template["spec"] |= {"hostNetwork": True, "volumes": [{"name": "v", "emptyDir": {}}]}
+    (problem,) = kinds.update("jobs", made, {"spec": {**made["spec"], "template": template}})[1]
+    assert problem.startswith('spec.template.spec: Invalid value: {"Volumes":[{"Name":"v","HostPath":null,')
+    assert '"EmptyDir":{"Medium":"","SizeLimit":null}' in problem
+    assert '"Resources":{"Limits":null,"Requests":null,"Claims":null}' in problem
+    assert '"SecurityContext":{"HostNetwork":true,"HostPID":false' in problem
+    assert problem.endswith(
+        '"Resources":null,"HostnameOverride":null,"SchedulingGroup":null}: field is immutable'
+    )
+
+
+def test_a_changed_selector_is_told_before_what_else_is_wrong(kinds: Kinds) -> None:
+    made = make(
+        kinds, "daemonsets", {"spec": {"selector": deep_copy(SELECTOR), "template": deep_copy(TEMPLATE)}}
+    )
+    other = {"spec": {**made["spec"], "selector": {"matchLabels": {"a": "c"}}}}
+    first, second = kinds.update("daemonsets", made, other)[1]
+    assert first.startswith("spec.selector: ") and first.endswith("field is immutable")
+    assert second.startswith("spec.template.metadata.labels: ")
+
+
 def test_completions_are_fixed_but_not_of_elastic_indexed_jobs(kinds: Kinds) -> None:
     made = make(kinds, "jobs", {"spec": {"template": deep_copy(ONCE)}})
     _, problems = kinds.update("jobs", made, {"spec": {**made["spec"], "completions": 5}})
