@@ -177,6 +177,7 @@ class _EventStrategy(BuiltinStrategy):
 class CoreEventStrategy(_EventStrategy):
     """Events as most clients write them."""
 
+    metadata_checks = (0, 0)
     rules = Rules(validate_core_event)
 
 

@@ -27,6 +27,7 @@ class RuntimeClassStrategy(BuiltinStrategy):
     allow_create_on_update = True
     tracks_generation = False
     allow_unconditional_update = False
+    metadata_checks = (1, 1)
     rules = Rules(validate_class, update=unjudged, immutable_texts=("handler",))
 
 

@@ -42,6 +42,7 @@ class BudgetStrategy(BuiltinStrategy):
     """How many pods of an application must stay up during voluntary disruptions."""
 
     allow_unconditional_update = False
+    metadata_checks = (0, 0)
     validate_name = path_segment
     rules = Rules(validate_budget, status=validate_budget_status)
 

@@ -25,6 +25,7 @@ _DECISIONS = ("Approved", "Denied")
 class RequestStrategy(BuiltinStrategy):
     """The spec is fixed from the start, and its identity is that of the requester."""
 
+    metadata_checks = (1, 1)
     tracks_generation = False
     validate_name = path_segment
     reset_fields = ("spec", "status")
@@ -54,6 +55,8 @@ class RequestStrategy(BuiltinStrategy):
 class RequestStatusStrategy(BuiltinStatusStrategy):
     """``/status``: certificate and conditions but for the decisions."""
 
+    metadata_checks = (1, 1)
+
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
         """Approval and denial cannot be changed here."""
         super().prepare_for_update(ctx, new, old)
@@ -68,6 +71,8 @@ class RequestStatusStrategy(BuiltinStatusStrategy):
 
 class ApprovalStrategy(BuiltinStatusStrategy):
     """``/approval``: the conditions."""
+
+    metadata_checks = (1, 1)
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
         """Take over the conditions only."""

@@ -193,6 +193,7 @@ class LimitRangeStrategy(BuiltinStrategy):
     has_status = False
     allow_create_on_update = True
     tracks_generation = False
+    metadata_checks = (0, 1)
     rules = Rules(validate_limit_range)
 
     def complete(self, obj: JsonObject) -> None:

@@ -44,6 +44,7 @@ class NamespaceStrategy(BuiltinStrategy):
 
     tracks_generation = False
     returns_deleted_object = True
+    metadata_checks = (1, 1)
     rules = Rules(validate_finalizers, update=unjudged, status=_phase)
 
     def complete(self, obj: JsonObject) -> None:

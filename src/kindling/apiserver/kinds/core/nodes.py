@@ -88,6 +88,7 @@ class NodeStrategy(BuiltinStrategy):
     """Nodes keep the status with which they are registered."""
 
     tracks_generation = False
+    metadata_checks = (1, 1)
     rules = Rules(validate_node, update=validate_node_update, status=validate_node_update)
 
     def complete(self, obj: JsonObject) -> None:

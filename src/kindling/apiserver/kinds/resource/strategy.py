@@ -46,6 +46,7 @@ def _default_tolerations(obj: JsonObject) -> None:
 class DeviceClassStrategy(BuiltinStrategy):
     """What devices can be asked for by the class's name."""
 
+    metadata_checks = (1, 1)
     has_status = False
     rules = Rules(validation.validate_class)
 
@@ -53,6 +54,7 @@ class DeviceClassStrategy(BuiltinStrategy):
 class ClaimStrategy(BuiltinStrategy):
     """A claim of devices; its spec cannot be changed."""
 
+    metadata_checks = (1, 1)
     tracks_generation = False
     rules = Rules(
         validation.validate_claim,
@@ -71,6 +73,7 @@ class ClaimStrategy(BuiltinStrategy):
 class TemplateStrategy(BuiltinStrategy):
     """A template of claims; its spec cannot be changed."""
 
+    metadata_checks = (1, 1)
     has_status = False
     tracks_generation = False
     rules = Rules(

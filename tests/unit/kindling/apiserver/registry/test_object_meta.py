@@ -33,6 +33,15 @@ def _errors(kind: str, **changed: object) -> Counter[str]:
         ("StorageClass", 2, 4),
         ("PriorityLevelConfiguration", 1, 2),
         ("MutatingWebhookConfiguration", 1, 2),
+        ("PersistentVolume", 1, 3),
+        ("PersistentVolumeClaim", 2, 3),
+        ("Node", 2, 3),
+        ("Namespace", 2, 3),
+        ("LimitRange", 1, 2),
+        ("EndpointSlice", 1, 2),
+        ("CertificateSigningRequest", 2, 3),
+        ("PodDisruptionBudget", 1, 1),
+        ("Service", 2, 2),
     ],
 )
 def test_each_rule_that_judges_the_metadata_lists_its_errors(

@@ -23,6 +23,7 @@ class ClaimStrategy(BuiltinStrategy):
 
     tracks_generation = False
     returns_deleted_object = True
+    metadata_checks = (1, 1)
     rules = Rules(
         validate_claim,
         update=validate_claim_update,
@@ -72,6 +73,7 @@ class VolumeStrategy(BuiltinStrategy):
 
     tracks_generation = False
     returns_deleted_object = True
+    metadata_checks = (0, 2)
     rules = Rules(validate_volume, update=validate_volume_update, warnings=volume_warnings)
 
     def complete(self, obj: JsonObject) -> None:
