@@ -12,7 +12,6 @@ from kindling.apiserver.kinds.machinery.checks import (
     at_most_100_percent,
     immutable,
     int_or_percent,
-    is_percent,
     scaled,
 )
 from kindling.apiserver.kinds.machinery.internal import internal_form
@@ -133,8 +132,7 @@ def _strategy(path: FieldPath, strategy: JsonObject) -> Iterator[FieldError]:
 
 def _some_move(path: FieldPath, rolling: JsonObject) -> Iterator[FieldError]:
     unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
-    broken = any(isinstance(value, str) and not is_percent(value) for value in (unavailable, surge))
-    if not broken and scaled(unavailable) == 0 and scaled(surge) == 0:
+    if scaled(unavailable) == 0 and scaled(surge) == 0:
         yield invalid(path.child("maxUnavailable"), unavailable, "may not be 0 when `maxSurge` is 0")
 
 
@@ -175,7 +173,7 @@ def _daemon_rolling(path: FieldPath, rolling: JsonObject) -> list[FieldError]:
     some_unavailable, some_surge = scaled(rolling.get("maxUnavailable")) != 0, scaled(surge) != 0
     if some_unavailable and some_surge:
         found.append(invalid(path.child("maxSurge"), surge, "may not be set when maxUnavailable is non-zero"))
-    elif not some_unavailable and not some_surge and not found:
+    elif not some_unavailable and not some_surge:
         found.append(required(path.child("maxUnavailable"), "cannot be 0 when maxSurge is 0"))
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kindling.apiserver.kinds.core.pods.resources import resource_name_problems
 from kindling.apiserver.kinds.machinery import fields as f
-from kindling.apiserver.kinds.machinery.checks import amount, one_of
+from kindling.apiserver.kinds.machinery.checks import amount, one_of, quantity
 from kubecore.json import JsonObject, get_list
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required
 
@@ -131,6 +131,7 @@ _BEHAVIOR = (
         ),
         detail="must specify at least one Policy",
     ),
+    f.given("tolerance", quantity),
 )
 validate_autoscaler = f.spec(
     f.given("minReplicas", f.at_least(1)),

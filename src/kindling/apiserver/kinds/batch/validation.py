@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -10,15 +11,22 @@ from kindling.apiserver.kinds.core.pods.validation import validate_template
 from kindling.apiserver.kinds.core.pods.warnings import name_warning, template_warnings
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery import printing as p
-from kindling.apiserver.kinds.machinery.checks import one_of
-from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects.fields import OMITTED, FieldError, FieldPath, invalid, not_supported, required
+from kubecore.json import JsonObject, get_object, get_str
+from kubecore.objects.fields import (
+    FieldError,
+    FieldPath,
+    invalid,
+    not_supported,
+    required,
+)
 from kubecore.objects.schedules import ScheduleError, check_schedule
 from kubecore.objects.selectors import (
     SelectorError,
     from_label_selector_object,
     validate_label_selector_object,
 )
+
+from .policies import failure_policy, success_policy
 
 MAX_CRON_NAME = 52
 """Names of a cron job's jobs get eleven more characters."""
@@ -29,8 +37,8 @@ GENERATED_LABELS = (
     ("batch.kubernetes.io/job-name", "name"),
 )
 _SPEC = FieldPath("spec")
-_MAX_INDEXED = 100_000
-_FAILURE_ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
+_MAX_INDEXED, _MAX_OF_MANY = 100_000, 10_000
+_PREFIX = re.compile("^(CRON_)?TZ=[^ ]* *")
 _NO_TIME_ZONE = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
 _EXPLICIT = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
 
@@ -76,69 +84,49 @@ def _validate_generated(job: JsonObject) -> Iterator[FieldError]:
         yield invalid(_SPEC.child("selector"), selector, "`selector` not auto-generated")
 
 
-def _indexes(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
-    if spec.get("completionMode") != "Indexed":
-        for field in ("backoffLimitPerIndex", "maxFailedIndexes"):
-            if spec.get(field) is not None:
-                yield invalid(path.child(field), spec[field], "requires indexed completion mode")
-    elif spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
+def _limits(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    """Indexes that may fail are counted where the failures of each are."""
+    if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
         yield required(path.child("backoffLimitPerIndex"), "when maxFailedIndexes is specified")
 
 
 def _indexed(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
-    completions, parallelism = spec.get("completions"), spec.get("parallelism") or 0
+    """What only jobs that count by index may have, and how large such jobs may be."""
     if spec.get("completionMode") != "Indexed":
+        if spec.get("completionMode") == "NonIndexed":
+            for field in ("backoffLimitPerIndex", "maxFailedIndexes"):
+                if spec.get(field) is not None:
+                    yield invalid(path.child(field), spec[field], "requires indexed completion mode")
         return
+    completions, parallelism = spec.get("completions"), spec.get("parallelism") or 0
+    failed, at = spec.get("maxFailedIndexes"), path.child("maxFailedIndexes")
     if completions is None:
         yield required(path.child("completions"), "when completion mode is Indexed")
-    elif parallelism > _MAX_INDEXED:
+    if parallelism > _MAX_INDEXED:
         text = f"must be less than or equal to {_MAX_INDEXED} when completion mode is Indexed"
         yield invalid(path.child("parallelism"), parallelism, text)
+    if failed is not None and completions is not None and failed > completions:
+        yield invalid(at, failed, "must be less than or equal to completions")
+    if failed is not None and failed > _MAX_INDEXED:
+        yield invalid(at, failed, f"must be less than or equal to {_MAX_INDEXED}")
+    if (completions or 0) > _MAX_INDEXED and spec.get("backoffLimitPerIndex") is not None:
+        yield from _many_indexes(path, spec)
 
 
-def _failure_policy(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
-    """What is done about failed pods, by rules that name containers of the template."""
-    pod = get_object(spec, "template", "spec")
-    containers = {item.get("name") for field in _CONTAINERS for item in get_list(pod, field)}
-
-    def container(path: FieldPath, name: str) -> Iterator[FieldError]:
-        if name not in containers:
-            yield invalid(
-                path, name, "must be one of the container or initContainer names in the pod template"
-            )
-
-    def action(path: FieldPath, action: str) -> Iterable[FieldError]:
-        if action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
-            return [invalid(path, action, "requires the backoffLimitPerIndex to be set")]
-        return one_of(path, action, _FAILURE_ACTIONS)
-
-    rule = (
-        f.must("action", action, detail=f"valid values: {', '.join(_FAILURE_ACTIONS)}"),
-        f.given("onExitCodes", _OPERATOR, f.given("containerName", container), _exit_codes),
-        _one_condition,
+def _many_indexes(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    """The limits of jobs with so many indexes that each failure is expensive to keep."""
+    failed, parallelism = spec.get("maxFailedIndexes"), spec.get("parallelism") or 0
+    at = path.child("maxFailedIndexes")
+    text = (
+        f"must be less than or equal to {_MAX_OF_MANY} when completions are above {_MAX_INDEXED} and used "
+        "with backoff limit per index"
     )
-    return f.check_fields(spec, path, f.part("podFailurePolicy", f.may("rules", f.fewer(20), f.items(*rule))))
-
-
-_CONTAINERS = ("containers", "initContainers")
-_OPERATOR = f.must("operator", f.choice("In", "NotIn"), detail='valid values: "In", "NotIn"')
-
-
-def _one_condition(path: FieldPath, rule: JsonObject) -> Iterator[FieldError]:
-    codes, conditions = rule.get("onExitCodes"), get_list(rule, "onPodConditions")
-    if codes is not None and conditions:
-        yield invalid(path, OMITTED, "specifying both OnExitCodes and OnPodConditions is not supported")
-    if codes is None and not conditions:
-        yield invalid(path, OMITTED, "specifying one of OnExitCodes and OnPodConditions is required")
-
-
-def _exit_codes(path: FieldPath, codes: JsonObject) -> Iterator[FieldError]:
-    values, at = codes.get("values") or [], path.child("values")
-    if not values:
-        yield invalid(at, values, "at least one value is required")
-    yield from f.fewer(255)(at, values)
-    if codes.get("operator") == "In" and 0 in values:
-        yield invalid(at.index(values.index(0)), 0, "must not be 0 for the In operator")
+    if failed is None:
+        yield required(at, f"must be specified when completions is above {_MAX_INDEXED}")
+    if parallelism > _MAX_OF_MANY:
+        yield invalid(path.child("parallelism"), parallelism, text)
+    if failed is not None and failed > _MAX_OF_MANY:
+        yield invalid(at, failed, text)
 
 
 def _replacement(path: FieldPath, spec: JsonObject) -> list[FieldError]:
@@ -160,10 +148,11 @@ def _restart_policy(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
 _JOB_SPEC: tuple[f.Row, ...] = (
     *f.counts("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit"),
     *f.counts("ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes"),
-    _indexes,
+    _limits,
     f.given("completionMode", f.choice("Indexed", "NonIndexed")),
     _indexed,
-    _failure_policy,
+    failure_policy,
+    success_policy,
     _replacement,
     f.given("selector", f.selector),
     f.part("template", validate_template),
@@ -181,11 +170,7 @@ def validate_job_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError
     # Judged as a new job and again as a change: the server reports the findings of both.
     yield from validate_job(new)
     yield from _JOB(new)
-    elastic = (
-        spec.get("completionMode") == "Indexed"
-        and spec.get("completions") == spec.get("parallelism")
-        and before.get("completions") == before.get("parallelism")
-    )
+    yield from _completions(spec, before)
     fields = [
         "selector",
         "template",
@@ -194,7 +179,7 @@ def validate_job_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError
         "backoffLimitPerIndex",
         "managedBy",
     ]
-    fields += ["successPolicy"] + ([] if elastic else ["completions"])
+    fields += ["successPolicy"]
     for field in fields:
         given, known = spec.get(field), before.get(field)
         if field == "template" and before.get("suspend") and not get_str(old, "status", "startTime"):
@@ -204,6 +189,17 @@ def validate_job_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError
             yield invalid(_SPEC.child("template", "spec"), shown, "field is immutable")
         elif given != known:
             yield invalid(_SPEC.child(field), spec.get(field), "field is immutable")
+
+
+def _completions(spec: JsonObject, before: JsonObject) -> Iterator[FieldError]:
+    """How many completions there are stays, but for indexed jobs that run all of them at once."""
+    wanted, at = spec.get("completions"), _SPEC.child("completions")
+    if wanted == before.get("completions"):
+        return
+    if spec.get("completionMode") != "Indexed":
+        yield invalid(at, wanted, "field is immutable")
+    elif wanted is not None and wanted != spec.get("parallelism"):
+        yield invalid(at, wanted, "can only be modified in tandem with spec.parallelism")
 
 
 def _without_placement(template: JsonObject) -> JsonObject:
@@ -247,21 +243,21 @@ def validate_new_cron_job(cron: JsonObject) -> Iterator[FieldError]:
 
 def validate_cron_job(cron: JsonObject, old: JsonObject) -> Iterable[FieldError]:
     """A change of a cron job: a schedule that stays is not judged again."""
-    return _cron_spec(get_object(old, "spec"))(cron)
+    return _cron_spec(get_object(old, "spec"), get_object(cron, "spec").get("timeZone"))(cron)
 
 
-def _cron_spec(before: JsonObject) -> Callable[[JsonObject], Iterable[FieldError]]:
-    """The rules of a spec that was `before`."""
+def _cron_spec(before: JsonObject, zone: str | None) -> Callable[[JsonObject], Iterable[FieldError]]:
+    """The rules of a spec that was `before` and has now this time zone."""
 
     def schedule(path: FieldPath, schedule: str) -> Iterator[FieldError]:
-        if "TZ" in schedule:
-            if schedule != before.get("schedule"):
-                yield invalid(path, schedule, _NO_TIME_ZONE)
-            return
         try:
-            check_schedule(schedule)
+            check_schedule(_PREFIX.sub("", schedule))
         except ScheduleError as error:
             yield invalid(path, schedule, str(error))
+        if "TZ" in schedule and "TZ" not in get_str(before, "schedule"):
+            yield invalid(path, schedule, _NO_TIME_ZONE)
+        elif "TZ" in schedule and zone is not None:
+            yield invalid(path, schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
 
     def time_zone(path: FieldPath, zone: str) -> list[FieldError]:
         problem = "" if zone == before.get("timeZone") else _zone_problem(zone)

@@ -21,6 +21,7 @@ PERCENT = names.regex_message(
 )
 _PERCENT = re.compile("[0-9]+%")
 
+_INTEGER = re.compile("[+-]?[0-9]{1,18}", re.ASCII)
 _LEADING_ZERO = re.compile(r"(?<![0-9a-fA-F:])0+(?=[0-9])")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -80,6 +81,8 @@ def scaled(value: Any) -> int:
     """The number in an int-or-percent value."""
     if is_percent(value):
         return int(value[:-1])
+    if isinstance(value, str):
+        return int(value) if _INTEGER.fullmatch(value) else 0
     return value if isinstance(value, int) else 0
 
 
