@@ -8,12 +8,13 @@ from typing import Any
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.checks import IMMUTABLE
+from kindling.apiserver.kinds.machinery.checks import IMMUTABLE, messages
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object, get_str
-from kubecore.objects.fields import FieldError, FieldPath, invalid
+from kubecore.objects.fields import FieldError, FieldPath, invalid, required
+from kubecore.objects.names import is_qualified_name
 from kubecore.resources import EVENTS, ResourceType
 
 EVENTS_V1 = ResourceType("events.k8s.io", "v1", "events", "Event")
@@ -59,43 +60,66 @@ _FROZEN = {
     "reportingInstance": "reportingInstance",
 }
 """What happened stays; only a series may start and go on. Errors use the names of the core group."""
+_FROZEN_IN_ORDER = (
+    *("regarding", "reason", "note", "deprecatedSource"),
+    *("deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedCount", "reason"),
+    *("type", "eventTime", "action", "related", "reportingController", "reportingInstance"),
+)
+"""As the server compares them; it looks at the reason twice."""
 _INTERNAL_REFERENCE = dict.fromkeys(
     ("Kind", "Namespace", "Name", "UID", "APIVersion", "ResourceVersion", "FieldPath"), ""
 )
 
 
+def validate_core_event(event: JsonObject) -> Iterator[FieldError]:
+    """An event of the core group: only one with an eventTime is judged beyond its namespace."""
+    return _judge(event, "involvedObject", "message", "reportingComponent")
+
+
+def validate_event(event: JsonObject) -> Iterator[FieldError]:
+    """A new event of events.k8s.io, which has nothing that only old clients set."""
+    yield from _judge(event, "regarding", "note", "reportingController")
+    yield from _SERIES(event)
+    yield from _NEW(event)
+    for field in ("deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedCount"):
+        if event.get(field):
+            yield invalid(_FROZEN[field], "", _UNSET)
+    if any(get_object(event, "deprecatedSource").values()):
+        yield invalid("source", "", _UNSET)
+
+
 def validate_event_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """A change of an event of events.k8s.io."""
-    yield from validate_event(new)
-    for field, name in _FROZEN.items():
+    yield from _judge(new, "regarding", "note", "reportingController")
+    if new.get("series") != old.get("series"):
+        yield from _SERIES(new)
+    for field in _FROZEN_IN_ORDER:
         value = new.get(field)
         if value != old.get(field):
             about = field in ("regarding", "related")
             shown = internal_form(value, _INTERNAL_REFERENCE) if about else value
-            yield invalid(name, shown, IMMUTABLE)
+            yield invalid(_FROZEN[field], shown, IMMUTABLE)
 
 
-def validate_core_event(event: JsonObject) -> list[FieldError]:
-    """An event is in the namespace of its object, or in ``default`` where the object has none."""
-    namespace = get_str(event, "metadata", "namespace")
-    about = get_str(event, "involvedObject", "namespace")
-    return _validate_namespace(namespace, about, FieldPath("involvedObject", "namespace"))
-
-
-def _validate_namespace(namespace: str, about: str, path: FieldPath) -> list[FieldError]:
-    if about and namespace != about:
-        return [invalid(path, about, "does not match event.namespace")]
-    if not about and namespace not in ("default", "kube-system"):
-        return [invalid(path, about, "does not match event.namespace")]
-    return []
-
-
-def validate_event(event: JsonObject) -> Iterator[FieldError]:
-    """The stricter form of events.k8s.io."""
-    about = get_str(event, "regarding", "namespace")
-    namespace = get_str(event, "metadata", "namespace")
-    yield from _validate_namespace(namespace, about, FieldPath("involvedObject", "namespace"))
-    yield from _EVENT(event)
+def _judge(event: JsonObject, about: str, text: str, controller: str) -> Iterator[FieldError]:
+    """What both groups ask of an event; errors use the names of the core group."""
+    namespace, theirs = get_str(event, "metadata", "namespace"), get_str(event, about, "namespace")
+    if not event.get("eventTime"):
+        fits = namespace == (theirs or "default")
+    else:
+        fits = bool(theirs) or namespace in ("default", "kube-system")
+    if not fits:
+        at = FieldPath("involvedObject", "namespace")
+        yield invalid(at, theirs, "does not match event.namespace")
+    if not event.get("eventTime"):
+        return
+    name = event.get("reportingController" if text == "note" else "reportingComponent") or ""
+    if not name:
+        yield required(controller)
+    yield from messages(controller, name, is_qualified_name)
+    yield from _NAMED(event)
+    if len(event.get(text) or "") > NOTE_LIMIT:
+        yield invalid("message", "", f"can have at most {NOTE_LIMIT} characters")
 
 
 def _characters(limit: int) -> f.Check:
@@ -113,20 +137,11 @@ def _kind(path: FieldPath, kind: str) -> Iterator[FieldError]:
         yield invalid(path, "", f"has invalid value: {kind}")
 
 
+_UNSET = "needs to be unset"
 _NAME = _characters(NAME_LIMIT)
-_EVENT = f.document(
-    f.must("eventTime"),
-    f.given("series", _several, f.must("lastObservedTime")),
-    f.when(
-        lambda event: event.get("eventTime"),
-        f.must("reportingController"),
-        f.must("reportingInstance", _NAME),
-        f.must("action", _NAME),
-        f.must("reason", _NAME),
-        f.may("note", _characters(NOTE_LIMIT)),
-    ),
-    f.always("type", "", _kind),
-)
+_NAMED = f.document(*(f.must(field, _NAME) for field in ("reportingInstance", "action", "reason")))
+_SERIES = f.document(f.given("series", _several, f.must("lastObservedTime")))
+_NEW = f.document(f.must("eventTime"), f.always("type", "", _kind))
 
 
 def _field_v1(name: str) -> str:

@@ -9,6 +9,7 @@ from kindling.apiserver.kinds.core.pods.placement import validate_taints
 from kindling.apiserver.kinds.core.pods.resources import whole
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery import printing as p
+from kindling.apiserver.kinds.machinery.address_forms import cidr_warnings
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.checks import NOT_NEGATIVE, amount, cidr, parse_network
 from kindling.apiserver.kinds.machinery.rules import Rules
@@ -115,8 +116,12 @@ class NodeStrategy(BuiltinStrategy):
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Fields without effect."""
         found = []
+        if get_object(obj, "spec").get("configSource") is not None:
+            found.append("spec.configSource: the feature is removed")
         if get_str(obj, "spec", "externalID"):
             found.append("spec.externalID: deprecated in v1.11; this field is unused by Kubernetes")
+        for position, block in enumerate(get_list(obj, "spec", "podCIDRs")):
+            found += cidr_warnings(_RANGES.index(position), block)
         return found
 
 

@@ -73,7 +73,8 @@ def test_the_newer_events_say_when_and_by_whom(kinds: Kinds) -> None:
         "eventTime": "2024-01-01T00:00:00Z",
     }
     fields = [found.field for found in strategy.validate(kinds.context("events"), obj)]
-    assert fields == ["reportingController", "reportingInstance", "action", "reason", "type"]
+    names = ["reportingController"] * 3  # it is missing, and what is there is no name
+    assert fields == [*names, "reportingInstance", "action", "reason", "type"]
 
 
 def autoscaler(**spec: Any) -> JsonObject:
@@ -136,3 +137,29 @@ def test_autoscalers_print_targets(kinds: Kinds) -> None:
     assert row[1] == "Deployment/w"
     assert row[2] == "cpu: <unknown>/70%, <unknown>/10 + 1 more..."
     assert table.cells(autoscaling_conversion.to_v1(document))[2] == row[2]
+
+
+def test_an_event_of_the_core_group_is_judged_once_it_says_when(kinds: Kinds) -> None:
+    about = {"metadata": {"namespace": "ns"}, "involvedObject": {"namespace": "ns"}}
+    assert kinds.create("events", about)[1] == []
+    made = {**about, "eventTime": "2024-01-01T00:00:00Z", "reportingComponent": "a b", "message": "m" * 1025}
+    _, problems = kinds.create("events", {**made, "reportingInstance": "i", "action": "a"})
+    assert [problem.split(":")[0] for problem in problems] == ["reportingComponent", "reason", "message"]
+
+
+def test_the_newer_events_have_nothing_of_the_older_ones(kinds: Kinds) -> None:
+    strategy = kinds.definition("events", "events.k8s.io/v1").strategy
+    given = {
+        "reportingController": "c",
+        "reportingInstance": "i",
+        "action": "a",
+        "reason": "r",
+        "type": "Normal",
+    }
+    event: JsonObject = {"metadata": {"namespace": "ns"}, "regarding": {"namespace": "ns"}, **given}
+    event |= {"eventTime": "2024-01-01T00:00:00Z", "deprecatedCount": 1, "deprecatedSource": {"host": "h"}}
+    found = [error.message() for error in strategy.validate(kinds.context("events"), event)]
+    assert found == [
+        'count: Invalid value: "": needs to be unset',
+        'source: Invalid value: "": needs to be unset',
+    ]
