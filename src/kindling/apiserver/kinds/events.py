@@ -270,7 +270,7 @@ def definitions() -> list[ResourceDefinition]:
     found = []
     for resource, strategy, fields in (
         (EVENTS, CoreEventStrategy(), FIELDS),
-        (EVENTS_V1, EventStrategy(), (*_FIELDS_V1, *FIELDS)),
+        (EVENTS_V1, EventStrategy(), _FIELDS_V1),
     ):
         definition = builtin(
             resource,
