@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+
+from tests.support.managers import working
 
 from kubecore.certificates import Leaf, issue, new_authority
 from kubecore.client import Client
@@ -67,13 +68,5 @@ async def cdi_controllers(client: Client, *, with_settings: bool = True) -> Asyn
         ProfileController(client, manager)
     settings = Settings(manager, PROGRAMS)
     add_data_volume_controllers(client, manager, settings, TestIssuer(), "cdi", NoProgress())
-    task = asyncio.create_task(manager.run())
-    started = asyncio.create_task(manager.wait_started())
-    await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)
-    if task.done():
-        task.result()
-    try:
+    async with working(manager):
         yield manager
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from tests.support.managers import working
 from tests.support.waiting import until
 
 from kubecore.resources import ResourceType
@@ -20,18 +20,18 @@ __all__ = ["running_controllers", "until"]
 
 @asynccontextmanager
 async def running_controllers(
-    server: MemoryApi, images: Images, served: frozenset[ResourceType] = frozenset()
+    server: MemoryApi,
+    images: Images,
+    served: frozenset[ResourceType] = frozenset(),
+    add: Callable[[Cluster], None] = add_controllers,
 ) -> AsyncIterator[None]:
-    """The controllers, started and with full caches; `served` are the kinds of other products there."""
+    """The controllers that `add` adds, started and with full caches; `served` are the kinds of other products
+    there.
+    """
     client = server.client()
     async with EventRecorder(client, "virtualmachine-controller") as recorder:
         manager = Manager(client)
-        add_controllers(Cluster(client, manager, recorder, images, served))
-        task = asyncio.create_task(manager.run())
-        await manager.wait_started()
-        try:
+        add(Cluster(client, manager, recorder, images, served))
+        async with working(manager):
             yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
     await client.close()

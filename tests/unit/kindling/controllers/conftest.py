@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.support.managers import working
 from tests.support.roles import RestrictedApi
 
 from kindling.controllers.environment import Environment
@@ -41,14 +42,9 @@ class Cluster:
         surroundings = Environment(manager, "CA", clock=self.now, **environment)
         for controller in controllers:
             controller(surroundings)
-        task = asyncio.create_task(manager.run())
-        try:
-            await manager.wait_started()
+        async with working(manager):
             await asyncio.sleep(1)
             yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
         assert restricted.refused == []
 
     def get(self, resource: ResourceType, name: str, namespace: str = "") -> JsonObject:

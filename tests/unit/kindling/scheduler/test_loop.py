@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.support.managers import working
 from tests.support.roles import RestrictedApi
 
 from kindling.scheduler.loop import Scheduler
@@ -45,13 +46,8 @@ async def scheduling(api: MemoryApi) -> AsyncIterator[None]:
     restricted = RestrictedApi(api, "system:kube-scheduler")
     manager = Manager(restricted.client())
     Scheduler(manager)
-    task = asyncio.create_task(manager.run())
-    try:
-        await manager.wait_started()
+    async with working(manager):
         yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
     assert restricted.refused == []
 
 

@@ -4,12 +4,11 @@ storage and virt-api.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import orjson
+from tests.support.controllers import running_controllers
 from tests.support.waiting import until
 
 from kubecore import resources
@@ -17,7 +16,6 @@ from kubecore.client import Request, Response
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta
-from kubecore.runtime import EventRecorder, Manager
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.cluster.caches import Cluster
@@ -156,22 +154,13 @@ def machine() -> JsonObject:
     }
 
 
-@asynccontextmanager
-async def controllers(guest: Guest) -> AsyncIterator[None]:
+def controllers(guest: Guest) -> AbstractAsyncContextManager[None]:
     """The controllers of snapshots, contents and restores, at work."""
-    client = guest.api.client()
-    async with EventRecorder(client, "snapshot-controller") as recorder:
-        manager = Manager(client)
-        served = frozenset({kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES, kinds.DATA_VOLUMES})
-        cluster = Cluster(client, manager, recorder, Images("launcher:1", "sidecar:1"), served)
-        manager.add(SnapshotController(cluster).controller)
-        manager.add(ContentController(cluster).controller)
-        manager.add(RestoreController(cluster).controller)
-        task = asyncio.create_task(manager.run())
-        await manager.wait_started()
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-    await client.close()
+    served = frozenset({kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES, kinds.DATA_VOLUMES})
+    return running_controllers(guest.api, Images("launcher:1", "sidecar:1"), served, _add_controllers)
+
+
+def _add_controllers(cluster: Cluster) -> None:
+    cluster.manager.add(SnapshotController(cluster).controller)
+    cluster.manager.add(ContentController(cluster).controller)
+    cluster.manager.add(RestoreController(cluster).controller)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.support.cdi_rights import for_controllers
+from tests.support.managers import working
 
 from kubecore.client import Client
 from kubecore.json import JsonObject
@@ -62,13 +63,8 @@ async def cluster() -> AsyncIterator[Cluster]:
     with for_controllers(api) as restricted:
         async with restricted.client() as client, EventRecorder(client, "cdi-deployment") as recorder:
             manager = controller(client, recorder)
-            task = asyncio.create_task(manager.run())
-            await manager.wait_started()
-            try:
+            async with working(manager):
                 yield Cluster(api)
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
 
 
 def put(

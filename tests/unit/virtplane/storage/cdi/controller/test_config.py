@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.cdi_rights import for_controllers
+from tests.support.managers import working
 
 from kubecore.client import Client
 from kubecore.errors import StatusError, is_not_found
@@ -68,14 +69,10 @@ async def cluster(**metadata: Any) -> AsyncIterator[Client]:
         async with restricted.client() as client, api.client() as administrator:
             manager = Manager(client)
             ConfigController(client, manager, "cdi")
-            task = asyncio.create_task(manager.run())
-            await manager.wait_started()
-            await administrator.create(kinds.CDIS, {**cdi, "spec": {"config": {"featureGates": ["Gate"]}}})
-            try:
+            async with working(manager):
+                spec = {"config": {"featureGates": ["Gate"]}}
+                await administrator.create(kinds.CDIS, {**cdi, "spec": spec})
                 yield administrator
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_config_has_the_defaults_and_belongs_to_the_installation() -> None:

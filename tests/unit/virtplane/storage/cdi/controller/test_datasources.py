@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.cdi_rights import for_controllers
+from tests.support.managers import working
 
 from kubecore.json import JsonObject
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS
@@ -30,13 +31,8 @@ async def cluster() -> AsyncIterator[MemoryApi]:
         async with restricted.client() as client:
             manager = Manager(client)
             DataSourceController(client, manager)
-            task = asyncio.create_task(manager.run())
-            await manager.wait_started()
-            try:
+            async with working(manager):
                 yield api
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
 
 
 def put(api: MemoryApi, kind: Any, name: str, labels: dict[str, str] | None = None, **members: Any) -> None:
