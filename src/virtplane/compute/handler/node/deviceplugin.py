@@ -116,7 +116,11 @@ class DevicePlugin:
             "GetPreferredAllocation": self._preferred,
         }
         server.add_generic_rpc_handlers((self._wire.handler("DevicePlugin", implementations),))
-        server.add_insecure_port(f"unix://{self._socket}")
+        try:
+            server.add_insecure_port(f"unix://{self._socket}")
+        except RuntimeError as error:
+            # gRPC's error whatever the reason, such as a folder that the kubelet has not made yet.
+            raise OSError(f"cannot listen on {self._socket}: {error}") from error
         await server.start()
         try:
             await self._register()

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.support.waiting import until
 
 from kubecore.wire import Interface, load_interface
 from virtplane.compute.handler.node import deviceplugin
@@ -138,6 +139,19 @@ async def test_kubelet_that_empties_its_folder_is_told_again(kubelet: Kubelet, t
         await kubelet.heard()
         (kubelet.folder / "kubevirt-tun.sock").unlink()
         await kubelet.heard()
+
+
+async def test_a_folder_that_is_made_late_is_waited_for(
+    kubelet: Kubelet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    kubelet.folder = tmp_path / "device-plugins"
+    async with serving(kubelet, tmp_path / "tun") as plugin:
+        await until(lambda: "could not register" in caplog.text)
+        kubelet.folder.mkdir()
+        async with kubelet.running():
+            assert (await kubelet.heard())["endpoint"] == "kubevirt-tun.sock"
+            await asyncio.wait_for(plugin.ready.wait(), 5)
 
 
 async def test_kubelet_that_refuses_is_asked_until_it_agrees(kubelet: Kubelet, tmp_path: Path) -> None:
