@@ -74,9 +74,9 @@ class Registrar:
         before = os.umask(0o077)
         try:
             server.add_insecure_port(f"unix:{self.socket}")
-            await server.start()
         finally:
             os.umask(before)
+        await server.start()
         try:
             yield
         finally:
