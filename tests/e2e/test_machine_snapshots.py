@@ -12,7 +12,7 @@ from tests.e2e.failures import Document
 from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
 
-pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(600)]
 
 _SNAPSHOT = "/apis/snapshot.kubevirt.io/v1beta1"
 SNAPSHOTS = f"{_SNAPSHOT}/namespaces/{NAMESPACE}/virtualmachinesnapshots"
@@ -77,8 +77,15 @@ def _start(machine: Machine) -> None:
     machine.wait_running()
 
 
-def _restore(cluster: Cluster, snapshot: str) -> None:
-    spec = {"target": _reference("origin"), "virtualMachineSnapshotName": snapshot}
+def _claims(machine: Machine) -> list[str]:
+    """The claims of the disks that the running guest has."""
+    volumes = (machine.instance() or {})["spec"]["volumes"]
+    found = (volume.get("persistentVolumeClaim") for volume in volumes)
+    return [each["claimName"] for each in found if each]
+
+
+def _restore(cluster: Cluster, snapshot: str, **policies: str) -> None:
+    spec = {"target": _reference("origin"), "virtualMachineSnapshotName": snapshot, **policies}
     status = _create(cluster, RESTORES, f"to-{snapshot}", spec)
     wait_for(f"{snapshot} is restored", lambda: status().get("complete"), 60)
 
@@ -102,6 +109,11 @@ def test_a_machine_returns_to_its_snapshots_and_is_cloned(
     _restore(cluster, "online")
     _start(origin)
     assert _read(origin) == ["first-", "first-"]
+    _stop(origin)
+    _restore(cluster, "offline", volumeRestorePolicy="InPlace")
+    _start(origin)
+    assert _claims(origin) == list(DISKS)
+    assert _read(origin) == ["second", "second"]
 
     source = {"apiGroup": "snapshot.kubevirt.io", "kind": "VirtualMachineSnapshot", "name": "offline"}
     status = _create(cluster, CLONES, "copying", {"source": source, "target": _reference("copy")})
