@@ -19,6 +19,7 @@ from kubecore.objects.selectors import from_label_selector_object
 from kubecore.objects.structs import encode
 from kubecore.resources import NODES
 from virtplane.api import labels as names
+from virtplane.api import paths
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.handler.api import FAILURES, in_time
 from virtplane.compute.handler.node.rounds import Rounds
@@ -104,10 +105,12 @@ def plan(now: Ksm, total_kib: int, available_kib: int, wanted: Tuning) -> Ksm:
 
 
 class KernelKsm:
-    """The files of KSM below ``/sys``; they block for moments only."""
+    """The files of KSM below the node's ``/sys``; they block for moments only."""
 
     def __init__(
-        self, folder: Path = Path("/sys/kernel/mm/ksm"), meminfo: Path = Path("/proc/meminfo")
+        self,
+        folder: Path = Path(paths.NODE_SYSFS, "kernel/mm/ksm"),
+        meminfo: Path = Path("/proc/meminfo"),
     ) -> None:
         self._folder = folder
         self._meminfo = meminfo

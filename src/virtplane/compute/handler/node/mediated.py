@@ -15,6 +15,7 @@ from pathlib import Path
 from kubecore.client import Client
 from kubecore.objects import meta
 from kubecore.resources import NODES
+from virtplane.api import paths
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.configuration import MediatedDevicesConfiguration
 from virtplane.compute.handler.api import FAILURES, in_time
@@ -116,9 +117,9 @@ def is_ours(device: str, offer: Offer) -> bool:
 
 
 class KernelDevices:
-    """The kernel's files of mediated devices; reading and writing them may block."""
+    """The node's kernel's files of mediated devices; reading and writing them may block."""
 
-    def __init__(self, system: Path = Path("/sys"), processes: Path = Path("/proc")) -> None:
+    def __init__(self, system: Path = Path(paths.NODE_SYSFS), processes: Path = Path("/proc")) -> None:
         self._system = system
         self._processes = processes
 

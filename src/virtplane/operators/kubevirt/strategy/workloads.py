@@ -139,8 +139,9 @@ def _handler(parameters: Parameters) -> JsonObject:
         ("node-labeller", "/var/lib/kubevirt-node-labeller", "None"),
         ("dev", "/dev", "HostToContainer"),
         ("cgroup", "/sys/fs/cgroup", "HostToContainer"),
+        ("sys", "/sys", "HostToContainer"),
     ):
-        kind = "Directory" if name in ("dev", "cgroup") else "DirectoryOrCreate"
+        kind = "Directory" if name in ("dev", "cgroup", "sys") else "DirectoryOrCreate"
         volumes.append({"name": name, "hostPath": {"path": path, "type": kind}})
         mount = {"name": name, "mountPath": path, "mountPropagation": propagation}
         if name == "kubelet":
@@ -149,6 +150,10 @@ def _handler(parameters: Parameters) -> JsonObject:
         if name == "cgroup":
             # beside the container runtime's own mount, which shows this container's cgroup only
             mount["mountPath"] = paths.NODE_CGROUPS
+        if name == "sys":
+            # Its own is read-only although the container is privileged: containerd mounts it so for the pod's
+            # sandbox first, and sysfs is one file system for all that share a network namespace.
+            mount["mountPath"] = paths.NODE_SYSFS
         container["volumeMounts"].append(mount)
     spec = _pod_spec("virt-handler", container, volumes)
     if parameters.config.persistent_reservation:

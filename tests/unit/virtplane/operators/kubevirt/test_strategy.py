@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kubecore.json import JsonObject
+from virtplane.api import paths
 from virtplane.api.config import ClusterConfig
 from virtplane.components import CDI_COMPONENTS, COMPONENTS
 from virtplane.compute.apiserver.webhooks import PATHS
@@ -86,6 +87,16 @@ def test_virt_handler_has_the_node_s_cgroups_beside_its_own() -> None:
     (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "cgroup")
     assert volume["hostPath"] == {"path": "/sys/fs/cgroup", "type": "Directory"}
     assert mount["mountPath"] == "/var/run/kubevirt-cgroup"
+
+
+def test_virt_handler_can_set_what_the_node_s_kernel_offers_below_sys() -> None:
+    # its own /sys is read-only where the runtime mounted it so for the pod's sandbox before
+    pod = named(rendered().components, "DaemonSet", "virt-handler")["spec"]["template"]["spec"]
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "sys")
+    (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "sys")
+    assert volume["hostPath"] == {"path": "/sys", "type": "Directory"}
+    assert mount["mountPath"] == paths.NODE_SYSFS
+    assert "readOnly" not in mount
 
 
 def test_virt_handler_mounts_the_kubelet_s_root_where_it_looks_for_it() -> None:
