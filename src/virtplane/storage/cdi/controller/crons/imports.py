@@ -171,6 +171,8 @@ class Imports:
         snapshots = retention.surplus(kept, self._caches.snapshots.by_index(BY_CRON, label))
         made = self._caches.data_volumes.by_index(BY_CRON, label)
         abandoned = [each for each in made if each.status.phase != "Succeeded"]
+        if len(made) > kept:
+            abandoned += [each for each in made if self._has_lost_its_claim(cron, each)]
         if not claims and not snapshots and not abandoned:
             return
         # What somebody has begun to use is newer than any cache.
@@ -185,6 +187,15 @@ class Imports:
         for snapshot in _spared(cron, snapshots, retention.named_snapshots, live):
             logger.info("an import is outdated and goes: snapshot %s/%s", label, snapshot.metadata.name)
             await self.remove_snapshot(snapshot)
+
+    def _has_lost_its_claim(self, cron: DataImportCron, made: DataVolume) -> bool:
+        """Whether the claim of a finished import is the cron's no longer, and counts among none of them."""
+        claim = self._caches.claims.get(made.metadata.namespace, made.metadata.name)
+        return (
+            made.status.phase == "Succeeded"
+            and claim is not None
+            and claim.metadata.labels.get(names.CRON) != cron.metadata.name
+        )
 
 
 def _spared(

@@ -93,6 +93,26 @@ async def test_an_outdated_import_stays_while_a_data_source_of_a_user_leads_to_i
         assert here.get(kinds.DATA_VOLUMES, IMPORT)
 
 
+@pytest.mark.parametrize("label", ["", "cron"])
+async def test_an_import_whose_claim_is_no_longer_the_crons_goes_beyond_those_to_keep(label: str) -> None:
+    async with cluster() as here:
+        put(
+            here.api,
+            kinds.DATA_VOLUMES,
+            "old",
+            labels={names.CRON: "cron"},
+            annotations={names.LAST_USE_TIME: "2020-01-02T03:04:05Z"},
+            spec={},
+        )
+        here.fill("old", **{names.CRON: label})
+        here.cron(importsToKeep=1 if not label else 2)
+        await here.imported()
+        if label:
+            await here.imported(OTHER, OTHER_IMPORT)
+        await here.gone(kinds.DATA_VOLUMES, "old")
+        assert here.get(kinds.DATA_VOLUMES, IMPORT)
+
+
 async def test_nothing_is_collected_where_that_is_not_wanted() -> None:
     async with cluster() as here:
         here.cron(importsToKeep=1, garbageCollect="Never")
