@@ -92,7 +92,7 @@ def server_tls(settings: UploadSettings) -> ssl.SSLContext:
 
 
 async def _first(server: UploadServer, deadline: datetime | None) -> Uploaded | None:
-    """The upload, or None when the deadline passed while nobody was sending. Raises ImportFailed, OSError."""
+    """The upload, or None when the deadline passed while nobody was sending. Raises what made it fail."""
     while True:
         seconds = None if deadline is None else (deadline - datetime.now(UTC)).total_seconds()
         if seconds is not None and seconds <= 0 and server.state is State.WAITING:

@@ -150,8 +150,8 @@ class UploadServer:
     async def _later(self, rest: Rest, request: web.Request) -> None:
         try:
             self._finished(await rest(), request)
-        except (ImportFailed, OSError) as error:
-            _log.error("the upload failed: %s", error)
+        except Exception as error:  # whatever it is: a server that stays busy never ends
+            _log.error("the upload failed: %s", str(error) or type(error).__name__)
             if not self.uploaded.done():
                 self.uploaded.set_exception(error)
 

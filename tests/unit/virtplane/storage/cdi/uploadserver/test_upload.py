@@ -11,7 +11,7 @@ import ssl
 import stat
 import subprocess
 import tarfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -23,6 +23,8 @@ import trustme
 from tests.support.web import web_session
 
 from virtplane.storage.cdi.cloner.main import CloneFailed, CloneSettings, clone
+from virtplane.storage.cdi.importer import pipeline
+from virtplane.storage.cdi.importer.outcome import Outcome
 from virtplane.storage.cdi.importer.progress import Progress
 from virtplane.storage.cdi.importer.settings import Paths
 from virtplane.storage.cdi.uploadserver import main as program
@@ -158,6 +160,22 @@ async def test_upload_fills_the_volume_and_ends_the_server(
     assert message["message"] == "Upload Complete"
     assert pod.disk.read_bytes()[: len(raw)] == raw
     assert pod.disk.stat().st_size == 18 * MIB
+
+
+async def test_a_fault_after_the_answer_ends_the_server(
+    settings: UploadSettings, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails() -> Outcome:
+        raise ZeroDivisionError
+
+    async def received(*_: object) -> Callable[[], Awaitable[Outcome]]:
+        return fails
+
+    monkeypatch.setattr(pipeline, "received", received)
+    async with serving(settings, authority) as pod:
+        assert await post(pod, "/v1beta1/upload-async", b"disk") == (200, "")
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(pod.ended, 30)
 
 
 async def test_form_carries_the_file_in_its_field(settings: UploadSettings, authority: trustme.CA) -> None:
