@@ -26,6 +26,7 @@ from virtplane.storage.cdi.buffers import read_more_at_once
 from virtplane.storage.cdi.importer.outcome import ImportFailed
 from virtplane.storage.cdi.importer.proxies import proxy_for
 from virtplane.storage.cdi.importer.streams import PIECE
+from virtplane.storage.cdi.importer.trust import tls_context
 
 _log = logging.getLogger(__name__)
 
@@ -358,32 +359,6 @@ def address(text: str, name: str) -> URL:
     if not url.host:
         raise ImportFailed(f"Unable to connect to {name} data source: the address has no host")
     return url
-
-
-def tls_context(*, insecure: bool, folders: Sequence[Path]) -> ssl.SSLContext:
-    """TLS that trusts the system's authorities and those in `folders`.
-
-    Raises ImportFailed for unreadable ones.
-    """
-    if insecure:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        return context
-    context = ssl.create_default_context()
-    for folder in folders:
-        if not folder.is_dir():
-            continue
-        for file in sorted(folder.iterdir()):
-            if not file.is_file() or file.name.startswith(".."):
-                continue
-            try:
-                context.load_verify_locations(cafile=file)
-            except (ssl.SSLError, OSError) as error:
-                raise ImportFailed(
-                    f"the certificate authority {file.name} cannot be used: {error}"
-                ) from error
-    return context
 
 
 def has_stalled(error: BaseException) -> bool:
