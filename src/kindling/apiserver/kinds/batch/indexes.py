@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from kubecore.objects.fields import go_quote
 
@@ -19,6 +20,29 @@ def count_indexes(text: str, completions: int) -> int:
         total += end - first + 1
         last = end
     return total
+
+
+def shared_index(one: str, other: str, completions: int) -> int | None:
+    """The first index that both lists have; what cannot be read in them is passed over."""
+    left, right = _readable(one, completions), _readable(other, completions)
+    mine, theirs = next(left, None), next(right, None)
+    while mine is not None and theirs is not None:
+        begin, end = max(mine[0], theirs[0]), min(mine[1], theirs[1])
+        if begin <= end:
+            return begin
+        if mine[0] < theirs[0]:
+            mine = next(left, None)
+        else:
+            theirs = next(right, None)
+    return None
+
+
+def _readable(text: str, completions: int) -> Iterator[tuple[int, int]]:
+    for interval in text.split(","):
+        try:
+            yield _interval(interval, completions)
+        except ValueError:
+            continue  # reported where the list itself is judged
 
 
 def _interval(text: str, completions: int) -> tuple[int, int]:

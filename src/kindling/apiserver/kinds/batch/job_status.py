@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from kindling.apiserver.kinds.batch.indexes import count_indexes, shared_index
 from kindling.apiserver.kinds.machinery import fields as f
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
@@ -144,16 +145,34 @@ def _finished(write: _Write) -> Iterator[FieldError]:
 
 
 def _indexes(write: _Write) -> Iterator[FieldError]:
-    """Lists of indexes are of jobs that count by index."""
-    completed, failed = write.status.get("completedIndexes"), write.status.get("failedIndexes")
-    is_indexed = write.spec.get("completionMode") == "Indexed"
-    if write.changes("completedIndexes") and completed and not is_indexed:
+    """Lists of indexes are of jobs that count by index, and no index has both ends."""
+    completed, failed = write.status.get("completedIndexes") or "", write.status.get("failedIndexes")
+    completions = write.spec.get("completions")
+    is_limited = write.spec.get("backoffLimitPerIndex") is not None
+    if write.changes("completedIndexes"):
+        yield from _listed("completedIndexes", completed, completions)
+    if write.changes("failedIndexes") and failed is not None and is_limited:
+        yield from _listed("failedIndexes", failed, completions)
+    if write.changes("completedIndexes") and completed and write.spec.get("completionMode") != "Indexed":
         text = "cannot set non-empty completedIndexes when non-indexed completion mode"
         yield invalid(_STATUS.child("completedIndexes"), completed, text)
-    is_limited = write.spec.get("backoffLimitPerIndex") is not None
     if write.changes("failedIndexes") and failed is not None and not is_limited:
         text = "cannot set non-null failedIndexes when backoffLimitPerIndex is null"
         yield invalid(_STATUS.child("failedIndexes"), failed, text)
+    if write.changes("completedIndexes", "failedIndexes") and completions is not None and failed is not None:
+        shared = shared_index(completed, failed, completions)
+        if shared is not None:
+            text = f"failedIndexes and completedIndexes overlap at index: {shared}"
+            yield invalid(_STATUS.child("failedIndexes"), failed, text)
+
+
+def _listed(field: str, indexes: str, completions: int | None) -> Iterator[FieldError]:
+    if completions is None:
+        return
+    try:
+        count_indexes(indexes, completions)
+    except ValueError as error:
+        yield invalid(_STATUS.child(field), indexes, f"error parsing {field}: {error}")
 
 
 def _ready(write: _Write) -> Iterator[FieldError]:

@@ -11,6 +11,7 @@ from kindling.apiserver.kinds.core.pods.validation import validate_template
 from kindling.apiserver.kinds.core.pods.warnings import name_warning, template_warnings
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery import printing as p
+from kindling.apiserver.kinds.machinery.checks import domain_prefixed_path
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects.fields import (
     FieldError,
@@ -149,6 +150,7 @@ _JOB_SPEC: tuple[f.Row, ...] = (
     *f.counts("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit"),
     *f.counts("ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes"),
     _limits,
+    f.given("managedBy", domain_prefixed_path, f.shorter(63)),
     f.given("completionMode", f.choice("Indexed", "NonIndexed")),
     _indexed,
     failure_policy,

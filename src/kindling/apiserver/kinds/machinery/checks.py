@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kubecore.objects import names
-from kubecore.objects.fields import FieldError, FieldPath, invalid, not_supported
+from kubecore.objects.fields import FieldError, FieldPath, invalid, not_supported, required
 from kubecore.objects.quantity import Quantity
 
 NOT_NEGATIVE = "must be greater than or equal to 0"
@@ -22,6 +22,7 @@ PERCENT = names.regex_message(
 _PERCENT = re.compile("[0-9]+%")
 
 _INTEGER = re.compile("[+-]?[0-9]{1,18}", re.ASCII)
+_URL_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 _LEADING_ZERO = re.compile(r"(?<![0-9a-fA-F:])0+(?=[0-9])")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -168,6 +169,19 @@ def remote_address(path: FieldPath, value: str) -> list[FieldError]:
     if parsed.is_multicast and parsed.packed[0] in (224, 255) and value.startswith(("224.0.0.", "ff02:")):
         text = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
         found.append(invalid(path, value, text))
+    return found
+
+
+def domain_prefixed_path(path: FieldPath, value: str) -> list[FieldError]:
+    """A name with the domain of whoever gave it, such as ``acme.io/foo``."""
+    if not value:
+        return [required(path)]
+    host, _, rest = value.partition("/")
+    if not host or not rest:
+        return [invalid(path, value, 'must be a domain-prefixed path (such as "acme.io/foo")')]
+    found = messages(path, host, names.is_dns1123_subdomain)
+    if not re.fullmatch(_URL_PATH, rest, re.ASCII):
+        found.append(invalid(path, rest, names.regex_message("Invalid path", _URL_PATH)))
     return found
 
 

@@ -10,6 +10,7 @@ from kindling.apiserver.kinds.machinery.checks import (
     address,
     canonical_cidr,
     cidr,
+    domain_prefixed_path,
     immutable,
     messages,
     not_an_address,
@@ -136,15 +137,6 @@ def ingress_warnings(obj: JsonObject, old: JsonObject | None) -> list[str]:
     return []
 
 
-def _domain_prefixed_path(path: FieldPath, value: str) -> list[FieldError]:
-    if not value:
-        return [required(path)]
-    host, slash, rest = value.partition("/")
-    if not slash or not host or not rest:
-        return [invalid(path, value, 'must be a domain-prefixed path (such as "acme.io/foo")')]
-    return messages(path, host, names.is_dns1123_subdomain)
-
-
 def _scope(path: FieldPath, parameters: JsonObject) -> Iterator[FieldError]:
     scope, namespace, at = parameters.get("scope"), parameters.get("namespace"), path.child("namespace")
     if scope is None:
@@ -160,7 +152,7 @@ def _scope(path: FieldPath, parameters: JsonObject) -> Iterator[FieldError]:
 
 
 validate_ingress_class = f.spec(
-    f.always("controller", "", f.shorter(250), _domain_prefixed_path),
+    f.always("controller", "", f.shorter(250), domain_prefixed_path),
     f.given(
         "parameters",
         f.may("apiGroup", f.SUBDOMAIN),

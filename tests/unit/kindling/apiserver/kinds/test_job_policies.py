@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.kindling.apiserver.kinds.conftest import Kinds, make
 
-from kindling.apiserver.kinds.batch.indexes import count_indexes
+from kindling.apiserver.kinds.batch.indexes import count_indexes, shared_index
 from kubecore.json import JsonObject
 
 _POD = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "a:1"}]}}
@@ -21,6 +21,38 @@ def _problems(kinds: Kinds, **spec: Any) -> list[str]:
 def test_indexes_are_counted() -> None:
     assert count_indexes("", 5) == 0
     assert count_indexes("0,2-4", 5) == 4
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [("", "", None), ("0,2-3", "1,4", None), ("0-4", "2", 2), ("x,2", "y,2", 2), ("0,4", "1-2,4", 4)],
+)
+def test_lists_share_their_first_common_index(one: str, other: str, shared: int | None) -> None:
+    assert shared_index(one, other, 5) == shared_index(other, one, 5) == shared
+
+
+@pytest.mark.parametrize(
+    ("manager", "problems"),
+    [
+        ("example.com/queue", []),
+        ("", ["spec.managedBy: Required value"]),
+        (
+            "queue",
+            [
+                'spec.managedBy: Invalid value: "queue": must be a domain-prefixed path '
+                '(such as "acme.io/foo")'
+            ],
+        ),
+        ("a.b/" + "c" * 60, ["spec.managedBy: Too long: may not be more than 63 bytes"]),
+    ],
+)
+def test_who_manages_a_job_has_a_domain(kinds: Kinds, manager: str, problems: list[str]) -> None:
+    assert _problems(kinds, managedBy=manager) == problems
+
+
+def test_the_path_of_a_manager_is_one_of_addresses(kinds: Kinds) -> None:
+    (problem,) = _problems(kinds, managedBy="a.b/c d")
+    assert problem.startswith('spec.managedBy: Invalid value: "c d": Invalid path (regex used for validation')
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,31 @@ def test_an_indexed_job_may_be_made_smaller(kinds: Kinds) -> None:
     assert _problems(kinds, "jobs", {"succeeded": 0}, {"succeeded": 1}, spec) == []
 
 
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [
+        ({"completedIndexes": "0,2-3", "failedIndexes": "1,4"}, ""),
+        (
+            {"completedIndexes": "3,1"},
+            'status.completedIndexes: Invalid value: "3,1": error parsing completedIndexes: '
+            "non-increasing order, previous: 3, current: 1",
+        ),
+        (
+            {"failedIndexes": "5"},
+            'status.failedIndexes: Invalid value: "5": error parsing failedIndexes: too large index: "5"',
+        ),
+        (
+            {"completedIndexes": "0,2-3", "failedIndexes": "1,3-4"},
+            'status.failedIndexes: Invalid value: "1,3-4": '
+            "failedIndexes and completedIndexes overlap at index: 3",
+        ),
+    ],
+)
+def test_an_index_of_a_job_ends_once(kinds: Kinds, status: JsonObject, problem: str) -> None:
+    spec = {"completionMode": "Indexed", "completions": 5, "parallelism": 1, "backoffLimitPerIndex": 1}
+    assert _problems(kinds, "jobs", status, {}, spec) == ([problem] if problem else [])
+
+
 def test_a_job_with_a_policy_completes_by_it(kinds: Kinds) -> None:
     status = {**_COMPLETE, "conditions": _conditions("Complete")}
     text = "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True"
