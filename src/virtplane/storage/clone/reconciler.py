@@ -121,7 +121,7 @@ class CloneController:
         elif not restore.status.complete:
             decisions.set_phase(status, "RestoreInProgress")
         else:
-            self._complete(clone, status)
+            await self._complete(clone, status)
 
     async def _begin(self, clone: VirtualMachineClone, status: JsonObject) -> None:
         """Create the snapshot of a VM that can be copied."""
@@ -168,14 +168,18 @@ class CloneController:
             self._event(clone, "Normal", "SnapshotReady", text)
             self._event(clone, "Normal", "RestoreCreated", f"created restore {status['restoreName']}")
 
-    def _complete(self, clone: VirtualMachineClone, status: JsonObject) -> None:
-        """The copy is made once it is seen: its claims may still wait for their first consumer."""
+    async def _complete(self, clone: VirtualMachineClone, status: JsonObject) -> None:
+        """The copy is made once it is seen: its claims may still wait for their first consumer.
+
+        Raises StatusError, UnfitDocument.
+        """
         name = status["targetName"] = decisions.target_name(clone)
         if self._cluster.vms.get(clone.metadata.namespace, name) is None:
             decisions.set_phase(status, "CreatingTargetVM")
             return
         decisions.set_phase(status, "Succeeded")
         self._event(clone, "Normal", "TargetVMCreated", f"created target VM {name}")
+        await self._drop_helpers(clone, status)
 
     async def _drop_helpers(self, clone: VirtualMachineClone, status: JsonObject) -> None:
         """Delete the restore and the clone's own snapshot once nothing is left to be made of them.
@@ -183,13 +187,13 @@ class CloneController:
         Raises StatusError, UnfitDocument.
         """
         namespace = clone.metadata.namespace
-        restore = self._restores.get(namespace, clone.status.restore_name or "")
+        restore = self._restores.get(namespace, decisions.restore_name(clone))
         restored = [item.persistent_volume_claim for item in restore.status.restores] if restore else []
         found = [self._cluster.claims.get(namespace, name) for name in restored]
         claims = [decode(PersistentVolumeClaim, claim) for claim in found if claim is not None]
         if sum(claim.status.phase == "Bound" for claim in claims) < len(restored):
             return  # the next change of a claim brings the clone back
-        await self._delete(_RESTORES, namespace, clone.status.restore_name or "")
+        await self._delete(_RESTORES, namespace, decisions.restore_name(clone))
         if clone.spec.source.kind == "VirtualMachine":
             await self._delete(_SNAPSHOTS, namespace, decisions.snapshot_name(clone))
         for key in ("snapshotName", "restoreName"):

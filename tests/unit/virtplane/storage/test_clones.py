@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 from tests.support.controllers import running_controllers, until
 
 from kubecore import resources
+from kubecore.client import Request
 from kubecore.json import JsonObject
 from kubecore.objects.structs import decode
 from kubecore.testing import MemoryApi
@@ -195,39 +197,65 @@ async def test_a_machine_whose_tpm_remembers_is_not_copied() -> None:
 @pytest.mark.feature("SNP-17")
 async def test_a_copy_is_made_before_its_disks_have_a_consumer_and_its_snapshot_stays_until_then() -> None:
     api = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
-    clone = _clone()
-    helpers = {"snapshotName": "tmp-snapshot-0123456789", "restoreName": "tmp-restore-0123456789"}
-    api.put(kinds.VIRTUAL_MACHINE_CLONES, {**clone, "status": {"phase": "RestoreInProgress", **helpers}})
+    claim = _restored(api, "Pending")
+    served = frozenset({kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES})
+    async with running_controllers(api, Images("launcher:1", "sidecar:1"), served):
+        await until(lambda: _status(api)["phase"] == "Succeeded")
+        await asyncio.sleep(30)
+        assert _status(api)["restoreName"] == _HELPERS["restoreName"]
+        assert api.get(kinds.VIRTUAL_MACHINE_SNAPSHOTS, _HELPERS["snapshotName"], "ns") is not None
+        api.put(resources.PERSISTENT_VOLUME_CLAIMS, {**claim, "status": {"phase": "Bound"}})
+        await until(lambda: "restoreName" not in _status(api))
+        assert "snapshotName" not in _status(api)
+        assert _status(api)["phase"] == "Succeeded"
+        assert not api.list(kinds.VIRTUAL_MACHINE_RESTORES, "ns")
+
+
+_HELPERS = {"snapshotName": "tmp-snapshot-0123456789", "restoreName": "tmp-restore-0123456789"}
+
+
+def _restored(api: MemoryApi, phase: str) -> JsonObject:
+    """A clone whose restore is complete, with one claim in that phase, which is returned."""
+    api.put(kinds.VIRTUAL_MACHINE_CLONES, {**_clone(), "status": {"phase": "RestoreInProgress", **_HELPERS}})
     copy: JsonObject = {"name": "vm-clone-01234", "namespace": "ns"}
     api.put(kinds.VIRTUAL_MACHINES, {**_source(), "metadata": copy})
-    snapshot = {"metadata": {"name": helpers["snapshotName"], "namespace": "ns"}, **_SNAPSHOT}
+    snapshot = {"metadata": {"name": _HELPERS["snapshotName"], "namespace": "ns"}, **_SNAPSHOT}
     api.put(kinds.VIRTUAL_MACHINE_SNAPSHOTS, snapshot)
     restored = [{"volumeName": "root", "persistentVolumeClaim": "c", "volumeSnapshotName": "v"}]
     target = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": copy["name"]}
-    restore = {"target": target, "virtualMachineSnapshotName": helpers["snapshotName"]}
     api.put(
         kinds.VIRTUAL_MACHINE_RESTORES,
         {
-            "metadata": {"name": helpers["restoreName"], "namespace": "ns"},
-            "spec": restore,
+            "metadata": {"name": _HELPERS["restoreName"], "namespace": "ns"},
+            "spec": {"target": target, "virtualMachineSnapshotName": _HELPERS["snapshotName"]},
             "status": {"complete": True, "restores": restored},
         },
     )
-    marks = {labels.RESTORE_NAME: helpers["restoreName"]}
+    marks = {labels.RESTORE_NAME: _HELPERS["restoreName"]}
     claim: JsonObject = {"metadata": {"name": "c", "namespace": "ns", "annotations": marks}, "spec": {}}
-    api.put(resources.PERSISTENT_VOLUME_CLAIMS, {**claim, "status": {"phase": "Pending"}})
+    api.put(resources.PERSISTENT_VOLUME_CLAIMS, {**claim, "status": {"phase": phase}})
+    return claim
 
-    def status() -> JsonObject:
-        return (api.get(kinds.VIRTUAL_MACHINE_CLONES, "copy", "ns") or {}).get("status") or {}
 
+def _status(api: MemoryApi) -> JsonObject:
+    return (api.get(kinds.VIRTUAL_MACHINE_CLONES, "copy", "ns") or {}).get("status") or {}
+
+
+@pytest.mark.looptime
+@pytest.mark.feature("SNP-17")
+async def test_a_copy_whose_disks_are_bound_is_told_once_its_snapshot_is_needed_no_more() -> None:
+    api = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+    _restored(api, "Bound")
+    told: list[JsonObject] = []
+
+    def note(request: Request) -> None:
+        if request.path.endswith("/virtualmachineclones/copy/status"):
+            told.append(orjson.loads(request.body or b"{}"))
+
+    api.reactions.append(note)
     served = frozenset({kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES})
     async with running_controllers(api, Images("launcher:1", "sidecar:1"), served):
-        await until(lambda: status()["phase"] == "Succeeded")
+        await until(lambda: _status(api).get("phase") == "Succeeded")
+        assert "restoreName" not in _status(api)
         await asyncio.sleep(30)
-        assert status()["restoreName"] == helpers["restoreName"]
-        assert api.get(kinds.VIRTUAL_MACHINE_SNAPSHOTS, helpers["snapshotName"], "ns") is not None
-        api.put(resources.PERSISTENT_VOLUME_CLAIMS, {**claim, "status": {"phase": "Bound"}})
-        await until(lambda: "restoreName" not in status())
-        assert "snapshotName" not in status()
-        assert status()["phase"] == "Succeeded"
-        assert not api.list(kinds.VIRTUAL_MACHINE_RESTORES, "ns")
+        assert len(told) == 1
