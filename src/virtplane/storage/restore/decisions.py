@@ -35,8 +35,8 @@ _DROPPED_ANNOTATIONS = (
     "volume.beta.kubernetes.io",
     "cdi.kubevirt.io",
     "volume.kubernetes.io",
-    "k8s.io/CloneRequest",
-    "k8s.io/CloneOf",
+    cdi_labels.CLONE_REQUEST,
+    cdi_labels.CLONE_OF,
 )
 """What storage and CDI wrote about the claim of then begins so."""
 
