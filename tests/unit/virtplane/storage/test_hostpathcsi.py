@@ -34,12 +34,11 @@ def _running(folder: Path, *, pools: str) -> Iterator[subprocess.Popen[str]]:
         f"--datadir={pools}",
     ]
     command = [*_COMMAND, *sidecars, "--", *driver]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 async def test_one_process_serves_volumes_and_registers_them_and_ends_when_told(tmp_path: Path) -> None:
