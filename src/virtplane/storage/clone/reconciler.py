@@ -187,13 +187,20 @@ class CloneController:
         Raises StatusError, UnfitDocument.
         """
         namespace = clone.metadata.namespace
-        restore = self._restores.get(namespace, decisions.restore_name(clone))
-        restored = [item.persistent_volume_claim for item in restore.status.restores] if restore else []
-        found = [self._cluster.claims.get(namespace, name) for name in restored]
-        claims = [decode(PersistentVolumeClaim, claim) for claim in found if claim is not None]
-        if sum(claim.status.phase == "Bound" for claim in claims) < len(restored):
+        name = decisions.restore_name(clone)
+        restore = self._restores.get(namespace, name)
+        restored = {item.persistent_volume_claim for item in restore.status.restores} if restore else set()
+        # Claims tell of a restore that is gone, too: without the snapshot they could not be filled any more.
+        found = [
+            decode(PersistentVolumeClaim, claim)
+            for claim in self._cluster.claims.list(namespace)
+            if meta.annotations(claim).get(wellknown.RESTORE_NAME) == name or meta.name(claim) in restored
+        ]
+        bound = {claim.metadata.name for claim in found if claim.status.phase == "Bound"}
+        restored |= {claim.metadata.name for claim in found}
+        if restored - bound:
             return  # the next change of a claim brings the clone back
-        await self._delete(_RESTORES, namespace, decisions.restore_name(clone))
+        await self._delete(_RESTORES, namespace, name)
         if clone.spec.source.kind == "VirtualMachine":
             await self._delete(_SNAPSHOTS, namespace, decisions.snapshot_name(clone))
         for key in ("snapshotName", "restoreName"):

@@ -105,9 +105,13 @@ def _override(restore: VirtualMachineRestore, volume: str) -> VolumeRestoreOverr
 def replaced_claims(
     restore: VirtualMachineRestore, items: Iterable[RestoredVolume], claims: Mapping[str, JsonObject]
 ) -> dict[str, JsonObject]:
-    """The claims that must make room, by their names: none of them is of this restore."""
+    """The claims that must make room, by their names: those of the snapshot, and none of this restore.
+
+    A name that the restore itself gives must not delete what somebody else keeps under it.
+    """
     mark = restore_uid(restore)
-    found = {item.claim: claims[item.claim] for item in items if item.claim in claims}
+    names = (item.claim for item in items if item.claim == item.backup.persistent_volume_claim.metadata.name)
+    found = {name: claims[name] for name in names if name in claims}
     return {name: claim for name, claim in found.items() if meta.annotations(claim).get(LAST_RESTORE) != mark}
 
 

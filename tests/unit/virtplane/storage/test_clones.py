@@ -242,6 +242,20 @@ def _status(api: MemoryApi) -> JsonObject:
 
 
 @pytest.mark.looptime
+async def test_the_snapshot_of_a_copy_stays_for_unbound_disks_when_somebody_deletes_the_restore() -> None:
+    api = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+    claim = _restored(api, "Pending")
+    served = frozenset({kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES})
+    async with running_controllers(api, Images("launcher:1", "sidecar:1"), served):
+        await until(lambda: _status(api)["phase"] == "Succeeded")
+        api.remove(kinds.VIRTUAL_MACHINE_RESTORES, _HELPERS["restoreName"], "ns")
+        await asyncio.sleep(30)
+        assert api.get(kinds.VIRTUAL_MACHINE_SNAPSHOTS, _HELPERS["snapshotName"], "ns") is not None
+        api.put(resources.PERSISTENT_VOLUME_CLAIMS, {**claim, "status": {"phase": "Bound"}})
+        await until(lambda: "snapshotName" not in _status(api))
+
+
+@pytest.mark.looptime
 @pytest.mark.feature("SNP-17")
 async def test_a_copy_whose_disks_are_bound_is_told_once_its_snapshot_is_needed_no_more() -> None:
     api = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])

@@ -152,3 +152,14 @@ async def test_the_next_restore_makes_the_claim_anew_again() -> None:
         made = await _is_anew(guest)
         assert meta.annotations(made)[LAST_RESTORE] == "back-r"
         await until(guest.is_restored)
+
+
+async def test_a_claim_that_only_the_restore_names_is_not_deleted() -> None:
+    guest = _off()
+    kept = {"metadata": {"name": "kept", "namespace": "ns", "uid": "theirs"}, "status": {"phase": "Bound"}}
+    guest.api.put(_CLAIMS, {**kept, "spec": {}})
+    async with controllers(guest):
+        await _snapshot_and_stop(guest)
+        guest.restore(**_IN_PLACE, volumeRestoreOverrides=[{"volumeName": "root", "restoreName": "kept"}])
+        await asyncio.sleep(_LONG_SECONDS)
+        assert meta.uid(guest.api.get(_CLAIMS, "kept", "ns") or {}) == "theirs"
