@@ -104,6 +104,11 @@ async def create(
     """Create the missing claims. Raises Waits until all can be used, Errs, StatusError, UnfitDocument."""
     namespace, source = restore.metadata.namespace, content.spec.source.virtual_machine.metadata.name
     claims = cluster.claims_of(namespace)
+    for item in items:
+        found = claims.get(item.claim)
+        if found is not None and meta.annotations(found).get(wellknown.RESTORE_NAME) != restore.metadata.name:
+            # It would become a disk of the machine, and go with it.
+            raise Errs(f"PVC {namespace}/{item.claim} already exists and is not of this restore")
     missing = [item for item in items if item.claim not in claims]
     for item in missing:
         snapshot = _source(cluster, namespace, item)

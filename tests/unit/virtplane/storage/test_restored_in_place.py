@@ -154,12 +154,15 @@ async def test_the_next_restore_makes_the_claim_anew_again() -> None:
         await until(guest.is_restored)
 
 
-async def test_a_claim_that_only_the_restore_names_is_not_deleted() -> None:
+async def test_a_claim_that_only_the_restore_names_is_neither_deleted_nor_taken() -> None:
     guest = _off()
     kept = {"metadata": {"name": "kept", "namespace": "ns", "uid": "theirs"}, "status": {"phase": "Bound"}}
     guest.api.put(_CLAIMS, {**kept, "spec": {}})
     async with controllers(guest):
         await _snapshot_and_stop(guest)
         guest.restore(**_IN_PLACE, volumeRestoreOverrides=[{"volumeName": "root", "restoreName": "kept"}])
+        text = "PVC ns/kept already exists and is not of this restore"
+        await until(lambda: guest.told_of_restore().get("Ready") == ("False", text))
         await asyncio.sleep(_LONG_SECONDS)
-        assert meta.uid(guest.api.get(_CLAIMS, "kept", "ns") or {}) == "theirs"
+        claim = guest.api.get(_CLAIMS, "kept", "ns") or {}
+        assert (meta.uid(claim), meta.controller_of(claim)) == ("theirs", None)
