@@ -78,7 +78,12 @@ class Connection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer malformed HTTP as Go's server does: briefly, without echoing it."""
+        """Answer malformed HTTP as Go's server does: briefly, without echoing it.
+
+        Raises ConnectionError, which ends the connection, where part of a response was sent already.
+        """
+        if isinstance(exc, ConnectionError) and request.writer.output_size:
+            raise exc  # the client has left, or what failed is logged
         if status < 500:
             too_long = isinstance(exc, LineTooLong) or "Too many headers" in (message or "")
             text = _TOO_LONG if too_long else _NOT_HTTP

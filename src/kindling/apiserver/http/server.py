@@ -83,18 +83,14 @@ class RequestServer:
     async def _respond(self, call: Call) -> web.StreamResponse:
         try:
             response = await self._dispatch(call)
-        except errors.StatusError as error:
-            response = self._error(call, error)
         except (ConnectionError, asyncio.IncompleteReadError):
             raise
-        except (RecursionError, TooDeep):
-            response = self._error(call, errors.bad_request(TOO_DEEP))
-        except StorageError as error:
-            _LOG.error("Storage refused a write", extra={"err": str(error)})
-            response = responses.error_response(errors.internal(str(error)))
-        except Exception as error:  # catch-all: the client gets 500, the log the traceback
-            _LOG.exception("A request failed")
-            response = responses.error_response(errors.internal(f"{type(error).__name__}: {error}"))
+        except Exception as error:
+            if call.request.writer.output_size:
+                text = "A request failed after the head of its response was sent; its connection is ended"
+                _LOG.exception(text, extra={"path": call.info.path, "audit": call.audit_id})
+                raise ConnectionError(text) from error
+            response = self._failure(call, error)
         if isinstance(response, web.StreamResponse):
             return response
         extra = [("Audit-Id", call.audit_id), ("Cache-Control", "no-cache, private")]
@@ -104,6 +100,18 @@ class RequestServer:
             # Compressing large lists takes tens of milliseconds: not on the event loop.
             await asyncio.to_thread(responses.compress, response)
         return responses.to_aiohttp(response, extra=extra)
+
+    def _failure(self, call: Call, error: Exception) -> Response:
+        """The response to a request that raised `error`; unexpected ones are logged."""
+        if isinstance(error, errors.StatusError):
+            return self._error(call, error)
+        if isinstance(error, RecursionError | TooDeep):
+            return self._error(call, errors.bad_request(TOO_DEEP))
+        if isinstance(error, StorageError):
+            _LOG.error("Storage refused a write", extra={"err": str(error)})
+            return responses.error_response(errors.internal(str(error)))
+        _LOG.error("A request failed", exc_info=error)
+        return responses.error_response(errors.internal(f"{type(error).__name__}: {error}"))
 
     @staticmethod
     def _error(call: Call, error: errors.StatusError) -> Response:
