@@ -13,6 +13,7 @@ from pathlib import Path
 
 import orjson
 
+from kindling.node import state_files
 from kindling.node.cpus.topology import Place, choose, written
 from kindling.node.options import NodeOptions, parse_cpus
 from kindling.node.pods import resources
@@ -162,7 +163,4 @@ class CpuManager:
                 for uid, each in self._assigned.items()
             },
         }
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_suffix(".new")
-        temporary.write_bytes(orjson.dumps(document))
-        temporary.replace(self._path)
+        state_files.write(self._path, document)

@@ -16,8 +16,8 @@ from typing import Any
 
 import grpc
 import grpc.aio
-import orjson
 
+from kindling.node import state_files
 from kindling.node.pods.container import DeviceGrant
 from kindling.node.pods.resources import extended_resources
 from kindling.node.volumes.content import ContentProblem
@@ -30,6 +30,12 @@ _log = logging.getLogger(__name__)
 _VERSION = "v1beta1"
 _HEALTHY = "Healthy"
 _OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
+
+_Allocated = dict[str, dict[str, dict[str, list[str]]]]
+"""pod uid -> container -> resource -> device ids"""
+
+_LOST_ALLOCATIONS = "devices of running pods may be given to others; delete the pods that use devices"
+_LOST_NAMES = "a resource has no devices until its plugin registers again; restart the plugins"
 
 
 class _Plugin:
@@ -54,13 +60,12 @@ class DeviceManager:
         self._directory = directory
         self._changed = changed
         self._interface = load_interface("deviceplugin-v1beta1")
-        self._plugins: dict[str, _Plugin] = {}
         self._server: Any = None
         self._checkpoint = directory / "kindling_allocations.json"
-        self._allocated: dict[str, dict[str, dict[str, list[str]]]] = _read(self._checkpoint) or {}
-        """pod uid -> container -> resource -> device ids"""
+        self._allocated = state_files.read(self._checkpoint, _Allocated, _LOST_ALLOCATIONS) or {}
         self._names = directory / "kindling_resources.json"
-        self._plugins |= {name: _Plugin(name, directory) for name in _read(self._names) or ()}
+        known = state_files.read(self._names, list[str], _LOST_NAMES) or []
+        self._plugins: dict[str, _Plugin] = {name: _Plugin(name, directory) for name in known}
         self._lock = asyncio.Lock()
 
     async def start(self) -> None:
@@ -185,7 +190,7 @@ class DeviceManager:
             plugin.devices = previous.devices
         self._plugins[resource] = plugin
         if previous is None:
-            self._write(self._names, sorted(self._plugins))
+            state_files.write(self._names, sorted(self._plugins))
         plugin.task = asyncio.create_task(self._watch(plugin), name=f"device-plugin-{resource}")
         return self._interface.message("Empty")
 
@@ -208,21 +213,7 @@ class DeviceManager:
         self._changed()
 
     def _save(self) -> None:
-        self._write(self._checkpoint, self._allocated)
-
-    def _write(self, path: Path, content: object) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".new")
-        temporary.write_bytes(orjson.dumps(content))
-        temporary.replace(path)
-
-
-def _read(path: Path) -> Any:
-    """What was kept in a file; None when there is none, or none that can be read."""
-    try:
-        return orjson.loads(path.read_bytes())
-    except (FileNotFoundError, orjson.JSONDecodeError):
-        return None
+        state_files.write(self._checkpoint, self._allocated)
 
 
 def _registration_problem(version: str, resource: str, endpoint: str) -> str:

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import orjson
+import msgspec
 
+from kindling.node import state_files
 from kubecore.json import JsonObject, get_list, get_object, get_str
 
 Grant = dict[str, JsonObject]
 """Resources by container; those of the pod itself under the empty name."""
+
+_LOST = "resizes that the node has not granted yet count as granted; nothing needs to be done"
 
 _KINDS = ("containers", "initContainers")
 
@@ -44,14 +47,21 @@ def view(pod: JsonObject, grant: Mapping[str, JsonObject]) -> JsonObject:
     return {**pod, "spec": spec}
 
 
+class _Stored(msgspec.Struct):
+    """What the file holds: grants by the uid of their pod."""
+
+    granted: dict[str, Grant] = {}
+    actuated: dict[str, Grant] = {}
+
+
 class Allocations:
     """The grants of all pods of a node, kept in the file `path`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        stored = _read(path)
-        self._granted: dict[str, Grant] = get_object(stored, "granted")
-        self._actuated: dict[str, Grant] = get_object(stored, "actuated")
+        stored = state_files.read(path, _Stored, _LOST) or _Stored()
+        self._granted = stored.granted
+        self._actuated = stored.actuated
 
     def granted(self, pod: JsonObject) -> Grant:
         """What the pod has been granted; what it asks for, where nothing was ever granted."""
@@ -88,16 +98,4 @@ class Allocations:
             self.forget(uid)
 
     def _save(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_suffix(".new")
-        temporary.write_bytes(orjson.dumps({"granted": self._granted, "actuated": self._actuated}))
-        temporary.replace(self._path)
-
-
-def _read(path: Path) -> JsonObject:
-    """What was kept; nothing where the file is missing or damaged: pods then have what they ask for."""
-    try:
-        found = orjson.loads(path.read_bytes())
-    except (FileNotFoundError, orjson.JSONDecodeError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        state_files.write(self._path, _Stored(granted=self._granted, actuated=self._actuated))

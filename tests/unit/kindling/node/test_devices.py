@@ -148,3 +148,30 @@ async def test_registrations_that_would_spoil_the_nodes_status_or_lead_elsewhere
         await register(tmp_path, **fields)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert devices.capacity() == {}
+
+
+@pytest.mark.parametrize("content", [b"", b'{"uid":', b'["a"]', b'{"uid":{"c":{"example.com/thing":1}}}'])
+def test_damaged_allocations_are_dropped_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    (tmp_path / "kindling_allocations.json").write_bytes(content)
+    DeviceManager(tmp_path, lambda: None).retain(set())
+    (message,) = caplog.messages
+    assert str(tmp_path / "kindling_allocations.json") in message
+    assert "delete the pods that use devices" in message
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]"])
+def test_damaged_names_of_resources_are_dropped_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    (tmp_path / "kindling_resources.json").write_bytes(content)
+    assert DeviceManager(tmp_path, lambda: None).capacity() == {}
+    assert ["restart the plugins" in message for message in caplog.messages] == [True]
+
+
+def test_the_log_says_nothing_of_files_that_are_not_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    DeviceManager(tmp_path, lambda: None)
+    assert caplog.messages == []
