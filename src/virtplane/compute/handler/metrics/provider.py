@@ -18,12 +18,15 @@ from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.sockets import reachable
 from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.threads import in_thread
+from virtplane.compute.handler.troubles import Trouble
 
 logger = logging.getLogger(__name__)
 
 _REFRESH_SECONDS = 5.0
 _REQUEST_SECONDS = 1.0
 """A guest gets one answer in this time."""
+
+_DISK, _CHANNEL = "disk", "channel"
 
 _LINE_BYTES = 1024
 _REQUEST = b"GET /metrics/XML"
@@ -53,14 +56,14 @@ class MetricsProvider:
         self._source = source
         self._paths = paths
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._trouble = ""
+        self._troubles = {name: _trouble(source, name) for name in (_DISK, _CHANNEL)}
 
     def keep(self, vmi: VirtualMachineInstance, launcher: Process) -> None:
         """Start what the running guest needs and what has ended: a disk, a channel, both, or nothing."""
         if any(volume.downward_metrics is not None for volume in vmi.spec.volumes):
-            self._ensure("disk", lambda: self._keep_disk(launcher))
+            self._ensure(_DISK, lambda: self._keep_disk(launcher))
         if vmi.spec.domain.devices.downward_metrics is not None:
-            self._ensure("channel", self._serve_channel)
+            self._ensure(_CHANNEL, self._serve_channel)
 
     async def close(self) -> None:
         """End all tasks."""
@@ -81,17 +84,13 @@ class MetricsProvider:
         try:
             await run()
         except (HypervisorError, OSError, ValueError) as error:
-            if str(error) != self._trouble:
-                self._trouble = str(error)
-                logger.info(
-                    "A guest cannot be given its metrics; trying again",
-                    extra={"vmi": self._source.vmi, "by": name, "err": self._trouble},
-                )
+            self._troubles[name].met(error)
 
     async def _keep_disk(self, launcher: Process) -> None:
         while launcher.is_alive:
             body = report.disk_body(await self._source.document())
             await in_thread("metrics", write_disk, launcher, body)
+            self._troubles[_DISK].over()
             await asyncio.sleep(_REFRESH_SECONDS)
 
     async def _serve_channel(self) -> None:
@@ -113,11 +112,17 @@ class MetricsProvider:
         if request != _REQUEST:
             return _INVALID
         try:
-            return f"{await self._source.document()}\n\n".encode()
+            document = await self._source.document()
         except (HypervisorError, OSError, ValueError) as error:
-            extra = {"vmi": self._source.vmi, "err": str(error)}
-            logger.info("A guest asked for metrics that cannot be had now", extra=extra)
+            self._troubles[_CHANNEL].met(error)
             return report.NOT_AVAILABLE.encode()
+        self._troubles[_CHANNEL].over()
+        return f"{document}\n\n".encode()
+
+
+def _trouble(source: Source, way: str) -> Trouble:
+    message = "A guest does not get the metrics of its node; trying again"
+    return Trouble(logger, message, vmi=source.vmi, by=way)
 
 
 async def _read_request(reader: asyncio.StreamReader) -> bytes | None:

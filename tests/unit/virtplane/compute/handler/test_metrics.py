@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from lxml import etree
+from tests.support.waiting import until
 
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
@@ -179,14 +180,47 @@ async def test_a_guest_that_asks_on_the_channel_is_answered(tmp_path: Path, gues
         await provided.close()
 
 
-async def test_a_guest_is_told_when_there_are_no_metrics(tmp_path: Path, guest: Guest) -> None:
+async def test_a_guest_is_told_when_there_are_no_metrics_and_the_log_only_once(
+    tmp_path: Path, guest: Guest, caplog: pytest.LogCaptureFixture
+) -> None:
     provided = provider.MetricsProvider(provider.Source("n", "ns/vm", _silent), PodPaths("pod", tmp_path))
     launcher: Any = Launcher(tmp_path)
     provided.keep(_instance(), launcher)
     try:
-        assert b"not available" in await guest.ask(b"GET /metrics/XML\n\n")
+        for _ in range(3):
+            assert b"not available" in await guest.ask(b"GET /metrics/XML\n\n")
     finally:
         await provided.close()
+    assert len(caplog.messages) == 1
+
+
+async def test_a_trouble_that_comes_back_is_logged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(provider, "_REFRESH_SECONDS", 0.0)
+    works = [False, False, True, False, True]
+    asked = 0
+
+    async def figures() -> GuestFigures:
+        nonlocal asked
+        asked += 1
+        return await (_figures() if works[min(asked, len(works)) - 1] else _silent())
+
+    with Root(tmp_path) as root:
+        provider.create_disk(root)
+    volume = {"name": "m", "downwardMetrics": {}}
+    instance = decode(VirtualMachineInstance, {"spec": {"domain": {}, "volumes": [volume]}})
+    provided = provider.MetricsProvider(provider.Source("n", "ns/vm", figures), PodPaths("pod", tmp_path))
+    launcher: Any = Launcher(tmp_path)
+
+    def are_all_asked() -> bool:
+        provided.keep(instance, launcher)  # as each reconciliation does
+        return asked >= len(works)
+
+    await until(are_all_asked)
+    await provided.close()
+    assert len(caplog.messages) == 2
 
 
 async def test_a_guest_without_metrics_costs_nothing(tmp_path: Path) -> None:
