@@ -1,9 +1,11 @@
-"""Admission without a server: objects in a dictionary, webhooks as functions."""
+"""Admission without a server: objects in memory, webhooks as functions."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
+
+from tests.support.memory_objects import MemoryObjects
 
 from kindling.apiserver.admission.webhook_client import WebhookCallError, WebhookClient
 from kindling.apiserver.kinds.served import builtin_definitions
@@ -16,87 +18,9 @@ from kindling.apiserver.registry.admission import (
 )
 from kindling.apiserver.registry.context import RequestContext, UserInfo
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta
 from kubecore.resources import ResourceType
-
-
-class MemoryObjects:
-    """ObjectWriter over a dictionary; changes are reported like the server reports them."""
-
-    def __init__(self) -> None:
-        self._objects: dict[tuple[str, str, str, str], JsonObject] = {}
-        self._watchers: dict[str, list[Callable[[str, JsonObject], None]]] = {}
-
-    @staticmethod
-    def _key(resource: ResourceType, namespace: str | None, name: str) -> tuple[str, str, str, str]:
-        return resource.group, resource.plural, namespace or "", name
-
-    def put(self, resource: ResourceType, obj: JsonObject) -> None:
-        """Store an object as it is."""
-        key = self._key(resource, meta.namespace(obj), meta.name(obj))
-        event = "MODIFIED" if key in self._objects else "ADDED"
-        self._objects[key] = deep_copy(obj)
-        for watcher in self._watchers.get(f"{resource.group or 'core'}/{resource.plural}", []):
-            watcher(event, deep_copy(obj))
-
-    def watch(self, bucket: str, watcher: Callable[[str, JsonObject], None]) -> None:
-        """AdmissionEnvironment.on_change."""
-        self._watchers.setdefault(bucket, []).append(watcher)
-
-    def get(self, resource: ResourceType, namespace: str | None, name: str) -> JsonObject | None:
-        """See ObjectReader."""
-        found = self._objects.get(self._key(resource, namespace, name))
-        return deep_copy(found) if found is not None else None
-
-    def list(self, resource: ResourceType, namespace: str | None = None) -> Sequence[JsonObject]:
-        """See ObjectReader."""
-        return [
-            deep_copy(obj)
-            for (group, plural, where, _), obj in sorted(self._objects.items())
-            if (group, plural) == (resource.group, resource.plural) and namespace in (None, where)
-        ]
-
-    def exists(self, resource: ResourceType, namespace: str | None, name: str) -> bool:
-        """See ObjectReader."""
-        return self._key(resource, namespace, name) in self._objects
-
-    async def create(self, resource: ResourceType, obj: JsonObject, *, dry_run: bool = False) -> JsonObject:
-        """See ObjectWriter."""
-        self.put(resource, obj)
-        return obj
-
-    async def modify(
-        self,
-        resource: ResourceType,
-        namespace: str | None,
-        name: str,
-        change: Callable[[JsonObject], JsonObject | None],
-        *,
-        dry_run: bool = False,
-    ) -> JsonObject:
-        """See ObjectWriter."""
-        current = self.get(resource, namespace, name)
-        if current is None:
-            raise errors.not_found(resource, name)
-        changed = change(current)
-        if changed is not None and not dry_run:
-            self.put(resource, changed)
-        return current
-
-    async def delete(
-        self,
-        resource: ResourceType,
-        namespace: str | None,
-        name: str,
-        *,
-        options: JsonObject | None = None,
-        dry_run: bool = False,
-    ) -> JsonObject:
-        """See ObjectWriter."""
-        return self._objects.pop(self._key(resource, namespace, name))
-
 
 Answer = Callable[[JsonObject], Any]
 """A webhook: gets the request of the review, gives the response without uid, or an exception."""

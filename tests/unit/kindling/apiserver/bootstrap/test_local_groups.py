@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.support.admission import MemoryObjects
+from tests.support.memory_objects import MemoryObjects
 
 from kindling.apiserver.bootstrap.local_groups import LocalGroups
 from kindling.apiserver.registry.catalog import Catalog

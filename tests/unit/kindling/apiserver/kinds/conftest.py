@@ -3,79 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from tests.support.memory_objects import MemoryObjects
 
 from kindling.apiserver.kinds.served import builtin_definitions
 from kindling.apiserver.registry.addresses import AddressPool, AllocationError
 from kindling.apiserver.registry.context import RequestContext, UserInfo
 from kindling.apiserver.registry.definition import ResourceDefinition, Strategy, TableConverter
-from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects.fields import FieldError
-from kubecore.resources import ResourceType
-
-
-class Memory:
-    """An ObjectWriter over a dictionary."""
-
-    def __init__(self) -> None:
-        self.stored: dict[tuple[str, str, str], JsonObject] = {}
-        self.deleted: list[tuple[str, JsonObject | None, bool]] = []
-
-    def put(self, resource: ResourceType, obj: JsonObject) -> None:
-        metadata = obj["metadata"]
-        self.stored[resource.plural, metadata.get("namespace", ""), metadata["name"]] = obj
-
-    def get(self, resource: ResourceType, namespace: str | None, name: str) -> JsonObject | None:
-        found = self.stored.get((resource.plural, namespace or "", name))
-        return None if found is None else deep_copy(found)
-
-    def list(self, resource: ResourceType, namespace: str | None = None) -> Sequence[JsonObject]:
-        return [
-            deep_copy(obj)
-            for (plural, where, _), obj in sorted(self.stored.items())
-            if plural == resource.plural and namespace in (None, where)
-        ]
-
-    def exists(self, resource: ResourceType, namespace: str | None, name: str) -> bool:
-        return (resource.plural, namespace or "", name) in self.stored
-
-    async def create(self, resource: ResourceType, obj: JsonObject, *, dry_run: bool = False) -> JsonObject:
-        self.put(resource, obj)
-        return obj
-
-    async def modify(
-        self,
-        resource: ResourceType,
-        namespace: str | None,
-        name: str,
-        change: Callable[[JsonObject], JsonObject | None],
-        *,
-        dry_run: bool = False,
-    ) -> JsonObject:
-        obj = self.get(resource, namespace, name)
-        if obj is None:
-            raise errors.not_found(resource, name)
-        changed = change(obj) or obj
-        if not dry_run:
-            self.put(resource, changed)
-        return changed
-
-    async def delete(
-        self,
-        resource: ResourceType,
-        namespace: str | None,
-        name: str,
-        *,
-        options: JsonObject | None = None,
-        dry_run: bool = False,
-    ) -> JsonObject:
-        self.deleted.append((name, options, dry_run))
-        return {}
 
 
 @dataclass
@@ -126,7 +66,7 @@ class Kinds:
     """The built-in kinds, and the way of a request through one of them."""
 
     definitions: dict[tuple[str, str], ResourceDefinition]
-    memory: Memory = field(default_factory=Memory)
+    memory: MemoryObjects = field(default_factory=MemoryObjects)
     addresses: Addresses = field(default_factory=Addresses)
 
     def definition(self, plural: str, api_version: str = "") -> ResourceDefinition:

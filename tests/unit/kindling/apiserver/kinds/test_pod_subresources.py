@@ -65,11 +65,14 @@ READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]
 def test_pods_without_a_budget_are_evicted(kinds: Kinds) -> None:
     stored_pod(kinds)
     assert evict(kinds, {"deleteOptions": {"gracePeriodSeconds": 3}})["code"] == 201
-    assert kinds.memory.deleted == [("p", {"gracePeriodSeconds": 3}, False)]
+    (deletion,) = kinds.memory.deletions
+    assert (deletion.options, deletion.dry_run) == ({"gracePeriodSeconds": 3}, False)
 
 
 def conditions_of_pod(kinds: Kinds) -> list[JsonObject]:
-    status = kinds.memory.stored["pods", "ns", "p"]["status"]
+    deleted = [deletion.obj for deletion in kinds.memory.deletions]
+    (pod,) = deleted or kinds.memory.list(PODS)
+    status = pod["status"]
     return [{**item, "lastTransitionTime": None} for item in status.get("conditions", [])]
 
 
@@ -92,7 +95,8 @@ def test_an_eviction_on_trial_marks_no_pod(kinds: Kinds) -> None:
     stored_pod(kinds)
     evict(kinds, {"deleteOptions": {"dryRun": ["All"]}})
     assert conditions_of_pod(kinds) == []
-    assert kinds.memory.deleted == [("p", None, True)]
+    (deletion,) = kinds.memory.deletions
+    assert (deletion.options, deletion.dry_run) == (None, True)
 
 
 def test_an_eviction_of_another_version_of_the_pod_leaves_it_alone(kinds: Kinds) -> None:
@@ -101,7 +105,7 @@ def test_an_eviction_of_another_version_of_the_pod_leaves_it_alone(kinds: Kinds)
         evict(kinds, {"deleteOptions": {"preconditions": {"resourceVersion": "3"}}})
     assert caught.value.code == 409
     assert conditions_of_pod(kinds) == []
-    assert kinds.memory.deleted == []
+    assert kinds.memory.deletions == []
 
 
 def test_an_eviction_of_a_pod_with_another_uid_marks_nothing(kinds: Kinds) -> None:
@@ -114,7 +118,8 @@ def test_an_eviction_takes_one_disruption_off_the_budget(kinds: Kinds) -> None:
     stored_pod(kinds, status=READY)
     budget(kinds, "b", disruptionsAllowed=1, currentHealthy=2, desiredHealthy=1)
     evict(kinds)
-    status = kinds.memory.stored["poddisruptionbudgets", "ns", "b"]["status"]
+    (found,) = kinds.memory.list(kinds.definition("poddisruptionbudgets").resource)
+    status = found["status"]
     assert status["disruptionsAllowed"] == 0
     assert list(status["disruptedPods"]) == ["p"]
 
@@ -128,7 +133,7 @@ def test_a_budget_that_is_spent_refuses(kinds: Kinds) -> None:
     assert caught.value.details is not None
     (cause,) = caught.value.details["causes"]
     assert cause["message"] == "The disruption budget b needs 1 healthy pods and has 1 currently"
-    assert kinds.memory.deleted == []
+    assert kinds.memory.deletions == []
 
 
 def test_two_budgets_for_one_pod_are_an_error(kinds: Kinds) -> None:
@@ -151,7 +156,7 @@ def test_pods_that_run_nothing_cost_no_budget(kinds: Kinds) -> None:
     stored_pod(kinds, status={"phase": "Pending"})
     budget(kinds, "b", disruptionsAllowed=0)
     evict(kinds)
-    assert kinds.memory.deleted
+    assert len(kinds.memory.deletions) == 1
 
 
 def test_an_eviction_names_its_own_pod(kinds: Kinds) -> None:
