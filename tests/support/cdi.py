@@ -15,14 +15,13 @@ from pathlib import Path
 import trustme
 from tests.support.apiserver import RunningServer, running_server
 from tests.support.certificate_files import front_proxy_files, write_certificate
-from tests.support.waiting import until
+from tests.support.waiting import until, until_condition
 
 from kindling.controllers import main as kubernetes_controllers
 from kubecore import resources as core
 from kubecore.client import Client
 from kubecore.json import JsonObject
 from kubecore.objects import meta
-from kubecore.resources import ResourceType
 from kubecore.runtime.component import Context
 from virtplane.api import cdi_crds, cdi_names, resources
 from virtplane.operators.cdi import webhooks
@@ -101,7 +100,7 @@ async def _install(client: Client) -> None:
     for definition in definitions:
         await client.create(core.CUSTOM_RESOURCE_DEFINITIONS, definition)
     for definition in definitions:
-        await _condition(client, core.CUSTOM_RESOURCE_DEFINITIONS, meta.name(definition), "Established")
+        await until_condition(client, core.CUSTOM_RESOURCE_DEFINITIONS, meta.name(definition), "Established")
     settings: JsonObject = {"featureGates": _FEATURE_GATES}
     spec: JsonObject = {"config": settings, "customizeComponents": {}, "imagePullPolicy": "IfNotPresent"}
     spec |= {"infra": {}, "workload": {}}
@@ -130,15 +129,7 @@ async def _register(client: Client, authority: str, port: int) -> None:
     api_service = webhooks.api_service(endpoint)
     api_service["spec"]["service"]["port"] = port
     await client.create(core.API_SERVICES, api_service)
-    await _condition(client, core.API_SERVICES, meta.name(api_service), "Available")
-
-
-async def _condition(client: Client, resource: ResourceType, name: str, condition: str) -> None:
-    """Wait until a condition of an object is true."""
-    while True:
-        if meta.is_condition_true(await client.get(resource, name), condition):
-            return
-        await asyncio.sleep(0.02)
+    await until_condition(client, core.API_SERVICES, meta.name(api_service), "Available")
 
 
 def _object(api_version: str, kind: str, name: str, **members: object) -> JsonObject:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Callable
 from typing import Any
 
 from tests.support.cdi_memory import NAMESPACE, MemoryCluster
+from tests.support.waiting import until
 
 from kubecore import resources as core
 from kubecore.json import JsonObject
@@ -57,12 +57,13 @@ async def found(
     holds: Callable[[JsonObject], bool] = lambda _: True,
 ) -> JsonObject:
     """The object once it is there and `holds`."""
-    async with asyncio.timeout(20):
-        while True:
-            each = cluster.api.get(kind, name, namespace)
-            if each is not None and holds(each):
-                return each
-            await asyncio.sleep(0.01)
+
+    def look() -> JsonObject | None:
+        each = cluster.api.get(kind, name, namespace)
+        return each if each is not None and holds(each) else None
+
+    there: JsonObject = await until(look)
+    return there
 
 
 async def bind(cluster: MemoryCluster, name: str, namespace: str = NAMESPACE, capacity: str = "1Gi") -> str:
@@ -95,9 +96,7 @@ async def receive(cluster: MemoryCluster, volume: str, name: str = "dv") -> None
 
 async def gone(cluster: MemoryCluster, kind: ResourceType, name: str, namespace: str = NAMESPACE) -> None:
     """Return once there is no such object."""
-    async with asyncio.timeout(20):
-        while cluster.api.get(kind, name, namespace) is not None:  # noqa: ASYNC110 - has no event here
-            await asyncio.sleep(0.01)
+    await until(lambda: cluster.api.get(kind, name, namespace) is None)
 
 
 class Tokens:

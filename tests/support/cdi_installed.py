@@ -16,6 +16,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 from tests.support.apiserver import RunningServer, running_server
 from tests.support.certificate_files import front_proxy_files
+from tests.support.waiting import until
 
 from kindling.controllers import main as kubernetes_controllers
 from kubecore import resources as core
@@ -123,8 +124,10 @@ def cdi_object(port: int) -> JsonObject:
 
 async def phase(client: Client, wanted: str, operator: asyncio.Task[None]) -> None:
     """Wait for a phase of the CDI object, for as long as the operator runs."""
-    async with asyncio.timeout(60):
-        while get_str(await client.get(resources.CDIS, "cdi"), "status", "phase") != wanted:
-            if operator.done():
-                operator.result()
-            await asyncio.sleep(0.05)
+
+    async def is_wanted() -> bool:
+        if operator.done():
+            operator.result()
+        return get_str(await client.get(resources.CDIS, "cdi"), "status", "phase") == wanted
+
+    await until(is_wanted, 60)

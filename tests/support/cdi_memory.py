@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from tests.support.cdi_claims import STORAGE
 from tests.support.cdi_controllers import cdi_controllers
 from tests.support.cdi_rights import for_controllers
+from tests.support.waiting import until
 
 from kubecore import resources as core
 from kubecore.json import JsonObject, get_str
@@ -62,18 +62,17 @@ class MemoryCluster:
         self, kind: ResourceType, name: str, holds: Callable[[JsonObject], bool] = lambda _: True
     ) -> JsonObject:
         """The object once it is there and `holds`."""
-        async with asyncio.timeout(20):
-            while True:
-                found = self.api.get(kind, name, NAMESPACE)
-                if found is not None and holds(found):
-                    return found
-                await asyncio.sleep(0.01)
+
+        def look() -> JsonObject | None:
+            found = self.api.get(kind, name, NAMESPACE)
+            return found if found is not None and holds(found) else None
+
+        found: JsonObject = await until(look)
+        return found
 
     async def gone(self, kind: ResourceType, name: str) -> None:
         """Return once there is no such object."""
-        async with asyncio.timeout(20):
-            while self.api.get(kind, name, NAMESPACE) is not None:  # noqa: ASYNC110 - has no event here
-                await asyncio.sleep(0.01)
+        await until(lambda: self.api.get(kind, name, NAMESPACE) is None)
 
     async def claim(self, name: str = "dv", **annotations: str | None) -> JsonObject:
         """The claim once it has these annotations of CDI's storage (``pod_phase`` for ``pod.phase``)."""
@@ -112,13 +111,16 @@ class MemoryCluster:
 
     async def event(self, reason: str, name: str = "dv", message: str | None = None) -> JsonObject:
         """The event about an object, with this message if one is named, once it is recorded."""
-        async with asyncio.timeout(20):
-            while True:
-                for each in self.api.list(core.EVENTS, NAMESPACE):
-                    is_it = each["reason"] == reason and each["involvedObject"]["name"] == name
-                    if is_it and message in (None, each["message"]):
-                        return each
-                await asyncio.sleep(0.01)
+
+        def look() -> JsonObject | None:
+            for each in self.api.list(core.EVENTS, NAMESPACE):
+                is_it = each["reason"] == reason and each["involvedObject"]["name"] == name
+                if is_it and message in (None, each["message"]):
+                    return each
+            return None
+
+        found: JsonObject = await until(look)
+        return found
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import until
 
 from virtplane.compute.handler import libvirtcalls
 from virtplane.compute.handler.launcher import LauncherLink, LauncherNotReady, connect
@@ -63,9 +64,12 @@ async def launched(*before: str) -> AsyncIterator[Daemon]:
 
 
 async def listening(path: Path) -> LauncherLink:
-    for _ in range(500):
-        try:
-            return await connect(path, lambda _: None, lambda _: None)
-        except LauncherNotReady:
-            await asyncio.sleep(0.02)
-    pytest.fail("the launcher opened no socket within 10 s")
+    """A connection to the launcher, once it has opened its socket."""
+
+    def is_not_ready(error: Exception) -> bool:
+        return isinstance(error, LauncherNotReady)
+
+    link: LauncherLink = await until(
+        lambda: connect(path, lambda _: None, lambda _: None), not_yet=is_not_ready
+    )
+    return link

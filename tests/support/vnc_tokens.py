@@ -17,14 +17,13 @@ import orjson
 import trustme
 from tests.support.apiserver import ADMIN_TOKEN, RunningServer, running_server
 from tests.support.certificate_files import front_proxy_files, write_certificate
-from tests.support.waiting import until
+from tests.support.waiting import until, until_condition
 
 from kubecore import resources as core
 from kubecore.client import Client
 from kubecore.client.config import Impersonation
 from kubecore.json import JsonObject
 from kubecore.objects import meta
-from kubecore.resources import ResourceType
 from kubecore.runtime.component import Context
 from virtplane.api import crds, resources
 from virtplane.api.config import ClusterConfig
@@ -155,7 +154,7 @@ async def token_cluster(directory: Path) -> AsyncIterator[TokenCluster]:
             for document in (*api_services(parameters), *token_services(parameters)):
                 document["spec"]["service"]["port"] = port
                 await client.create(core.API_SERVICES, document)
-                await _condition(client, core.API_SERVICES, meta.name(document), "Available")
+                await until_condition(client, core.API_SERVICES, meta.name(document), "Available")
             await until(lambda: context.health.ready()[0])
             yield TokenCluster(server, client)
         finally:
@@ -172,7 +171,7 @@ async def _install(client: Client) -> None:
         if definition["spec"]["names"]["kind"] in {each.kind for each in wanted}:
             await client.create(core.CUSTOM_RESOURCE_DEFINITIONS, definition)
             name = meta.name(definition)
-            await _condition(client, core.CUSTOM_RESOURCE_DEFINITIONS, name, "Established")
+            await until_condition(client, core.CUSTOM_RESOURCE_DEFINITIONS, name, "Established")
     gates = {"developerConfiguration": {"featureGates": [GATE]}}
     kubevirt = _object("kubevirt.io/v1", "KubeVirt", "kubevirt", spec={"configuration": gates})
     await client.create(resources.KUBEVIRTS, kubevirt, INSTALLED_IN)
@@ -199,13 +198,6 @@ async def _own_token(client: Client) -> str:
         core.SERVICE_ACCOUNTS, request, INSTALLED_IN, name=account, subresource="token"
     )
     return str(answer["status"]["token"])
-
-
-async def _condition(client: Client, resource: ResourceType, name: str, condition: str) -> None:
-    while True:
-        if meta.is_condition_true(await client.get(resource, name), condition):
-            return
-        await asyncio.sleep(0.02)
 
 
 def _machine(name: str) -> JsonObject:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 from tests.support.apiserver import RunningServer, running_server
 from tests.support.upstreams import add_aggregated, definitions, session, upstream
+from tests.support.waiting import until
 
 GROUP = "things.example.com"
 NAME = f"apis/{GROUP}/v1"
@@ -57,14 +58,6 @@ async def aggregated(
             yield running, http
 
 
-async def eventually(look: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(15):
-        while True:
-            if found := await look():
-                return found
-            await asyncio.sleep(0.05)
-
-
 async def get(running: RunningServer, http: aiohttp.ClientSession, path: str) -> Any:
     async with http.get(f"{running.url}{path}") as answer:
         return await answer.json() if answer.status == 200 else None
@@ -73,7 +66,7 @@ async def get(running: RunningServer, http: aiohttp.ClientSession, path: str) ->
 async def test_both_documents_describe_what_an_aggregated_server_serves(tmp_path: Path) -> None:
     server = Described()
     async with aggregated(tmp_path, server) as (running, http):
-        document = await eventually(lambda: get(running, http, f"/openapi/v3/{NAME}"))
+        document = await until(lambda: get(running, http, f"/openapi/v3/{NAME}"))
         assert document["paths"] == PATHS
         index = await get(running, http, "/openapi/v3")
         url = index["paths"][NAME]["serverRelativeURL"]
@@ -86,7 +79,7 @@ async def test_both_documents_describe_what_an_aggregated_server_serves(tmp_path
         async def merged() -> Any:
             return (await get(running, http, "/openapi/v2"))["paths"].get(f"/{NAME}/things")
 
-        assert await eventually(merged) == PATHS[f"/{NAME}/things"]
+        assert await until(merged) == PATHS[f"/{NAME}/things"]
         protobuf = {"Accept": "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"}
         async with http.get(f"{running.url}/openapi/v2", headers=protobuf) as answer:
             assert f"/{NAME}/things".encode() in await answer.read()
@@ -95,7 +88,7 @@ async def test_both_documents_describe_what_an_aggregated_server_serves(tmp_path
 async def test_documents_are_kept_while_the_server_says_that_they_are_the_same(tmp_path: Path) -> None:
     server = Described()
     async with aggregated(tmp_path, server) as (running, http):
-        await eventually(lambda: get(running, http, f"/openapi/v3/{NAME}"))
+        await until(lambda: get(running, http, f"/openapi/v3/{NAME}"))
         openapis = running.server.openapis
         await openapis.refresh()
         generation = openapis.generation
@@ -109,7 +102,7 @@ async def test_documents_are_kept_while_the_server_says_that_they_are_the_same(t
 async def test_nonsense_takes_nothing_from_what_was_known(tmp_path: Path, bad: bytes) -> None:
     server = Described()
     async with aggregated(tmp_path, server) as (running, http):
-        before = await eventually(lambda: get(running, http, f"/openapi/v3/{NAME}"))
+        before = await until(lambda: get(running, http, f"/openapi/v3/{NAME}"))
         server.v2 = server.v3 = bad
         await running.server.openapis.refresh()
         assert await get(running, http, f"/openapi/v3/{NAME}") == before
@@ -129,7 +122,7 @@ async def test_a_server_that_never_answers_holds_up_no_reader(tmp_path: Path) ->
 async def test_what_is_aggregated_no_more_is_described_no_more(tmp_path: Path) -> None:
     server = Described()
     async with aggregated(tmp_path, server) as (running, http):
-        await eventually(lambda: get(running, http, f"/openapi/v3/{NAME}"))
+        await until(lambda: get(running, http, f"/openapi/v3/{NAME}"))
         async with http.delete(
             f"{running.url}/apis/apiregistration.k8s.io/v1/apiservices/v1.{GROUP}"
         ) as answer:
@@ -138,4 +131,4 @@ async def test_what_is_aggregated_no_more_is_described_no_more(tmp_path: Path) -
         async def gone() -> bool:
             return NAME not in (await get(running, http, "/openapi/v3"))["paths"]
 
-        assert await eventually(gone)
+        assert await until(gone)

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 from tests.support.apiserver import RunningServer, running_server
 from tests.support.upstreams import add_aggregated, definitions, session, upstream
+from tests.support.waiting import until
 
 from kubecore import resources
 from kubecore.json import JsonObject, get_list
@@ -57,10 +58,14 @@ async def checked_until(running: RunningServer, holds: Callable[[], bool]) -> No
     """Have the server check again until something holds."""
     service = running.server.objects.get(resources.SERVICES, "default", "things")
     assert service is not None
-    async with asyncio.timeout(10):
-        while not holds():
-            running.server.aggregated.service_changed("MODIFIED", service)
-            await asyncio.sleep(0.02)
+
+    def is_so() -> bool:
+        if holds():
+            return True
+        running.server.aggregated.service_changed("MODIFIED", service)
+        return False
+
+    await until(is_so)
 
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))

@@ -9,14 +9,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from tests.support.waiting import blocking_until
 
 from kindling.cluster import instance as instances
 from kindling.cluster import namespaces, processes, readiness, supervisor, termination
@@ -92,13 +92,6 @@ def kubectl(instance: instances.Instance, *arguments: str, stdin: str = "") -> s
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def eventually(what: str, check: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
-        time.sleep(0.2)
 
 
 def in_node(instance: instances.Instance, name: str, script: str) -> str:
@@ -184,7 +177,7 @@ def reach_each_other_by_both_families(instance: instances.Instance) -> None:
 
     inside = ["kubectl", "--kubeconfig", str(instance.kubeconfig), "exec"]
     for where in ([*inside, "one", "--"], [*inside, "two", "--"], []):
-        eventually(f"answers to {where}", partial(answers, where), 10)
+        blocking_until(f"answers to {where}", partial(answers, where), 10)
     found = "import socket; print(*(a[4][0] for a in socket.getaddrinfo('web', 80, type=socket.SOCK_STREAM)))"
     resolved = kubectl(instance, "exec", "one", "--", "python3", "-c", found).split()
     assert sorted(resolved) == sorted(service["clusterIPs"])
@@ -233,7 +226,7 @@ def one_node_stops_and_starts(state: Path, instance: instances.Instance) -> None
     assert not namespaces.exists(node)
     assert state_of(state, "node02") == "stopped"
     run("node", "start", "--state", str(state), "node02", "--quiet")
-    eventually("pod two back", lambda: restarts(instance, "two") == 1 and is_ready(instance, "two"))
+    blocking_until("pod two back", lambda: restarts(instance, "two") == 1 and is_ready(instance, "two"))
     for number in (*loop_devices.holders(volume), *volumes):
         loop_devices.detach(number)
 
@@ -300,7 +293,7 @@ def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> Non
     for name, node, own in (("one", "node01", "10.200.0.1"), ("two", "node02", "10.200.0.2")):
         kubectl(instance, "create", "--validate=false", "-f", "-", stdin=web(name, node, own))
     for name in ("one", "two"):
-        eventually(f"pod {name} ready", partial(is_ready, instance, name))
+        blocking_until(f"pod {name} ready", partial(is_ready, instance, name))
     address = get_str(pod(instance, "two"), "status", "podIP")
     fetch = ["curl", "-s", "-m", "5", "-o", "/dev/null", "-w", "%{http_code}", f"http://{address}:8080/"]
     assert kubectl(instance, "exec", "one", "--", *fetch) == "200"
@@ -317,8 +310,8 @@ def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> Non
     assert len(running) == len(processes.specs(instance))
     for pid in running.values():
         os.kill(pid, signal.SIGKILL)
-    eventually("recovery", lambda: readiness.missing_parts(instance) == "")
-    eventually("status", lambda: readiness.is_ready(pod(instance, "one")))
+    blocking_until("recovery", lambda: readiness.missing_parts(instance) == "")
+    blocking_until("status", lambda: readiness.is_ready(pod(instance, "one")))
     container = pod(instance, "one")["status"]["containerStatuses"][0]
     assert (container["containerID"], container["restartCount"]) == (before, 0)
 
@@ -326,7 +319,7 @@ def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> Non
     one_node_is_isolated(state, instance)
     one_node_is_removed_and_added_again(state, instance)
     kubectl(instance, "create", "--validate=false", "-f", "-", stdin=web("two", "node02", "10.200.0.2"))
-    eventually("pod two ready", partial(is_ready, instance, "two"))
+    blocking_until("pod two ready", partial(is_ready, instance, "two"))
     assert pod(instance, "one")["status"]["containerStatuses"][0]["containerID"] == before
 
     backup = state.parent / "backup"
@@ -347,7 +340,7 @@ def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> Non
     blocks, block = in_node(instance, "node02", f"stat -f -c '%b %S' {pool}").split()
     assert int(blocks) * int(block) > 1.9 * 2**30, "the file system fills its larger file"
     for name in ("one", "two"):
-        eventually(f"pod {name} back", partial(is_ready, instance, name))
+        blocking_until(f"pod {name} back", partial(is_ready, instance, name))
     assert kubectl(instance, "exec", "one", "--", *secondary) == "200"
     assert "made-later" not in kubectl(instance, "get", "configmaps")
     run("reset", "--state", str(state), "--quiet")

@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.waiting import blocking_until
 
 from kindling.cluster import certificates, fingerprints, nodeimages, processes, supervision, supervisor
 from kindling.cluster.instance import Instance
@@ -24,13 +24,6 @@ _IDENTIFIER = f"test{os.getpid()}"
 
 def sleeper(name: str, **environment: str) -> ProcessSpec:
     return ProcessSpec(name, [sys.executable, "-c", f"import time  # {name}\ntime.sleep(60)"], environment)
-
-
-def eventually(what: str, check: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not check():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 _PROGRAM = """
@@ -89,18 +82,18 @@ def test_processes_are_added_and_replaced_when_the_layout_changes(
     supervised: tuple[subprocess.Popen[bytes], Path],
 ) -> None:
     process, settings = supervised
-    eventually("the first one runs", lambda: set(running()) == {"one"})
+    blocking_until("the first one runs", lambda: set(running()) == {"one"})
     first = running()["one"]
 
     settings.write_text("one=1\ntwo=1")
     process.send_signal(signal.SIGHUP)
-    eventually("the second one runs", lambda: set(running()) == {"one", "two"})
+    blocking_until("the second one runs", lambda: set(running()) == {"one", "two"})
     second = running()["two"]
     assert running()["one"] == first
 
     settings.write_text("one=2\ntwo=1")
     process.send_signal(signal.SIGHUP)
-    eventually("the first one is replaced", lambda: running().get("one") not in (first, None))
+    blocking_until("the first one is replaced", lambda: running().get("one") not in (first, None))
     assert supervisor.has_settings(running()["one"], sleeper("one", SETTING="2"))
     assert running()["two"] == second
 
@@ -110,16 +103,16 @@ def test_a_process_that_is_no_longer_wanted_is_ended_before_the_others_are_recor
 ) -> None:
     process, settings = supervised
     recorded = settings.with_name("recorded")
-    eventually("the first one runs", lambda: set(running()) == {"one"})
+    blocking_until("the first one runs", lambda: set(running()) == {"one"})
     settings.write_text("one=1 two=1")
     process.send_signal(signal.SIGHUP)
-    eventually("both run", lambda: set(running()) == {"one", "two"})
-    eventually("both are recorded", lambda: recorded.read_text() == "one two")
+    blocking_until("both run", lambda: set(running()) == {"one", "two"})
+    blocking_until("both are recorded", lambda: recorded.read_text() == "one two")
     first = running()["one"]
     settings.write_text("one=1")
     recorded.unlink()
     process.send_signal(signal.SIGHUP)
-    eventually("one is recorded", lambda: recorded.exists() and recorded.read_text() == "one")
+    blocking_until("one is recorded", lambda: recorded.exists() and recorded.read_text() == "one")
     assert running() == {"one": first}
 
 
@@ -130,7 +123,7 @@ def test_a_process_with_the_command_of_an_earlier_version_is_found() -> None:
     with subprocess.Popen(list(earlier.command), env={**os.environ, **mark}) as process:
         try:
             found = {"one": process.pid}
-            eventually("it is found", lambda: supervisor.find_children(_IDENTIFIER, [wanted]) == found)
+            blocking_until("it is found", lambda: supervisor.find_children(_IDENTIFIER, [wanted]) == found)
         finally:
             process.kill()
 
@@ -139,24 +132,24 @@ def test_processes_stay_as_they_are_while_the_layout_cannot_be_read(
     supervised: tuple[subprocess.Popen[bytes], Path],
 ) -> None:
     process, settings = supervised
-    eventually("the first one runs", lambda: set(running()) == {"one"})
+    blocking_until("the first one runs", lambda: set(running()) == {"one"})
     first = running()["one"]
 
     settings.write_text("damaged")
     process.send_signal(signal.SIGHUP)
     os.kill(first, signal.SIGKILL)
-    eventually("the first one runs again", lambda: running().get("one") not in (first, None))
+    blocking_until("the first one runs again", lambda: running().get("one") not in (first, None))
 
     settings.write_text("one=1\ntwo=1")
     process.send_signal(signal.SIGHUP)
-    eventually("the second one runs", lambda: set(running()) == {"one", "two"})
+    blocking_until("the second one runs", lambda: set(running()) == {"one", "two"})
 
 
 @pytest.mark.parametrize("supervised", ["chore"], indirect=True)
 def test_what_a_chore_has_changed_is_read_when_it_ends(
     supervised: tuple[subprocess.Popen[bytes], Path],
 ) -> None:
-    eventually("the second one runs", lambda: set(running()) == {"one", "two"})
+    blocking_until("the second one runs", lambda: set(running()) == {"one", "two"})
     log = supervised[1].parent / "chore.log"
     assert log.read_bytes() == b""
 
@@ -165,13 +158,13 @@ def test_a_process_is_outdated_until_it_has_its_new_settings(
     supervised: tuple[subprocess.Popen[bytes], Path],
 ) -> None:
     process, settings = supervised
-    eventually("the first one runs", lambda: set(running()) == {"one"})
+    blocking_until("the first one runs", lambda: set(running()) == {"one"})
     assert supervisor.outdated(_IDENTIFIER, [sleeper("one", SETTING="1")]) == []
     wanted = [sleeper("one", SETTING="2")]
     assert supervisor.outdated(_IDENTIFIER, wanted) == ["one"]
     settings.write_text("one=2")
     process.send_signal(signal.SIGHUP)
-    eventually("it is replaced", lambda: bool(running()) and not supervisor.outdated(_IDENTIFIER, wanted))
+    blocking_until("it is replaced", lambda: bool(running()) and not supervisor.outdated(_IDENTIFIER, wanted))
 
 
 @pytest.mark.parametrize(
@@ -279,16 +272,16 @@ def test_a_process_in_a_pod_is_not_taken_for_one_of_the_clusters() -> None:
         return supervisor.find_children(_IDENTIFIER, [spec])
 
     with subprocess.Popen(list(spec.command), env=environment) as honest:
-        eventually("the process is found", lambda: found() == {"impostor": honest.pid})
+        blocking_until("the process is found", lambda: found() == {"impostor": honest.pid})
         honest.kill()
     command = ["unshare", "--pid", "--fork", "--kill-child", *spec.command]
     with subprocess.Popen(command, env=environment) as parent:
         try:
             children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
-            eventually("the process in the pod runs", lambda: children.read_text().strip() != "")
+            blocking_until("the process in the pod runs", lambda: children.read_text().strip() != "")
             pid = int(children.read_text())
             same = "\0".join(spec.command).encode() + b"\0"
-            eventually("it looks like ours", lambda: Path(f"/proc/{pid}/cmdline").read_bytes() == same)
+            blocking_until("it looks like ours", lambda: Path(f"/proc/{pid}/cmdline").read_bytes() == same)
             assert found() == {}
         finally:
             parent.kill()

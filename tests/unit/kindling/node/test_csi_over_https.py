@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.apiserver import ADMIN_TOKEN, running_server
+from tests.support.waiting import until
 
 from kindling.controllers import attachment_rules
 from kindling.controllers.attachments import AttachDetachController
@@ -162,9 +163,7 @@ async def _course(admin: Client, node: Client, attachments: Attachments, pod: Js
         listing = await admin.list(VOLUME_ATTACHMENTS)
         return not listing["items"]
 
-    async with asyncio.timeout(10):
-        while not await gone():  # noqa: ASYNC110 - the end of it is what is waited for
-            await asyncio.sleep(0.02)
+    await until(gone)
     found = await admin.get(NODES, "n1")
     assert not found["status"].get("volumesInUse")
     assert not found["status"].get("volumesAttached")

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import until
 
 from kindling.node.programs import run_program
 
@@ -27,9 +28,7 @@ async def test_a_program_of_a_cancelled_task_is_gone_when_the_task_is(tmp_path: 
     pipe = tmp_path / "pipe"
     script = f"echo $$ >{pipe}.pid && mv {pipe}.pid {pipe} && exec sleep 600"
     task = asyncio.create_task(run_program("sh", "-c", script, seconds=600))
-    async with asyncio.timeout(10):
-        while not pipe.exists():  # noqa: ASYNC110 - a program's file tells nobody
-            await asyncio.sleep(0.01)
+    await until(pipe.exists)
     pid = int(pipe.read_text())
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 from tests.support.apiserver import running_server
+from tests.support.waiting import until
 
 from kubecore import errors
 from kubecore.client import Client
@@ -51,15 +51,18 @@ def widget(name: str, spec: JsonObject, version: str = "v1", **more: Any) -> Jso
 
 async def eventually(ask: Callable[[], Awaitable[Any]], done: Callable[[Any], bool]) -> Any:
     """Ask until the answer is right; errors of the API count as None."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                answer = await ask()
-            except errors.StatusError:
-                answer = None
-            if done(answer):
-                return answer
-            await asyncio.sleep(0.01)
+    answer: Any = None
+
+    async def look() -> bool:
+        nonlocal answer
+        try:
+            answer = await ask()
+        except errors.StatusError:
+            answer = None
+        return done(answer)
+
+    await until(look)
+    return answer
 
 
 async def established(client: Client, definition: JsonObject) -> JsonObject:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.apiserver import running_server, sample_definitions
+from tests.support.waiting import until
 
 from kindling.apiserver.storage import files
 from kindling.apiserver.storage.compaction import Compactor
@@ -177,18 +178,11 @@ async def test_removals_that_failed_for_want_of_space_are_made_up_for(
 
     monkeypatch.setattr(journal, "_append", failing)
     store.compact(item.revision, 1000)
-    await eventually(lambda: not failures)
+    await until(lambda: not failures)
     assert rows(tmp_path / "db") == 31
     await store.put(BUCKET, "a", value(), item)
     await store.close()
     assert rows(tmp_path / "db") == 2
-
-
-async def eventually(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(30):
-        while not is_so():  # noqa: ASYNC110 - the store tells nobody
-            await asyncio.sleep(0.01)
 
 
 def rows(path: Path) -> int:
@@ -256,7 +250,7 @@ async def test_history_is_forgotten_by_age_and_everything_current_stays(tmp_path
         await churn(store, objects=10, rounds=15)
     assert rows(path) > 100
     old = store.revision
-    await eventually(lambda: store.compacted_revision >= old)
+    await until(lambda: store.compacted_revision >= old)
     with pytest.raises(Compacted):
         store.history(BUCKET, old - 1)
     assert list(store.history(BUCKET, old)) == []

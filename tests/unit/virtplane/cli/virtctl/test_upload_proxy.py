@@ -17,6 +17,7 @@ import click
 import pytest
 import trustme
 from aiohttp import web
+from tests.support.waiting import until_listening
 
 from kubecore.errors import StatusError
 from kubecore.resources import CONFIG_MAPS, SERVICES
@@ -149,19 +150,6 @@ def server_settings(folder: Path, authority: trustme.CA, port: int) -> UploadSet
     return read_upload_settings(environment, Paths(folder / "data", none, folder / "scratch", google=none))
 
 
-async def listening(port: int) -> None:
-    """Wait until somebody listens."""
-    while True:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except ConnectionRefusedError:
-            await asyncio.sleep(0.001)
-            continue
-        writer.close()
-        await writer.wait_closed()
-        return
-
-
 @pytest.mark.feature("CTL-43")
 async def test_an_image_arrives_through_cdis_proxy_and_upload_server(
     tmp_path: Path, authority: trustme.CA, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
@@ -185,7 +173,7 @@ async def test_an_image_arrives_through_cdis_proxy_and_upload_server(
     try:
         async with running(UploadProxy(cluster).application(), served_as(authority, "127.0.0.1")) as url:
             proxy = Proxy(url, authority=pem(authority))
-            await listening(unused_tcp_port)
+            await until_listening("127.0.0.1", unused_tcp_port)
             await send(proxy, whole(image), attempts(), Progress(image.stat().st_size, output))
         assert json.loads(await server)["message"] == "Upload Complete"
     finally:

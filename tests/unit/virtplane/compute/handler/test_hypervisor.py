@@ -13,6 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 from tests.support.launcher_daemon import Daemon, launched
+from tests.support.waiting import until
 
 from virtplane.compute.handler import daemonconnection, libvirtcalls
 from virtplane.compute.handler.connections import Connections
@@ -43,11 +44,7 @@ def waiting_threads() -> list[str]:
 
 async def ended_threads() -> None:
     """Wait until all calls have come back."""
-    for _ in range(500):
-        if not waiting_threads():
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail(f"calls that never end: {waiting_threads()}")
+    await until(lambda: not waiting_threads())
 
 
 @pytest.fixture
@@ -147,11 +144,7 @@ async def test_nothing_is_left_of_many_connections(daemon: Daemon) -> None:
     for _ in range(10):
         await (await Hypervisor.open(daemon.socket, lambda: None)).close()
     await ended_threads()
-    for _ in range(500):
-        if len(os.listdir("/proc/self/fd")) <= before:  # noqa: PTH208
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail("connections that are left open")
+    await until(lambda: len(os.listdir("/proc/self/fd")) <= before)  # noqa: PTH208
 
 
 class Paths(PodPaths):

@@ -9,10 +9,11 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import until
 
 from virtplane.compute.handler import libvirtcalls
 from virtplane.compute.handler.hypervisor import Hypervisor
@@ -29,12 +30,6 @@ _DOMAIN = """
 <domain type='qemu'><name>ns_vm</name><memory unit='MiB'>16</memory>
 <os><type arch='x86_64' machine='q35'>hvm</type></os></domain>
 """
-
-
-async def _until(found: Callable[[], bool]) -> None:
-    """Wait for something in another process that tells nobody of it."""
-    while not found():  # noqa: ASYNC110 - there is no event
-        await asyncio.sleep(0.01)
 
 
 async def _connect(folder: Path) -> LauncherLink:
@@ -58,7 +53,7 @@ async def container() -> AsyncIterator[tuple[Path, asyncio.subprocess.Process]]:
         command += ["--private-dir", f"{made}/private", "--runtime-dir", f"{made}/run"]
         command += ["--grace-period-seconds", str(_NEVER)]
         process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
-        await _until((folder / "share/sockets/launcher-sock").exists)
+        await until((folder / "share/sockets/launcher-sock").exists)
         yield folder, process
         if process.returncode is None:
             process.kill()
@@ -84,7 +79,7 @@ async def _leave_an_orphan(launcher: int) -> None:
     enter = ["nsenter", f"--pid=/proc/{launcher}/ns/pid", "sh", "-c", "sleep 600 & exit 0"]
     process = await asyncio.create_subprocess_exec(*enter)
     assert await process.wait() == 0
-    await _until(lambda: "sleep" in _children(launcher))
+    await until(lambda: "sleep" in _children(launcher))
 
 
 async def test_the_guest_is_found_by_the_name_of_the_daemon_in_kubevirts_launchers(
@@ -119,7 +114,7 @@ async def test_only_qemus_end_ends_a_launcher_that_was_left_alone(
     await _leave_an_orphan(launcher)
     os.kill(launcher, signal.SIGTERM)
     os.kill(_children(launcher)["sleep"], signal.SIGKILL)
-    await _until(lambda: "sleep" not in _children(launcher))
+    await until(lambda: "sleep" not in _children(launcher))
     link = await _connect(folder)
     assert (await link.request("ping"))["terminating"] is True
     await link.close()

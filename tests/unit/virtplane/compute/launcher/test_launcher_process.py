@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import until
 
 from virtplane.compute.handler import launcher
 from virtplane.compute.handler.launcher import LauncherGone, LauncherNotReady, connect
@@ -45,9 +46,12 @@ async def process(tmp_path: Path, flags: tuple[str, ...]) -> AsyncIterator[async
     started = await asyncio.create_subprocess_exec(
         *command, env={"PYTHONPATH": str(SOURCES), "PATH": "/usr/bin"}
     )
-    while not (tmp_path / "share/sockets/launcher-sock").exists():
+
+    def is_listening() -> bool:
         assert started.returncode is None, "the launcher ended before it opened its socket"
-        await asyncio.sleep(0.01)
+        return (tmp_path / "share/sockets/launcher-sock").exists()
+
+    await until(is_listening)
     yield started
     if started.returncode is None:
         started.kill()
@@ -142,8 +146,7 @@ async def test_the_serial_console_is_logged_beside_its_pipe(
     with (folder / "virt-serial0-log").open("ab", buffering=0) as console:
         console.write(b"login: ")
     log = folder / "virt-serial0.log"
-    while not log.exists() or log.read_bytes() != b"login: ":  # noqa: ASYNC110 - a file tells nobody
-        await asyncio.sleep(0.01)
+    await until(lambda: log.exists() and log.read_bytes() == b"login: ")
     assert process.returncode is None
 
 
@@ -183,13 +186,16 @@ def test_a_ping_that_nobody_is_told_of_only_fails(tmp_path: Path) -> None:
 
 async def refuses(path: Path) -> None:
     """Wait until the launcher has ended for virt-handler."""
-    while True:
+
+    async def is_gone() -> bool:
         try:
             link = await connect(path, ignore, ignore)
         except LauncherGone:
-            return
+            return True
         await link.close()
-        await asyncio.sleep(0.01)
+        return False
+
+    await until(is_gone)
 
 
 @pytest.mark.parametrize("flags", [("--keep-after-failure",), ("--keep-after-failure", "--simulate-crash")])

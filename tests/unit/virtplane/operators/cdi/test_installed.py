@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.support.apiserver import ADMIN_TOKEN
 from tests.support.cdi_installed import installed_cdi
+from tests.support.waiting import until
 
 from kubecore import errors
 from kubecore import resources as core
@@ -42,16 +43,15 @@ async def _found(client: Client, resource: ResourceType, name: str) -> JsonObjec
 
 
 async def _appears(client: Client, resource: ResourceType, name: str) -> JsonObject:
-    async with asyncio.timeout(60):
-        while (found := await _found(client, resource, name)) is None:  # noqa: ASYNC110 - no watch for one look
-            await asyncio.sleep(0.05)
+    found: JsonObject = await until(lambda: _found(client, resource, name), 60)
     return found
 
 
 async def _gone(client: Client, resource: ResourceType, name: str) -> None:
-    async with asyncio.timeout(60):
-        while await _found(client, resource, name) is not None:  # noqa: ASYNC110 - no watch for one look
-            await asyncio.sleep(0.05)
+    async def is_gone() -> bool:
+        return await _found(client, resource, name) is None
+
+    await until(is_gone, 60)
 
 
 @pytest.mark.feature("INS-18", "INS-28")

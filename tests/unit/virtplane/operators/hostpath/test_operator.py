@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.support.apiserver import RunningServer, running_server
+from tests.support.waiting import until
 
 from kubecore import errors, resources
 from kubecore.client import Client
@@ -45,13 +46,8 @@ async def server(tmp_path: Path) -> AsyncIterator[RunningServer]:
 
 
 async def _get(client: Client, *where: str, resource: resources.ResourceType) -> JsonObject:
-    while True:
-        try:
-            return await client.get(resource, *where)
-        except errors.StatusError as error:
-            if not errors.is_not_found(error):
-                raise
-        await asyncio.sleep(0.05)
+    found: JsonObject = await until(lambda: client.get(resource, *where), not_yet=errors.is_not_found)
+    return found
 
 
 @pytest.mark.feature("INS-20")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.apiserver import RunningServer, running_server
+from tests.support.waiting import until
 
 from kubecore import errors, resources
 from kubecore.client import Client
@@ -49,18 +50,9 @@ INSTALLED = (
 )
 
 
-async def eventually(check: Callable[[], Awaitable[object]], seconds: float = 20.0) -> None:
-    """Repeat `check` until it gives something true; API answers of "not yet" count as false."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    while True:
-        try:
-            if await check():
-                return
-        except errors.StatusError as error:
-            if not errors.is_not_found(error):
-                raise
-        assert asyncio.get_running_loop().time() < deadline, "it did not come to pass in time"
-        await asyncio.sleep(0.05)
+async def eventually(check: Callable[[], Awaitable[object]]) -> None:
+    """Return once `check` gives something true; absent objects count as false."""
+    await until(check, not_yet=errors.is_not_found)
 
 
 async def test_the_installation_comes_about_from_one_object(server: RunningServer) -> None:

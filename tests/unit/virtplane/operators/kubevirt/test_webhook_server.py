@@ -11,6 +11,7 @@ from pathlib import Path
 
 import aiohttp
 import trustme
+from tests.support.waiting import until
 
 from kubecore import resources
 from kubecore.certificates import KeyPair
@@ -45,9 +46,7 @@ async def _serving(proxy: trustme.CA, serving: trustme.CA) -> AsyncIterator[int]
         webhooks.use(_pair(serving.issue_cert("127.0.0.1")))
         task = asyncio.create_task(webhooks.run())
         try:
-            async with asyncio.timeout(5):
-                while not webhooks.is_serving:  # noqa: ASYNC110 - it tells nobody
-                    await asyncio.sleep(0.01)
+            await until(lambda: webhooks.is_serving)
             yield port
         finally:
             task.cancel()

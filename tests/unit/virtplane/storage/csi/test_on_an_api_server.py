@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.support.apiserver import RunningServer, running_server
 from tests.support.fake_csi_driver import NAME, FakeDriver
+from tests.support.waiting import until
 from tests.unit.virtplane.storage.csi.cluster import (
     CLAIMS,
     CONTENTS,
@@ -47,15 +48,7 @@ async def server(tmp_path: Path) -> AsyncIterator[RunningServer]:
 
 async def eventually(check: Callable[[], Awaitable[Any]]) -> Any:
     """What `check` gives once it is true; absent objects count as false."""
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                if found := await check():
-                    return found
-            except StatusError as error:
-                if not is_not_found(error):
-                    raise
-            await asyncio.sleep(0.005)
+    return await until(check, not_yet=is_not_found)
 
 
 async def _served(client: Client, kind: ResourceType) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import grpc.aio
 import pytest
 from tests.support.fake_csi_driver import EVERYTHING, NAME, FakeDriver, serving
 from tests.support.waiting import until
@@ -42,13 +43,10 @@ async def test_the_kubelet_learns_of_the_driver(tmp_path: Path) -> None:
     registrar = Registrar(NAME, "/var/lib/kubelet/plugins/d/csi.sock", tmp_path)
     running = asyncio.create_task(registrar.run())
     try:
-        info = None
-        async with asyncio.timeout(10):
-            while info is None:
-                try:
-                    info = await _registration(registrar.socket, "GetInfo", {})
-                except Exception:
-                    await asyncio.sleep(0.01)
+        info = await until(
+            lambda: _registration(registrar.socket, "GetInfo", {}),
+            not_yet=lambda error: isinstance(error, grpc.aio.AioRpcError),
+        )
         assert (info.type, info.name) == ("CSIPlugin", NAME)
         assert info.endpoint == "/var/lib/kubelet/plugins/d/csi.sock"
         assert list(info.supported_versions) == ["1.0.0"]
@@ -88,10 +86,12 @@ async def test_liveness_is_the_drivers_own_word(tmp_path: Path) -> None:
             status, text = await health(port)
             assert status == 500
             assert "rpc error: code = " in text
+
+            async def healthy() -> bool:
+                return await health(port) == (200, "ok")
+
             async with serving(driver, path):
-                async with asyncio.timeout(10):
-                    while await health(port) != (200, "ok"):  # noqa: ASYNC110 - gRPC has no event
-                        await asyncio.sleep(0.02)
+                await until(healthy)
                 driver.ready = False
                 assert await health(port) == (500, "driver responded but is not ready")
     finally:
@@ -132,15 +132,15 @@ async def test_a_part_that_cannot_work_says_why(
 async def test_a_driver_may_come_late_and_restart_but_not_change(tmp_path: Path) -> None:
     path = tmp_path / "csi.sock"
     driver = FakeDriver()
-    (tmp_path / "registration").mkdir()
+    (tmp_path / "reg").mkdir()
     arguments = [
         "registrar",
         f"--csi-address={path}",
         "--kubelet-registration-path=/k/csi.sock",
-        f"--plugin-registration-path={tmp_path}/registration",
+        f"--plugin-registration-path={tmp_path}/reg",
     ]
     running = asyncio.create_task(Process(parse(arguments), ABOUT, None).run())
-    registration = tmp_path / "registration" / f"{NAME}-reg.sock"
+    registration = tmp_path / "reg" / f"{NAME}-reg.sock"
 
     async def until_it(check: Callable[[], bool]) -> None:
         await until(lambda: running.done() or check())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.waiting import until
 
 from virtplane.compute.handler.launcher import LauncherGone
 from virtplane.compute.handler.node import capabilities
@@ -107,8 +107,7 @@ async def test_what_libvirt_prints_while_it_fails_is_part_of_the_warning(
     program.chmod(0o755)
 
     async def fail(work: Path, _kind: str) -> dict[str, str]:
-        while not (work / "stderr").read_bytes():  # noqa: ASYNC110 - a file has no event
-            await asyncio.sleep(0.01)
+        await until((work / "stderr").read_bytes)
         raise LauncherGone("the launcher has ended")
 
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

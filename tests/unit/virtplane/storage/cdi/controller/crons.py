@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.support.cdi_rights import for_controllers
 from tests.support.managers import working
+from tests.support.waiting import until
 
 from kubecore.client import Client
 from kubecore.json import JsonObject
@@ -136,24 +136,17 @@ class Cluster:
         status = self.get(kinds.DATA_IMPORT_CRONS, name).get("status", {})
         return {each["type"]: each.get("reason", "") for each in status.get("conditions", [])}
 
-    async def until(self, check: Callable[[], Any]) -> Any:
-        """What `check` returns once that is true."""
-        async with asyncio.timeout(10):
-            while not (found := check()):  # noqa: ASYNC110 - what is waited for here has no event
-                await asyncio.sleep(0)
-        return found
-
     async def gone(self, kind: ResourceType, name: str, namespace: str = NAMESPACE) -> None:
         """Return once there is no such object."""
-        await self.until(lambda: not self.get(kind, name, namespace))
+        await until(lambda: not self.get(kind, name, namespace))
 
     async def imported(self, digest: str = DIGEST, name: str = IMPORT) -> None:
         """Import a digest, to the end."""
         self.digest(digest)
-        await self.until(lambda: self.get(kinds.DATA_VOLUMES, name))
+        await until(lambda: self.get(kinds.DATA_VOLUMES, name))
         self.fill(name)
-        await self.until(lambda: self.content() == {"pvc": {"name": name, "namespace": NAMESPACE}})
-        await self.until(lambda: self.reasons().get("UpToDate") == "UpToDate")
+        await until(lambda: self.content() == {"pvc": {"name": name, "namespace": NAMESPACE}})
+        await until(lambda: self.reasons().get("UpToDate") == "UpToDate")
 
     def content(self) -> JsonObject:
         """What the DataSource leads to."""

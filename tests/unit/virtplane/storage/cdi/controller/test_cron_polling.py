@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import orjson
 import pytest
+from tests.support.waiting import until
 from tests.unit.virtplane.storage.cdi.controller.crons import DIGEST, IMPORT, NAMESPACE, cluster, put
 
 from kubecore.client import Request, Response
@@ -26,7 +27,7 @@ async def test_jobs_poll_a_registry_until_the_cron_is_gone() -> None:
     async with cluster() as here:
         uid = here.cron()["metadata"]["uid"]
         name = f"cron-{uid[:8]}"
-        job = await here.until(lambda: here.get(CRON_JOBS, name, "cdi"))
+        job = await until(lambda: here.get(CRON_JOBS, name, "cdi"))
         assert job["spec"]["schedule"] == "0 0 1 1 *"
         assert here.get(JOBS, f"initial-job-{name}", "cdi")
         here.api.remove(kinds.DATA_IMPORT_CRONS, "cron", NAMESPACE)
@@ -46,7 +47,7 @@ async def test_jobs_of_an_earlier_cron_go() -> None:
 async def test_jobs_follow_the_proxy_of_cdi() -> None:
     async with cluster() as here:
         uid = here.cron()["metadata"]["uid"]
-        await here.until(lambda: here.get(CRON_JOBS, f"cron-{uid[:8]}", "cdi"))
+        await until(lambda: here.get(CRON_JOBS, f"cron-{uid[:8]}", "cdi"))
         config = here.get(kinds.CDI_CONFIGS, "config", "")
         proxy = {"HTTPSProxy": "http://proxy.example", "trustedCAProxy": "authorities"}
         here.api.put(kinds.CDI_CONFIGS, {**config, "status": {"importProxy": proxy}})
@@ -56,7 +57,7 @@ async def test_jobs_follow_the_proxy_of_cdi() -> None:
             spec: JsonObject = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
             return spec if spec.get("volumes") else {}
 
-        spec = await here.until(pod)
+        spec = await until(pod)
         variable = {"name": "https_proxy", "value": "http://proxy.example"}
         assert variable in spec["containers"][0]["env"]
         assert spec["volumes"][0]["configMap"]["name"] == "authorities"
@@ -65,7 +66,7 @@ async def test_jobs_follow_the_proxy_of_cdi() -> None:
 async def test_nobody_polls_without_a_schedule() -> None:
     async with cluster() as here:
         here.cron(schedule="")
-        await here.until(lambda: here.reasons().get("UpToDate") == "NoDigest")
+        await until(lambda: here.reasons().get("UpToDate") == "NoDigest")
         assert here.api.list(CRON_JOBS) == []
 
 
@@ -75,14 +76,14 @@ async def test_a_node_pulls_and_tells_the_digest() -> None:
         registry = {"url": "docker://registry.example/image:tag", "pullMethod": "node"}
         uid = here.cron(source={"registry": registry})["metadata"]["uid"]
         name = f"poller-cron-{uid[:8]}"
-        pod = await here.until(lambda: here.get(PODS, name))
+        pod = await until(lambda: here.get(PODS, name))
         assert pod["spec"]["containers"][0]["image"] == "registry.example/image:tag"
         assert pod["metadata"]["ownerReferences"][0]["uid"] == uid
         image = f"registry.example/image@{DIGEST}"
         state = {"terminated": {"exitCode": 0}}
         containers = [{"name": "image-container", "imageID": image, "state": state}]
         here.api.put(PODS, {**pod, "status": {"phase": "Succeeded", "containerStatuses": containers}})
-        await here.until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
+        await until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
         await here.gone(PODS, name)
         found = annotations_of(here.get(kinds.DATA_IMPORT_CRONS, "cron"))
         assert found[names.SOURCE_DESIRED_DIGEST] == DIGEST
@@ -96,7 +97,7 @@ async def test_an_image_stream_tells_its_newest_image() -> None:
         put(here.api, IMAGE_STREAMS, "stream", status={"tags": tags})
         registry = {"imageStream": "stream:new", "pullMethod": "node"}
         here.cron(source={"registry": registry})
-        made = await here.until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
+        made = await until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
         assert made["spec"]["source"]["registry"] == {
             "url": f"docker://registry.example/image@{DIGEST}",
             "pullMethod": "node",
@@ -107,9 +108,9 @@ async def test_a_claim_is_known_by_its_uid() -> None:
     async with cluster() as here:
         uid = put(here.api, PERSISTENT_VOLUME_CLAIMS, "golden", spec={})["metadata"]["uid"]
         here.cron(source={"pvc": {"name": "golden", "namespace": NAMESPACE}})
-        made = await here.until(lambda: here.get(kinds.DATA_VOLUMES, f"ds-{uid[:12]}"))
+        made = await until(lambda: here.get(kinds.DATA_VOLUMES, f"ds-{uid[:12]}"))
         assert made["spec"]["source"] == {"pvc": {"name": "golden", "namespace": NAMESPACE}}
-        found = await here.until(lambda: annotations_of(here.get(kinds.DATA_IMPORT_CRONS, "cron")))
+        found = await until(lambda: annotations_of(here.get(kinds.DATA_IMPORT_CRONS, "cron")))
         assert found[names.SOURCE_DESIRED_DIGEST] == f"uid:{uid}"
         assert names.NEXT_CRON_TIME in found
 
@@ -127,7 +128,7 @@ async def test_a_claim_of_others_needs_their_permission() -> None:
         here.api.reactions.append(refuse)
         put(here.api, PERSISTENT_VOLUME_CLAIMS, "golden", "theirs", spec={})
         here.cron(source={"pvc": {"name": "golden", "namespace": "theirs"}}, serviceAccountName="robot")
-        await here.until(lambda: here.reasons() == {"Progressing": "NotAuthorized", "UpToDate": "Outdated"})
+        await until(lambda: here.reasons() == {"Progressing": "NotAuthorized", "UpToDate": "Outdated"})
         assert here.api.list(kinds.DATA_VOLUMES) == []
         assert asked[0]["spec"]["user"] == f"system:serviceaccount:{NAMESPACE}:robot"
         told = annotations_of(here.get(kinds.DATA_IMPORT_CRONS, "cron"))

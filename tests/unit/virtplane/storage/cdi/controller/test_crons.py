@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.waiting import until
 from tests.unit.virtplane.storage.cdi.controller.crons import (
     DIGEST,
     IMPORT,
@@ -25,18 +26,16 @@ pytestmark = pytest.mark.feature("VMC-02")
 async def test_a_new_digest_is_imported_and_becomes_the_source() -> None:
     async with cluster() as here:
         here.cron()
-        await here.until(lambda: here.reasons() == {"Progressing": "NoImport", "UpToDate": "NoDigest"})
+        await until(lambda: here.reasons() == {"Progressing": "NoImport", "UpToDate": "NoDigest"})
         assert here.content() == {}
         here.digest()
-        made = await here.until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
+        made = await until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
         url = made["spec"]["source"]["registry"]["url"]
         assert url == f"docker://registry.example/image@{DIGEST}"
         here.phase(IMPORT, "ImportInProgress")
-        await here.until(
-            lambda: here.reasons() == dict.fromkeys(("Progressing", "UpToDate"), "ImportProgressing")
-        )
+        await until(lambda: here.reasons() == dict.fromkeys(("Progressing", "UpToDate"), "ImportProgressing"))
         here.fill(IMPORT)
-        await here.until(lambda: here.reasons() == {"Progressing": "NoImport", "UpToDate": "UpToDate"})
+        await until(lambda: here.reasons() == {"Progressing": "NoImport", "UpToDate": "UpToDate"})
         status = here.get(kinds.DATA_IMPORT_CRONS, "cron")["status"]
         assert status["lastImportedPVC"] == {"name": IMPORT, "namespace": NAMESPACE}
         assert status["currentImports"] == [{"DataVolumeName": IMPORT, "Digest": DIGEST}]
@@ -48,7 +47,7 @@ async def test_what_is_no_digest_is_not_imported() -> None:
     async with cluster() as here:
         here.cron()
         here.digest("sha256:../../../etc")
-        await here.until(lambda: here.reasons().get("UpToDate") == "NoDigest")
+        await until(lambda: here.reasons().get("UpToDate") == "NoDigest")
         assert here.api.list(kinds.DATA_VOLUMES) == []
 
 
@@ -57,9 +56,9 @@ async def test_the_source_in_use_stays_until_the_next_one_is_there() -> None:
         here.cron(importsToKeep=1)
         await here.imported()
         here.digest(OTHER)
-        await here.until(lambda: here.get(kinds.DATA_VOLUMES, OTHER_IMPORT))
+        await until(lambda: here.get(kinds.DATA_VOLUMES, OTHER_IMPORT))
         here.phase(OTHER_IMPORT, "ImportInProgress")
-        await here.until(lambda: here.reasons().get("Progressing") == "ImportProgressing")
+        await until(lambda: here.reasons().get("Progressing") == "ImportProgressing")
         assert here.content()["pvc"]["name"] == IMPORT
         here.fill(OTHER_IMPORT)
         await here.gone(kinds.DATA_VOLUMES, IMPORT)
@@ -71,26 +70,38 @@ async def test_no_moment_shows_a_source_with_the_condition_of_the_one_before() -
         here.cron(importsToKeep=2)
         await here.imported()
         here.digest(OTHER)
-        await here.until(lambda: here.get(kinds.DATA_VOLUMES, OTHER_IMPORT))
+        await until(lambda: here.get(kinds.DATA_VOLUMES, OTHER_IMPORT))
         here.fill(OTHER_IMPORT)
         # Nobody but the cron's controller works here.
-        await here.until(lambda: here.content()["pvc"]["name"] == OTHER_IMPORT)
+        await until(lambda: here.content()["pvc"]["name"] == OTHER_IMPORT)
         shown = here.get(kinds.DATA_SOURCES, "ds")["status"]
         assert shown["source"] == here.content()
         assert [(each["type"], each["status"]) for each in shown["conditions"]] == [("Ready", "True")]
 
 
-async def test_an_outdated_import_stays_while_a_data_source_of_a_user_leads_to_it() -> None:
+async def test_an_outdated_import_stays_while_a_data_source_beside_it_leads_to_it() -> None:
     async with cluster() as here:
         here.cron(importsToKeep=1)
         await here.imported()
         mine = {"pvc": {"name": IMPORT, "namespace": NAMESPACE}}
-        put(here.api, kinds.DATA_SOURCES, "mine", "elsewhere", spec={"source": mine})
+        put(here.api, kinds.DATA_SOURCES, "mine", spec={"source": mine})
         await here.imported(OTHER, OTHER_IMPORT)
-        third = "sha256:" + "c" * 64
-        await here.imported(third, "ds-" + "c" * 12)
+        third = "ds-" + "c" * 12
+        await here.imported("sha256:" + "c" * 64, third)
         await here.gone(kinds.DATA_VOLUMES, OTHER_IMPORT)
+        await here.imported("sha256:" + "d" * 64, "ds-" + "d" * 12)
+        await here.gone(kinds.DATA_VOLUMES, third)
         assert here.get(kinds.DATA_VOLUMES, IMPORT)
+
+
+async def test_a_data_source_of_another_namespace_keeps_no_outdated_import() -> None:
+    async with cluster() as here:
+        here.cron(importsToKeep=1)
+        await here.imported()
+        theirs = {"pvc": {"name": IMPORT, "namespace": NAMESPACE}}
+        put(here.api, kinds.DATA_SOURCES, "theirs", "elsewhere", spec={"source": theirs})
+        await here.imported(OTHER, OTHER_IMPORT)
+        await here.gone(kinds.DATA_VOLUMES, IMPORT)
 
 
 @pytest.mark.parametrize("label", ["", "cron"])
@@ -128,7 +139,7 @@ async def test_an_earlier_digest_uses_what_is_there() -> None:
         first = here.get(kinds.DATA_VOLUMES, IMPORT)["metadata"]["uid"]
         await here.imported(OTHER, OTHER_IMPORT)
         here.digest(DIGEST)
-        await here.until(lambda: here.content()["pvc"]["name"] == IMPORT)
+        await until(lambda: here.content()["pvc"]["name"] == IMPORT)
         assert here.get(kinds.DATA_VOLUMES, IMPORT)["metadata"]["uid"] == first
 
 
@@ -146,9 +157,9 @@ async def test_a_deletion_that_takes_effect_late_does_not_meet_content_in_use() 
         here.cron(importsToKeep=1)
         await here.imported()
         await here.imported(OTHER, OTHER_IMPORT)
-        await here.until(lambda: late)
+        await until(lambda: late)
         here.digest(DIGEST)
-        await here.until(lambda: here.content()["pvc"]["name"] == IMPORT)
+        await until(lambda: here.content()["pvc"]["name"] == IMPORT)
         here.api.reactions.remove(lose)
         assert here.api.handle(late[0]).status == 409
         assert here.get(kinds.DATA_VOLUMES, IMPORT)
@@ -158,30 +169,30 @@ async def test_an_import_that_failed_makes_room_for_a_newer_digest() -> None:
     async with cluster() as here:
         here.cron()
         here.digest()
-        await here.until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
-        await here.until(lambda: here.reasons().get("UpToDate") == "ImportProgressing")
+        await until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
+        await until(lambda: here.reasons().get("UpToDate") == "ImportProgressing")
         failed = {"type": "Running", "status": "False", "reason": "ImagePullFailed"}
         here.phase(IMPORT, "ImportInProgress", conditions=[failed])
         here.digest(OTHER)
         await here.gone(kinds.DATA_VOLUMES, IMPORT)
-        await here.until(lambda: here.get(kinds.DATA_VOLUMES, OTHER_IMPORT))
+        await until(lambda: here.get(kinds.DATA_VOLUMES, OTHER_IMPORT))
 
 
 async def test_a_half_filled_claim_is_no_source() -> None:
     async with cluster() as here:
         here.cron()
         here.digest()
-        made = await here.until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
+        made = await until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
         here.fill(IMPORT)
-        await here.until(here.content)
+        await until(here.content)
         # Somebody deletes the DataVolume of the next import while its claim is being filled.
         here.digest(OTHER)
-        await here.until(lambda: here.get(kinds.DATA_VOLUMES, OTHER_IMPORT))
+        await until(lambda: here.get(kinds.DATA_VOLUMES, OTHER_IMPORT))
         here.fill(OTHER_IMPORT)
         here.phase(OTHER_IMPORT, "ImportInProgress")
         first = here.get(kinds.DATA_VOLUMES, OTHER_IMPORT)["metadata"]["uid"]
         here.api.remove(kinds.DATA_VOLUMES, OTHER_IMPORT, NAMESPACE)
-        again = await here.until(lambda: here.get(kinds.DATA_VOLUMES, OTHER_IMPORT))
+        again = await until(lambda: here.get(kinds.DATA_VOLUMES, OTHER_IMPORT))
         assert again["metadata"]["uid"] != first
         assert here.content()["pvc"]["name"] == made["metadata"]["name"]
 
@@ -193,14 +204,14 @@ async def test_sources_may_be_kept_as_snapshots() -> None:
         put(here.api, kinds.STORAGE_PROFILES, "fast", "", spec={}, status=profile)
         here.cron()
         here.digest()
-        await here.until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
+        await until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
         here.fill(IMPORT)
-        made = await here.until(lambda: here.get(kinds.VOLUME_SNAPSHOTS, IMPORT))
+        made = await until(lambda: here.get(kinds.VOLUME_SNAPSHOTS, IMPORT))
         annotations = made["metadata"]["annotations"]
         assert annotations[names.SOURCE_VOLUME_MODE] == "Filesystem"
         assert annotations[names.ADVISED_RESTORE_SIZE] == "1Gi"
         assert made["spec"]["volumeSnapshotClassName"] == "snap"
-        await here.until(lambda: here.reasons().get("UpToDate") == "ImportProgressing")
+        await until(lambda: here.reasons().get("UpToDate") == "ImportProgressing")
         assert here.get(kinds.DATA_VOLUMES, IMPORT)
         here.api.put(
             kinds.VOLUME_SNAPSHOTS,
@@ -208,8 +219,8 @@ async def test_sources_may_be_kept_as_snapshots() -> None:
         )
         await here.gone(kinds.DATA_VOLUMES, IMPORT)
         here.api.remove(PERSISTENT_VOLUME_CLAIMS, IMPORT, NAMESPACE)  # as the garbage collector does
-        await here.until(lambda: here.content() == {"snapshot": {"name": IMPORT, "namespace": NAMESPACE}})
-        await here.until(lambda: here.reasons().get("UpToDate") == "UpToDate")
+        await until(lambda: here.content() == {"snapshot": {"name": IMPORT, "namespace": NAMESPACE}})
+        await until(lambda: here.reasons().get("UpToDate") == "UpToDate")
         # Back to claims: the snapshot goes, and the content is imported again.
         put(
             here.api,
@@ -220,7 +231,7 @@ async def test_sources_may_be_kept_as_snapshots() -> None:
             status={"dataImportCronSourceFormat": "pvc"},
         )
         await here.gone(kinds.VOLUME_SNAPSHOTS, IMPORT)
-        await here.until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
+        await until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
 
 
 async def test_the_source_stays_until_the_snapshot_of_the_next_one_is_ready() -> None:
@@ -235,12 +246,12 @@ async def test_the_source_stays_until_the_snapshot_of_the_next_one_is_ready() ->
             spec={},
             status={"dataImportCronSourceFormat": "snapshot"},
         )
-        made = await here.until(lambda: here.get(kinds.VOLUME_SNAPSHOTS, IMPORT))
-        await here.until(lambda: here.reasons().get("UpToDate") == "ImportProgressing")
+        made = await until(lambda: here.get(kinds.VOLUME_SNAPSHOTS, IMPORT))
+        await until(lambda: here.reasons().get("UpToDate") == "ImportProgressing")
         assert here.content() == {"pvc": {"name": IMPORT, "namespace": NAMESPACE}}
         assert here.get(kinds.DATA_VOLUMES, IMPORT)
         here.api.put(kinds.VOLUME_SNAPSHOTS, {**made, "status": {"readyToUse": True}})
-        await here.until(lambda: "snapshot" in here.content())
+        await until(lambda: "snapshot" in here.content())
         await here.gone(kinds.DATA_VOLUMES, IMPORT)
 
 
@@ -290,9 +301,9 @@ async def test_another_storage_class_means_another_import() -> None:
         virtual = {"storageclass.kubevirt.io/is-default-virt-class": "true"}
         put(here.api, kinds.STORAGE_PROFILES, "virtual", "", spec={}, status={})
         put(here.api, STORAGE_CLASSES, "virtual", "", provisioner="csi.example", annotations=virtual)
-        await here.until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT).get("metadata", {}).get("uid") != first)
+        await until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT).get("metadata", {}).get("uid") != first)
         await here.gone(PERSISTENT_VOLUME_CLAIMS, IMPORT)
-        again = await here.until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
+        again = await until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
         assert again["metadata"]["uid"] != first
         annotations = here.get(kinds.DATA_IMPORT_CRONS, "cron")["metadata"]["annotations"]
         assert annotations[names.CRON_STORAGE_CLASS] == "virtual"
@@ -304,9 +315,9 @@ async def test_a_data_source_of_a_user_is_left_alone() -> None:
         put(here.api, kinds.DATA_SOURCES, "ds", labels={"mine": "yes"}, spec={"source": mine})
         here.cron()
         here.digest()
-        await here.until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
+        await until(lambda: here.get(kinds.DATA_VOLUMES, IMPORT))
         here.fill(IMPORT)
-        await here.until(lambda: here.reasons().get("UpToDate") == "UpToDate")
+        await until(lambda: here.reasons().get("UpToDate") == "UpToDate")
         assert here.content() == mine
         assert here.get(kinds.DATA_SOURCES, "ds")["metadata"]["labels"] == {"mine": "yes"}
 
@@ -314,9 +325,9 @@ async def test_a_data_source_of_a_user_is_left_alone() -> None:
 async def test_two_crons_do_not_share_a_data_source() -> None:
     async with cluster() as here:
         here.cron()
-        await here.until(lambda: here.get(kinds.DATA_SOURCES, "ds"))
+        await until(lambda: here.get(kinds.DATA_SOURCES, "ds"))
         here.cron("second")
-        event = await here.until(lambda: here.api.list(EVENTS))
+        event = await until(lambda: here.api.list(EVENTS))
         assert event[0]["reason"] == "ErrDataSourceAlreadyManaged"
         assert event[0]["message"] == "DataSource ds is already managed by DataImportCron cron"
         assert here.reasons("second") == {}

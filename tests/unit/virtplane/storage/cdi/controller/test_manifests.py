@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import os
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import yaml
 from tests.support.cdi import CdiCluster, cdi_cluster
 from tests.support.cdi_claims import claim_document
 from tests.support.cdi_controllers import cdi_controllers
+from tests.support.waiting import until
 
 from kubecore import errors
 from kubecore import resources as core
@@ -34,14 +33,6 @@ _CLASSES = {
 }
 
 
-async def _until(check: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
-        while True:
-            if await check():
-                return
-            await asyncio.sleep(0.05)
-
-
 def _documents(kind: str) -> list[JsonObject]:
     found = yaml.safe_load_all(_MANIFESTS.read_text())
     return [each for each in found if each and each["kind"] == kind]
@@ -55,14 +46,14 @@ async def _profile_follows(cluster: CdiCluster, document: JsonObject) -> None:
         found = await cluster.client.list(kinds.STORAGE_PROFILES)
         return any(meta.name(each) == name and each.get("status") for each in found["items"])
 
-    await _until(is_there)
+    await until(is_there)
     await cluster.client.patch(kinds.STORAGE_PROFILES, name, {"spec": wanted}, type="merge")
 
     async def follows() -> bool:
         status = get_object(await cluster.client.get(kinds.STORAGE_PROFILES, name), "status")
         return all(status.get(key) == value for key, value in wanted.items())
 
-    await _until(follows)
+    await until(follows)
 
 
 async def _claim(cluster: CdiCluster, name: str) -> JsonObject:
@@ -70,7 +61,7 @@ async def _claim(cluster: CdiCluster, name: str) -> JsonObject:
         found = await cluster.client.list(core.PERSISTENT_VOLUME_CLAIMS, NAMESPACE)
         return any(meta.name(each) == name for each in found["items"])
 
-    await _until(is_there)
+    await until(is_there)
     return await cluster.client.get(core.PERSISTENT_VOLUME_CLAIMS, name, NAMESPACE)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 from tests.support.cdi_claims import STORAGE, ended, pod_status
 from tests.support.cdi_memory import GIB, NAMESPACE, MemoryCluster, memory_cluster
+from tests.support.waiting import until
 
 from kubecore import resources as core
 from kubecore.json import JsonObject, get_str
@@ -70,12 +70,12 @@ async def _given(cluster: MemoryCluster, volume: str) -> None:
     target = cluster.api.get(CLAIMS, "dv", NAMESPACE)
     assert target is not None
     wanted = target["metadata"]["uid"]
-    async with asyncio.timeout(20):
-        while True:
-            found = cluster.api.get(core.PERSISTENT_VOLUMES, volume)
-            if found is not None and get_str(found, "spec", "claimRef", "uid") == wanted:
-                return
-            await asyncio.sleep(0.01)
+
+    def is_given() -> bool:
+        found = cluster.api.get(core.PERSISTENT_VOLUMES, volume)
+        return found is not None and get_str(found, "spec", "claimRef", "uid") == wanted
+
+    await until(is_given)
 
 
 async def test_a_whole_volume_changes_hands_with_nothing_said_but_that_it_is_whole() -> None:

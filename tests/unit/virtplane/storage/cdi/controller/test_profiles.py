@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.cdi_rights import for_controllers
+from tests.support.waiting import until
 
 from kubecore.client import Client
 from kubecore.errors import StatusError, is_not_found
@@ -96,18 +97,21 @@ class Cluster:
 
     async def gone(self, name: str) -> None:
         """Return once there is no such profile."""
-        async with asyncio.timeout(30):
-            while await self.profile(name):  # noqa: ASYNC110 - what is waited for here has no event
-                await asyncio.sleep(0)
+
+        async def is_gone() -> bool:
+            return not await self.profile(name)
+
+        await until(is_gone)
 
     async def until(self, name: str, **status: Any) -> dict[str, Any]:
         """The profile once its status has all of `status`."""
-        async with asyncio.timeout(30):
-            while True:
-                found = await self.profile(name)
-                if status.items() <= found.get("status", {}).items():
-                    return found
-                await asyncio.sleep(0)
+
+        async def look() -> dict[str, Any] | None:
+            found = await self.profile(name)
+            return found if status.items() <= found.get("status", {}).items() else None
+
+        found: dict[str, Any] = await until(look)
+        return found
 
 
 @asynccontextmanager

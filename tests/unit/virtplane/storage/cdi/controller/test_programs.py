@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from tests.support.cdi_claims import claim
+from tests.support.waiting import until
 
 from virtplane.image.product import PROGRAMS
 from virtplane.storage.cdi.controller import programs
@@ -96,22 +97,24 @@ async def _served(tmp_path: Path, *names: str) -> AsyncIterator[tuple[asyncio.su
 
 async def test_server_beside_the_importer_serves_the_one_file_until_it_is_done(tmp_path: Path) -> None:
     async with _served(tmp_path, "the disk.qcow2") as (process, shared):
-        while not (shared / "ready").exists():
+
+        def is_ready() -> bool:
             assert process.returncode is None
-            await asyncio.sleep(0.01)
+            return (shared / "ready").exists()
+
+        await until(is_ready)
         assert (shared / "ready").read_text() == "the disk.qcow2"
         assert "KUBEVIRT_IO_TEST=x\n" in (shared / "environment").read_text()
         async with aiohttp.ClientSession() as session:
-            url = "http://127.0.0.1:38100/the%20disk.qcow2"
-            for _ in range(100):
-                try:
-                    async with session.get(url) as answer:
-                        assert await answer.read() == b"content"
-                    break
-                except aiohttp.ClientConnectionError:
-                    await asyncio.sleep(0.05)
-            else:
-                pytest.fail("nothing is served")
+
+            async def served() -> bytes:
+                async with session.get("http://127.0.0.1:38100/the%20disk.qcow2") as answer:
+                    return await answer.read()
+
+            found = await until(
+                served, not_yet=lambda error: isinstance(error, aiohttp.ClientConnectionError)
+            )
+            assert found == b"content"
         os.close(os.open(shared / "done", os.O_CREAT))
         assert await asyncio.wait_for(process.wait(), 20) == 0
 

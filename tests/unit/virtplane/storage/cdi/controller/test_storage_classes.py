@@ -11,10 +11,11 @@ import pytest
 from tests.support.cdi import CdiCluster, cdi_cluster
 from tests.support.cdi_claims import ended, pod_status
 from tests.support.cdi_controllers import cdi_controllers
+from tests.support.waiting import until
 
 from kindling.scheduler.loop import Scheduler
 from kubecore import resources as core
-from kubecore.errors import StatusError, is_not_found
+from kubecore.errors import is_not_found
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.resources import ResourceType
@@ -102,26 +103,22 @@ class Storage:
         namespace: str = NAMESPACE,
     ) -> JsonObject:
         """The object once it is there and `holds`."""
-        async with asyncio.timeout(30):
-            while True:
-                try:
-                    found = await self.client.get(kind, name, namespace)
-                except StatusError as error:
-                    if not is_not_found(error):
-                        raise
-                else:
-                    if holds(found):
-                        return found
-                await asyncio.sleep(0.02)
+
+        async def look() -> JsonObject | None:
+            found = await self.client.get(kind, name, namespace)
+            return found if holds(found) else None
+
+        found: JsonObject = await until(look, not_yet=is_not_found)
+        return found
 
     async def gone(self, kind: ResourceType, name: str) -> None:
         """Return once there is no such object."""
-        async with asyncio.timeout(30):
-            while True:
-                found = await self.client.list(kind, NAMESPACE)
-                if name not in {meta.name(each) for each in found["items"]}:
-                    return
-                await asyncio.sleep(0.02)
+
+        async def is_gone() -> bool:
+            found = await self.client.list(kind, NAMESPACE)
+            return name not in {meta.name(each) for each in found["items"]}
+
+        await until(is_gone)
 
     async def claim(self, name: str) -> JsonObject:
         """The spec of a claim once it is there."""

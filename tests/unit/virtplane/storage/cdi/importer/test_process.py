@@ -18,6 +18,7 @@ from tests.support.hostile_server import answering, endless
 from tests.support.image_server import ServedFile, serving
 from tests.support.importer_process import imported, importing
 from tests.support.moto_server import Keys, serving_bucket
+from tests.support.waiting import until, until_listening
 from tests.unit.virtplane.storage.cdi.importer.conftest import MIB
 
 from virtplane.image import distribution
@@ -93,14 +94,7 @@ class Nginx:
         self._process = await asyncio.create_subprocess_exec(
             *self._command, stderr=asyncio.subprocess.DEVNULL, start_new_session=True
         )
-        async with asyncio.timeout(20):
-            while True:
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                    writer.close()
-                    return
-                except OSError:
-                    await asyncio.sleep(0.02)
+        await until_listening("127.0.0.1", self.port)
 
     async def stop(self) -> None:
         """End it at once, in the middle of what it sends."""
@@ -120,9 +114,7 @@ async def nginx(program: Path, folder: Path) -> AsyncIterator[Nginx]:
 
 
 async def until_written(disk: Path, size: int) -> None:
-    async with asyncio.timeout(30):
-        while not disk.exists() or disk.stat().st_blocks * 512 < size:  # noqa: ASYNC110 - has no event here
-            await asyncio.sleep(0.01)
+    await until(lambda: disk.exists() and disk.stat().st_blocks * 512 >= size)
 
 
 @pytest.mark.host

@@ -20,6 +20,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 import trustme
+from tests.support.waiting import until
 from tests.support.web import web_session
 
 from virtplane.storage.cdi.cloner.main import CloneFailed, CloneSettings, clone
@@ -290,9 +291,11 @@ async def test_client_that_hangs_up_leaves_nothing_and_may_come_again(
 
 async def _when_it_may(pod: Pod, content: bytes) -> None:
     """Send `content` once the server has noticed that the client before has gone."""
-    async with asyncio.timeout(20):
-        while (await post(pod, "/v1beta1/upload", content))[0] == 503:  # noqa: ASYNC110 - has no event here
-            await asyncio.sleep(0.05)
+
+    async def is_taken() -> bool:
+        return (await post(pod, "/v1beta1/upload", content))[0] != 503
+
+    await until(is_taken)
 
 
 @pytest.fixture
