@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import orjson
 
@@ -11,7 +12,7 @@ from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import generated_names, meta
 from kubecore.objects.quantity import Quantity
 from kubecore.objects.structs import decode, encode, part, parts
-from kubecore.patch.jsonpatch import apply_json_patch
+from kubecore.patch.jsonpatch import apply_json_patch, decode_json_patch
 from virtplane.api import cdi_labels
 from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
@@ -229,7 +230,7 @@ def _renamed(template: JsonObject | None, names: Mapping[str, str]) -> JsonObjec
 def new_target(restore: VirtualMachineRestore, source: ObjectMeta, spec: JsonObject) -> JsonObject:
     """A VM for the restored spec: off, marked, changed as the restore asks, labelled as its `source` was.
 
-    Raises ValueError (of which the patch errors are kinds) where a patch cannot be applied.
+    Raises ValueError (of which the patch errors are kinds) or StatusError where a patch cannot be applied.
     """
     off = {key: value for key, value in spec.items() if key not in ("running", "runStrategy")}
     off["runStrategy"] = "Halted"
@@ -247,11 +248,32 @@ def new_target(restore: VirtualMachineRestore, source: ObjectMeta, spec: JsonObj
         "metadata": metadata,
         "spec": off,
     }
-    patches = [orjson.loads(text) for text in restore.spec.patches]
+    patches = decode_json_patch([orjson.loads(text) for text in restore.spec.patches])
     if patches:
-        vm = apply_json_patch(vm, patches)
+        vm = _patched(vm, patches)
     meta.set_annotation(vm, LAST_RESTORE, restore_uid(restore))
     return vm
+
+
+def _patched(vm: JsonObject, patches: list[JsonObject]) -> JsonObject:
+    """The VM as a user's patches make it. Raises ValueError where they change more than users may.
+
+    virt-controller creates it, who may create machines in every namespace: neither may a patch move it into
+    another one, nor does it matter whether admission has seen the patch, or read it alike.
+    """
+    changed = apply_json_patch(vm, patches)
+    if _fixed(changed) != _fixed(vm):
+        raise ValueError("only labels, annotations and spec can be patched")
+    return dict(changed)
+
+
+def _fixed(vm: Any) -> Any:
+    """What patches leave as it is, in a document that may no longer have the form of a VM."""
+    metadata = vm.get("metadata") if isinstance(vm, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("annotations"), dict):
+        return None
+    kept = {key: value for key, value in metadata.items() if key not in ("labels", "annotations")}
+    return {**vm, "metadata": kept, "spec": None}
 
 
 def updated_target(restore: VirtualMachineRestore, vm: JsonObject, spec: JsonObject) -> JsonObject:

@@ -281,7 +281,7 @@ class RestoreController:
         except (ValueError, StatusError) as error:
             raise Fails(f"cannot apply patches: {error}") from error
         try:
-            await self._cluster.client.create(kinds.VIRTUAL_MACHINES, target)
+            await self._cluster.client.create(kinds.VIRTUAL_MACHINES, target, restore.metadata.namespace)
         except StatusError as error:
             if error.code == 422:
                 raise Fails(error.message) from error

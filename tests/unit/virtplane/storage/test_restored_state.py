@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 from tests.support.waiting import until
 from tests.unit.virtplane.storage.snapshotted import CLAIM, Guest, controllers, machine
@@ -87,6 +88,18 @@ async def test_another_machine_gets_the_state_and_that_of_the_first_stays() -> N
         await until(guest.is_restored)
         assert _labels(guest, f"restore-r-{_STATE}")[_LABEL] == "other"
         assert _labels(guest, f"{_STATE}-abcde") == {_LABEL: "vm"}
+
+
+@pytest.mark.feature("SNP-19")
+async def test_no_patch_of_a_restore_makes_a_machine_in_another_namespace() -> None:
+    guest = Guest()
+    moved = {"op": "replace", "path": "/metadata/namespace", "value": "theirs"}
+    async with controllers(guest):
+        await guest.take_all()
+        guest.restore("other", patches=[orjson.dumps(moved).decode()])
+        await guest.bind("restore-r-root")
+        await until(lambda: "Failure" in guest.told_of_restore())
+        assert not guest.api.list(kinds.VIRTUAL_MACHINES, "theirs")
 
 
 @pytest.mark.feature("SNP-19")

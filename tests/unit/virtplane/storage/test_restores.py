@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 from tests.support.controllers import running_controllers, until
 
 from kubecore import resources
+from kubecore.errors import StatusError
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.objects.structs import decode
 from kubecore.testing import MemoryApi
 from virtplane.api import cdi_labels, labels
 from virtplane.api import resources as kinds
+from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshotContent
 from virtplane.api.volumesnapshot_v1 import VolumeSnapshot
@@ -129,6 +132,38 @@ def _claim(restore: JsonObject, size: str | None = None) -> JsonObject:
 def test_a_restored_machine_keeps_what_no_struct_knows_of() -> None:
     spec = {"future": 1, "template": {"spec": {"domain": {"devices": {}}, "volumes": []}}}
     assert decisions.restored_spec(spec, []) == spec
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"op": "replace", "path": "/metadata/namespace", "value": "theirs"},
+        {"op": "replace", "path": "/metadata/name", "value": "other"},
+        {"op": "move", "from": "/metadata/namespace", "path": "/metadata/labels/x"},
+        {"op": "add", "path": "/metadata/finalizers", "value": ["a/b"]},
+        {"op": "replace", "path": "/metadata", "value": {"namespace": "theirs"}},
+        {"op": "replace", "path": "/metadata", "value": []},
+        {"op": "replace", "path": "/metadata/annotations", "value": []},
+        {"op": "replace", "path": "", "value": []},
+        "replace",
+    ],
+)
+def test_a_patch_changes_a_machine_no_more_than_its_user_may(patch: Any) -> None:
+    restore = decode(VirtualMachineRestore, _restore(patches=[orjson.dumps(patch).decode()]))
+    with pytest.raises((ValueError, StatusError)):
+        decisions.new_target(restore, ObjectMeta(name="vm", labels={"l": "1"}), {"template": {}})
+
+
+def test_a_patch_changes_labels_annotations_and_the_spec() -> None:
+    changes = {"/metadata/labels/l": "2", "/metadata/annotations/a": "3", "/spec/runStrategy": "Always"}
+    patches = [
+        orjson.dumps({"op": "add", "path": path, "value": value}).decode() for path, value in changes.items()
+    ]
+    restore = decode(VirtualMachineRestore, _restore(patches=patches))
+    made = decisions.new_target(restore, ObjectMeta(name="vm", labels={"l": "1"}), {"template": {}})
+    assert (made["metadata"]["labels"]["l"], made["metadata"]["annotations"]["a"]) == ("2", "3")
+    assert made["spec"]["runStrategy"] == "Always"
+    assert (made["metadata"]["name"], made["metadata"]["namespace"]) == ("to", "ns")
 
 
 @pytest.mark.looptime

@@ -85,8 +85,8 @@ async def validate_restore(request: Request) -> Response:
             return Response.plain(problem)
         kind = resources.VIRTUAL_MACHINE_SNAPSHOTS
         if await request.lookups.get(kind, snapshot, request.namespace) is not None:
-            check = _clone_patch_causes if request.is_from_component else _patch_causes
-            found += check(spec.patches)
+            found += [] if request.is_from_component else _patch_causes(spec.patches)
+            found = found or list(_decoded_patch_causes(spec.patches))
         found += _restore_causes(spec)
     listed = await request.lookups.list(resources.VIRTUAL_MACHINE_RESTORES, request.namespace)
     for other in readable(VirtualMachineRestore, listed):
@@ -107,7 +107,10 @@ def _unusable_name(name: str) -> str:
 
 
 def _patch_causes(patches: Sequence[str]) -> Iterator[Cause]:
-    """A patch is a flat object, and changes labels, annotations and the spec only."""
+    """A patch is a flat object, and changes labels, annotations and the spec only.
+
+    This reads text, as KubeVirt does, for the same answers; what the text means is judged when it is decoded.
+    """
     for patch in patches:
         for pair in patch.strip("{}").split(","):
             parts = [part.strip() for part in pair.split(":")]
@@ -118,8 +121,8 @@ def _patch_causes(patches: Sequence[str]) -> Iterator[Cause]:
                 yield Cause(f"patching is valid only for elements under /spec/ only: {pair}", "spec.patches")
 
 
-def _clone_patch_causes(patches: Sequence[str]) -> Iterator[Cause]:
-    """The errors of a clone's patches, which are decoded, since their values may be maps (labels)."""
+def _decoded_patch_causes(patches: Sequence[str]) -> Iterator[Cause]:
+    """The same of what the patches mean. Those of a clone are judged by that alone: values may be maps."""
     for patch in patches:
         try:
             operation = orjson.loads(patch)

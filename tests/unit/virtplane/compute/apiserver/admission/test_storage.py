@@ -44,6 +44,11 @@ async def test_patches_of_a_restore_are_judged_once_its_snapshot_exists() -> Non
     assert not (await _restore(_SNAPSHOT, patches=["no patch"])).allowed
 
 
+async def test_a_patch_is_judged_by_what_it_means_however_it_is_written() -> None:
+    escaped = r'{"op": "replace", "p\u0061th": "/metadata/namespace", "value": "theirs"}'
+    assert not (await _restore(_SNAPSHOT, patches=[escaped])).allowed
+
+
 async def test_an_override_may_have_no_annotations_but_must_speak_of_them() -> None:
     assert (await _restore(volumeRestoreOverrides=[{"volumeName": "v", "annotations": {}}])).allowed
     assert not (await _restore(volumeRestoreOverrides=[{"volumeName": "v"}])).allowed
