@@ -48,9 +48,18 @@ def name_of(template: DataVolumeTemplateSpec) -> str:
     return decode(ObjectMeta, template.metadata or {}).name
 
 
-def data_volume(vm: VirtualMachine, template: DataVolumeTemplateSpec) -> JsonObject:
-    """The DataVolume to create for a template."""
+def data_volume(
+    vm: VirtualMachine, template: DataVolumeTemplateSpec, source: CloneSource | None = None
+) -> JsonObject:
+    """The DataVolume to create for a template, which clones `source` if any.
+
+    It names no DataSource but the very source whose use was authorized, as in KubeVirt: a DataSource may lead
+    elsewhere when CDI looks, and CDI asks about the rights of virt-controller, who may clone everything.
+    """
     metadata = decode(ObjectMeta, template.metadata or {})
+    spec = encode(template.spec)
+    if source is not None and spec.pop("sourceRef", None) is not None:
+        spec["source"] = {source.kind: {"namespace": source.namespace, "name": source.name}}
     return {
         "apiVersion": kinds.DATA_VOLUMES.api_version,
         "kind": "DataVolume",
@@ -61,7 +70,7 @@ def data_volume(vm: VirtualMachine, template: DataVolumeTemplateSpec) -> JsonObj
             "annotations": {cdi_labels.ALLOW_CLAIM_ADOPTION: "true", **metadata.annotations},
             "ownerReferences": [meta.new_controller_ref(described(vm), kinds.VIRTUAL_MACHINES)],
         },
-        "spec": encode(template.spec),
+        "spec": spec,
     }
 
 
@@ -103,16 +112,19 @@ def source_reference(template: DataVolumeTemplateSpec, own: str) -> tuple[str, s
     return (reference.namespace or own, reference.name) if reference else None
 
 
-def clone_source(
-    template: DataVolumeTemplateSpec, referred: DataSource | None, own: str
-) -> CloneSource | None:
-    """What a DataVolume clones, None if nothing. `referred` is the DataSource of `template`."""
-    source: TemplateSource | DataSourceSource | None = template.spec.source
-    if template.spec.source_ref is not None:
-        source = referred.spec.source if referred else None
-    if source is None:
-        return None
-    for kind, found in (("pvc", source.pvc), ("snapshot", source.snapshot)):
+def clone_source(template: DataVolumeTemplateSpec, own: str) -> CloneSource | None:
+    """What the DataVolume of a template clones that names it itself; None if nothing."""
+    return _content(template.spec.source, own)
+
+
+def referred_source(source: DataSource) -> CloneSource | None:
+    """What the DataVolumes of a DataSource clone; None while it leads to nothing."""
+    is_chained = source.spec.source.data_source is not None
+    return _content(source.status.source if is_chained else source.spec.source, source.metadata.namespace)
+
+
+def _content(source: TemplateSource | DataSourceSource | None, own: str) -> CloneSource | None:
+    for kind, found in (("pvc", source.pvc), ("snapshot", source.snapshot)) if source else ():
         if found is not None:
             return CloneSource(kind, found.namespace or own, found.name)
     return None
