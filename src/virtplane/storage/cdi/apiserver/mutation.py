@@ -42,7 +42,11 @@ async def mutate(request: Request, services: Services) -> Response:
     request.expect(resources.DATA_VOLUMES.group, resources.DATA_VOLUMES.plural)
     data_volume = request.read(DataVolume)
     marks = data_volume.metadata.annotations
-    needs_none = cdi_labels.PRE_POPULATED in marks or cdi_labels.CHECK_STATIC_VOLUME in marks
+    if cdi_labels.PRE_POPULATED in marks:
+        # Others fill its claim. Its author may be virt-controller, who restores a machine with a source that
+        # the machine's owner has written, and may clone everything.
+        return _without_foreign_token(request)
+    needs_none = cdi_labels.CHECK_STATIC_VOLUME in marks
     if data_volume.metadata.deletion_timestamp is not None or _keeps_its_source(request):
         return _without_foreign_token(request)
     try:
