@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import orjson
 
@@ -11,6 +10,7 @@ from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.objects.structs import decode, encode
 from kubecore.resources import ResourceType
+from kubecore.schema.regexes import Pattern, PatternError
 from virtplane.api import resources as kinds
 from virtplane.api.clone_v1beta1.clone import VirtualMachineClone, VirtualMachineCloneSpec
 from virtplane.api.kubevirt_v1.domain import DomainSpec
@@ -167,22 +167,24 @@ def filtered(entries: Mapping[str, str], filters: Sequence[str]) -> dict[str, st
 
     Filters are regular expressions that match anywhere in the key; a lone ``*`` wants all.
     """
-    wanted = [item for item in filters if not item.startswith("!")]
-    refused = [item[1:] for item in filters if item.startswith("!")]
+    wanted = _patterns(item for item in filters if not item.startswith("!"))
+    refused = _patterns(item[1:] for item in filters if item.startswith("!"))
     return {
         key: value
         for key, value in entries.items()
-        if any(_matches(item, key) for item in wanted) and not any(_matches(item, key) for item in refused)
+        if any(item.matches(key) for item in wanted) and not any(item.matches(key) for item in refused)
     }
 
 
-def _matches(pattern: str, key: str) -> bool:
-    if pattern == "*":
-        return True
-    try:
-        return re.search(pattern, key) is not None
-    except re.error:
-        return False
+def _patterns(filters: Iterable[str]) -> list[Pattern]:
+    """The filters; one that is no expression matches nothing."""
+    found = []
+    for item in dict.fromkeys(filters):
+        try:
+            found.append(Pattern("" if item == "*" else item))
+        except PatternError:
+            continue
+    return found
 
 
 def set_phase(status: JsonObject, phase: str, problem: str = "") -> None:

@@ -27,6 +27,9 @@ from virtplane.serving.responses import NOT_FOUND, REQUIRED, Cause, Response
 _IMMUTABLE = "spec in immutable after creation"
 _RESTORE_POLICIES = ("InPlace", "RandomizeNames", "PrefixTargetName")
 _OWNERSHIP_POLICIES = ("Vm", "None")
+_MOST_FILTERS = 256
+"""Each is compared with each label, while all other clones wait. KubeVirt has no limit."""
+
 _PATCHABLE = ("/metadata/labels/", "/metadata/annotations/", "/spec/")
 
 
@@ -277,6 +280,9 @@ def _clone_causes(spec: VirtualMachineCloneSpec) -> Iterator[Cause]:
         ("spec.template.annotations", spec.template.annotation_filters),
         ("spec.template.labels", spec.template.label_filters),
     ):
+        if entries and len(entries) > _MOST_FILTERS:
+            yield Cause(f"{field} has more than {_MOST_FILTERS} filters", field)
+            return
         for entry in entries or ():
             yield from _filter(field, entry)
     yield from _clone_ends(spec)

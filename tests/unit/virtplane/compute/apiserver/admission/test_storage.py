@@ -61,6 +61,16 @@ async def test_a_clone_that_cannot_be_read_is_refused_before_it_is_changed() -> 
     assert (answer.status or {})["message"].startswith("json: ")
 
 
+async def test_a_clone_has_no_more_filters_than_its_controller_can_bear() -> None:
+    async def ask_for(count: int) -> Response:
+        spec = {"source": _MACHINE, "labelFilters": [f"a{number}" for number in range(count)]}
+        new = {"metadata": {"name": "c"}, "spec": spec}
+        return await ask("/vm-clone-validate-create", new, settings=config("Snapshot"))
+
+    assert (await ask_for(256)).allowed
+    assert not (await ask_for(257)).allowed
+
+
 async def test_a_clone_without_a_target_gets_one_with_a_generated_name() -> None:
     new: JsonObject = {
         "metadata": {"name": "c"},
