@@ -109,7 +109,13 @@ class Scheduler:
         if pod is None or not needs_node(pod):
             self._queue.remove(key)
             return
-        result = decide(pod, self._snapshot(pod), random.choice)
+        try:
+            result = decide(pod, self._snapshot(pod), random.choice)
+        except Exception:
+            # A pod that the rules cannot handle must not end the scheduling of all others.
+            logger.exception("no node can be chosen for %s/%s, which waits", *key)
+            self._queue.failed(key, asyncio.get_running_loop().time())
+            return
         if isinstance(result, Unschedulable):
             now = asyncio.get_running_loop().time()
             self._queue.failed(key, now)

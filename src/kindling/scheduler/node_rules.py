@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
@@ -9,6 +10,8 @@ from kubecore.objects import meta
 from kubecore.objects.selectors import SelectorError, from_label_selector_object
 
 UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
+_DIGITS = re.compile("[+-]?[0-9]{1,1000}")
+"""Zeros may lead; ``int`` refuses more digits than some thousands."""
 
 
 def matches_expression(expression: JsonObject, values: Mapping[str, str]) -> bool:
@@ -17,17 +20,22 @@ def matches_expression(expression: JsonObject, values: Mapping[str, str]) -> boo
     wanted = expression.get("values") or []
     value = values.get(key)
     if operator in ("Gt", "Lt"):
-        if value is None or len(wanted) != 1 or not (_is_int(value) and _is_int(wanted[0])):
+        bound, number = _number(wanted[0]) if len(wanted) == 1 else None, _number(value or "")
+        if bound is None or number is None:
             return False
-        return int(value) > int(wanted[0]) if operator == "Gt" else int(value) < int(wanted[0])
+        return number > bound if operator == "Gt" else number < bound
     try:
         return from_label_selector_object({"matchExpressions": [expression]}).matches(values)
     except SelectorError:
         return False
 
 
-def _is_int(text: str) -> bool:
-    return text.lstrip("+-").isdigit()
+def _number(text: str) -> int | None:
+    """What strconv.ParseInt reads; None for anything else, which users can write into a pod."""
+    if not _DIGITS.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def matches_term(term: JsonObject, node: JsonObject) -> bool:
@@ -79,9 +87,10 @@ def tolerates(toleration: JsonObject, taint: JsonObject) -> bool:
     value, wanted = taint.get("value") or "", toleration.get("value") or ""
     if operator == "Equal":
         return bool(key) and value == wanted
-    if operator in ("Lt", "Gt") and _is_int(value) and _is_int(wanted):
-        return int(value) < int(wanted) if operator == "Lt" else int(value) > int(wanted)
-    return False
+    number, bound = _number(value), _number(wanted)
+    if operator not in ("Lt", "Gt") or number is None or bound is None:
+        return False
+    return number < bound if operator == "Lt" else number > bound
 
 
 def untolerated(pod: JsonObject, taints: Iterable[JsonObject], effects: Iterable[str]) -> JsonObject | None:

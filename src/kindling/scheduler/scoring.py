@@ -29,7 +29,8 @@ def least_allocated(pod_needs: Mapping[str, int], info: NodeInfo) -> float:
 
 def balanced(pod_needs: Mapping[str, int], info: NodeInfo) -> float:
     """More points where cpu and memory would be used in equal parts."""
-    fractions = [min(1.0, used / capacity) for capacity, used in _usage(pod_needs, info)]
+    # A pod that names its node may ask for more than a float can hold.
+    fractions = [used / capacity if used < capacity else 1.0 for capacity, used in _usage(pod_needs, info)]
     return 100.0 if len(fractions) < 2 else 100 * (1 - abs(fractions[0] - fractions[1]) / 2)
 
 

@@ -92,6 +92,27 @@ async def test_a_pod_that_fits_nowhere_gets_a_condition_and_is_placed_when_room_
     assert node_of(api, "second") == "n1"
 
 
+async def test_a_pod_that_the_rules_cannot_handle_keeps_no_other_waiting() -> None:
+    api = MemoryApi()
+    api.put(NODES, node())
+    async with scheduling(api):
+        api.put(PODS, pod("broken", cpu="no amount"))
+        await asyncio.sleep(1)
+        api.put(PODS, pod("whole"))
+        await asyncio.sleep(1)
+    assert (node_of(api, "broken"), node_of(api, "whole")) == ("", "n1")
+
+
+async def test_a_pod_that_names_its_node_asks_for_what_no_float_holds_and_keeps_no_other_waiting() -> None:
+    api = MemoryApi()
+    api.put(NODES, node())
+    api.put(PODS, pod("huge", cpu="1E380", nodeName="n1"))
+    async with scheduling(api):
+        api.put(PODS, pod("whole", cpu="0"))
+        await asyncio.sleep(1)
+    assert node_of(api, "whole") == "n1"
+
+
 async def test_important_pods_go_first() -> None:
     api = MemoryApi()
     api.put(PODS, pod("plain"))
