@@ -63,7 +63,10 @@ class UploadController:
         except UnfitDocument as error:
             logger.error("a claim cannot be decoded, so nothing is uploaded into it: %s", error)
             return DONE
-        if claim is None or not is_upload(claim):
+        if claim is None:
+            return DONE
+        if not is_upload(claim):
+            await self._end(claim)
             return DONE
         if claim.metadata.is_being_deleted:  # it cannot go while its pod uses it; the rest goes with it
             await self._work.delete_pods(self._work.own_pods(claim, names.UPLOAD_SERVER))
@@ -150,6 +153,17 @@ class UploadController:
         if pods and not claims.is_true(claim.metadata, names.POD_RETAIN):
             await self._remove_service(claim)  # without pods it went before the last one
         await self._work.delete_pods(self._work.spent(claim, pods, is_filled=True))
+
+    async def _end(self, claim: PersistentVolumeClaim) -> None:
+        """Take the upload server from a claim that is no upload target any more. Raises StatusError.
+
+        A claim that never was one has no such pod, and costs no request.
+        """
+        pods = self._work.own_pods(claim, names.UPLOAD_SERVER)
+        if not pods or claims.is_true(claim.metadata, names.POD_RETAIN):
+            return
+        await self._remove_service(claim)
+        await self._work.delete_pods(pods)
 
     async def _remove_service(self, claim: PersistentVolumeClaim) -> None:
         """Delete the service that was made for `claim`, if it is there. Raises StatusError."""

@@ -286,6 +286,17 @@ async def test_claim_that_is_deleted_does_not_wait_for_its_worker(annotations: d
         await cluster.gone(core.PODS, name)
 
 
+async def test_claim_that_is_no_upload_target_any_more_loses_its_server() -> None:
+    async with memory_cluster() as cluster:
+        put(cluster, UPLOAD)
+        await cluster.run_pod("cdi-upload-dv", status={"phase": "Running"})
+        await cluster.until(core.SERVICES, "cdi-upload-dv")
+        removal = {"metadata": {"annotations": {STORAGE + "upload.target": None}}}
+        await cluster.client.patch(CLAIMS, "dv", removal, NAMESPACE, type="merge")
+        await cluster.gone(core.PODS, "cdi-upload-dv")
+        await cluster.gone(core.SERVICES, "cdi-upload-dv")
+
+
 async def test_upload_server_with_old_certificates_is_replaced_by_one_with_new_ones() -> None:
     async with memory_cluster() as cluster:
         put(cluster, UPLOAD)
