@@ -77,6 +77,7 @@ class Plugs:
         self._vmi = vmi
         self._folder = Folder(paths.hotplug_disks)
         self._path = paths.hotplug_disks
+        self._pods = paths.root.parent
         self._steps = steps
         self._on_remark = on_remark
         self._dumps = MemoryDumps(domain, vmi, on_change)
@@ -296,7 +297,7 @@ class Plugs:
             raise VolumeNotReady(entry.name, "its attachment pod is not ready yet")
         is_block = info is not None and info.volume_mode == "Block"
         try:
-            with held_claim(pod_uid, entry.name, block=is_block, proc=self._proc) as claim:
+            with held_claim(pod_uid, entry.name, self._pods, block=is_block, proc=self._proc) as claim:
                 yield claim
         except (NotOnNode, FileNotFoundError) as error:
             raise VolumeNotReady(entry.name, f"its attachment pod does not have it: {error}") from error

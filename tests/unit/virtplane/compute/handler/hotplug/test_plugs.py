@@ -143,7 +143,7 @@ class _Node:
         await self.plugs.follow(vmi, guest(object(), self.domain), ClaimSettings())
 
     @contextmanager
-    def _held(self, _pod: str, volume: str, *, block: bool, proc: Path) -> Iterator[_Claim]:
+    def _held(self, _pod: str, volume: str, _pods: Path, *, block: bool, proc: Path) -> Iterator[_Claim]:
         del block, proc
         if volume not in self.attachments:
             raise NotOnNode(volume)
