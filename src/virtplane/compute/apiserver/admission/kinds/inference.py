@@ -140,7 +140,9 @@ async def _data_source(name: str, namespace: str, lookups: Lookups) -> DataSourc
     return decode(DataSource, found) if found is not None else None
 
 
-async def _data_source_labels(name: str, namespace: str, label: str, lookups: Lookups) -> _Labels:
+async def _data_source_labels(
+    name: str, namespace: str, label: str, lookups: Lookups, *, is_referred: bool = False
+) -> _Labels:
     found = await _data_source(name, namespace, lookups)
     if found is None:
         raise InferenceError(f'datasources.cdi.kubevirt.io "{name}" not found')
@@ -152,8 +154,12 @@ async def _data_source_labels(name: str, namespace: str, label: str, lookups: Lo
     if source.snapshot is not None:
         return await _snapshot_labels(source.snapshot, namespace, lookups)
     other = source.data_source
+    if other is not None and is_referred:
+        # As far as CDI goes: two of them could lead to each other.
+        raise InferenceError("DataSource reference chain exceeds maximum depth of 1")
     if other is not None:
-        return await _data_source_labels(other.name, other.namespace or namespace, label, lookups)
+        where = other.namespace or namespace
+        return await _data_source_labels(other.name, where, label, lookups, is_referred=True)
     raise InferenceError(
         "unable to infer defaults from DataSource that doesn't provide"
         " DataVolumeSourcePVC or DataVolumeSourceSnapshot",
