@@ -1,16 +1,20 @@
 """Which block devices the launcher's cgroup may open, besides those that its container has from the start.
 
-The devices that belong to the container are those in its ``/dev``: only the container runtime can make nodes
-there. Everything else that virt-handler has ever allowed is taken back when it is no longer wanted, also when
-nobody remembers it.
+The devices that belong to the container are those in its ``/dev``, if that is the file system in memory that
+the container runtime makes: nobody else can make nodes there. A process of the pod can have another ``/dev``,
+of an image or a claim, by the mounts of a container that was added to the pod, or by a namespace of its own;
+images and claims hold nodes of whatever devices their authors chose. Everything else that virt-handler has
+ever allowed is taken back when it is no longer wanted, also when nobody remembers it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import stat
+import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +37,16 @@ _FOR_ALL = (
 """What container runtimes allow every container: null, zero, full, random numbers, terminals."""
 
 
+_IN_MEMORY = 0x01021994
+"""What statfs(2) calls a tmpfs."""
+_STATFS_BYTES = 512
+"""More than its structure has on any architecture."""
+
+
+class ForeignDevices(OSError):
+    """The launcher's ``/dev`` is not the one that container runtimes make."""
+
+
 class NoCgroup(OSError):
     """The launcher's cgroup for devices was not found."""
 
@@ -50,7 +64,7 @@ def allow(launcher: Process, numbers: Collection[int], host: Path = Path("/proc/
     """Let the launcher open the block devices `numbers`, and no other ones but its container's own.
 
     `host` is the ``/proc`` folder of a process that sees the node's cgroups. virt-handler has them mounted,
-    as it may not be allowed to look into the first process. Raises NoCgroup, OSError.
+    as it may not be allowed to look into the first process. Raises NoCgroup, ForeignDevices, OSError.
     """
     group = cgroup_of(launcher, host)
     with launcher.root() as root:
@@ -123,6 +137,8 @@ def _nodes(root: Root) -> Iterator[tuple[int, int]]:
     """Kind and number of the device nodes in the container's ``/dev``, but not in what is mounted there."""
     with root.opened("dev", os.O_PATH | os.O_NOFOLLOW) as descriptor:
         own = os.fstat(descriptor).st_dev
+        if _file_system(descriptor) != _IN_MEMORY:
+            raise ForeignDevices("the launcher's /dev is not that of its container's runtime")
     folders = ["dev"]
     for _ in range(_FOLDERS):
         if not folders:
@@ -146,3 +162,14 @@ def _status(root: Root, path: str) -> os.stat_result | None:
             return os.fstat(descriptor)
     except FileNotFoundError:
         return None
+
+
+def _file_system(descriptor: int) -> int:
+    """The type of a file's file system, as statfs(2) has it."""
+    buffer = ctypes.create_string_buffer(_STATFS_BYTES)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.fstatfs(descriptor, buffer) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    # A number of the machine's size, or of 32 bits: its lower half is at the same place where that matters.
+    return int.from_bytes(buffer.raw[:4], sys.byteorder)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from virtplane.compute.handler.hotplug import permissions
-from virtplane.compute.handler.hotplug.permissions import NoCgroup
+from virtplane.compute.handler.hotplug import filters, permissions
+from virtplane.compute.handler.hotplug.permissions import ForeignDevices, NoCgroup
 from virtplane.compute.handler.storage.rooted import Root
 
 _OWN, _PLUGGED, _OTHER = os.makedev(7, 240), os.makedev(7, 241), os.makedev(7, 242)
@@ -84,11 +84,42 @@ def _group() -> Iterator[Path]:
         group.rmdir()
 
 
+@contextmanager
+def _devices(place: Path) -> Iterator[Path]:
+    """A container's ``/dev`` as its runtime makes it."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+@pytest.mark.host
+def test_devices_that_the_container_runtime_has_made_are_the_containers_own(tmp_path: Path) -> None:
+    with _devices(tmp_path / "dev") as devices:
+        os.mknod(devices / "permanent", stat.S_IFBLK | 0o600, _OWN)
+        with Root(tmp_path) as root:
+            assert list(permissions._nodes(root)) == [(filters.BLOCK, _OWN)]
+
+
+@pytest.mark.host
+def test_the_devices_of_an_image_in_the_place_of_dev_are_not_allowed(tmp_path: Path) -> None:
+    """A container that was added to the pod may mount a claim, or the image of a disk, there."""
+    if os.geteuid() != 0 or subprocess.check_output(["stat", "-fc%T", tmp_path]).strip() == b"tmpfs":
+        pytest.skip("needs root, and files of tests that are not in memory")
+    (tmp_path / "dev").mkdir()
+    os.mknod(tmp_path / "dev/sda", stat.S_IFBLK | 0o666, os.makedev(8, 0))
+    with Root(tmp_path) as root, pytest.raises(ForeignDevices):
+        list(permissions._nodes(root))
+
+
 @pytest.mark.host
 def test_what_is_no_longer_plugged_is_taken_back_though_nobody_remembers_it(tmp_path: Path) -> None:
-    (tmp_path / "dev").mkdir()
-    os.mknod(tmp_path / "dev/permanent", stat.S_IFBLK | 0o600, _OWN)
-    with _group() as group:
+    with _group() as group, _devices(tmp_path / "dev") as devices:
+        os.mknod(devices / "permanent", stat.S_IFBLK | 0o600, _OWN)
         (group / "devices.deny").write_text("a")
         for number in (_OWN, _OTHER):
             (group / "devices.allow").write_text(f"b {os.major(number)}:{os.minor(number)} rwm")
