@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
-from kubecore.objects.selectors import SelectorError, from_label_selector_object
+from kubecore.objects.selectors import SelectorError, from_label_selector_object, int64
 
 UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
-_DIGITS = re.compile("[+-]?[0-9]{1,1000}")
-"""Zeros may lead; ``int`` refuses more digits than some thousands."""
 
 
 def matches_expression(expression: JsonObject, values: Mapping[str, str]) -> bool:
@@ -20,7 +17,7 @@ def matches_expression(expression: JsonObject, values: Mapping[str, str]) -> boo
     wanted = expression.get("values") or []
     value = values.get(key)
     if operator in ("Gt", "Lt"):
-        bound, number = _number(wanted[0]) if len(wanted) == 1 else None, _number(value or "")
+        bound, number = int64(wanted[0]) if len(wanted) == 1 else None, int64(value or "")
         if bound is None or number is None:
             return False
         return number > bound if operator == "Gt" else number < bound
@@ -28,14 +25,6 @@ def matches_expression(expression: JsonObject, values: Mapping[str, str]) -> boo
         return from_label_selector_object({"matchExpressions": [expression]}).matches(values)
     except SelectorError:
         return False
-
-
-def _number(text: str) -> int | None:
-    """What strconv.ParseInt reads; None for anything else, which users can write into a pod."""
-    if not _DIGITS.fullmatch(text):
-        return None
-    number = int(text)
-    return number if -(2**63) <= number < 2**63 else None
 
 
 def matches_term(term: JsonObject, node: JsonObject) -> bool:
@@ -87,7 +76,7 @@ def tolerates(toleration: JsonObject, taint: JsonObject) -> bool:
     value, wanted = taint.get("value") or "", toleration.get("value") or ""
     if operator == "Equal":
         return bool(key) and value == wanted
-    number, bound = _number(value), _number(wanted)
+    number, bound = int64(value), int64(wanted)
     if operator not in ("Lt", "Gt") or number is None or bound is None:
         return False
     return number < bound if operator == "Lt" else number > bound

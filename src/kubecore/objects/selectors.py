@@ -40,7 +40,8 @@ _EXCLUDING: Final = frozenset({NOT_IN, "!="})
 _MET_BY_ABSENCE: Final = _EXCLUDING | {DOES_NOT_EXIST}
 _FEW: Final = 8
 """So many conditions are looked at one after another."""
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,1000}")
+"""Zeros may lead; ``int`` refuses more digits than some thousands."""
 
 
 class SelectorError(ValueError):
@@ -71,10 +72,10 @@ class Requirement:
             return self.key in labels
         if operator == DOES_NOT_EXIST:
             return self.key not in labels
-        if value is None or not _is_int64(value):
+        number, bound = int64(value or ""), int64(self.values[0])
+        if number is None or bound is None:
             return False
-        bound = int(self.values[0])
-        return int(value) > bound if operator == GREATER else int(value) < bound
+        return number > bound if operator == GREATER else number < bound
 
     def __str__(self) -> str:
         if self.operator == EXISTS:
@@ -87,8 +88,10 @@ class Requirement:
         return f"{self.key}{symbol}{','.join(self.values)}"
 
 
-def _is_int64(text: str) -> bool:
-    return _INTEGER.fullmatch(text) is not None and -(2**63) <= int(text) < 2**63
+def int64(text: str) -> int | None:
+    """What strconv.ParseInt reads; None for anything else."""
+    number = int(text) if _INTEGER.fullmatch(text) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def _merged(requirements: list[Requirement]) -> list[Requirement]:
@@ -302,7 +305,7 @@ def _new_requirement(key: str, operator: str, values: Sequence[str]) -> Requirem
         errors += [
             fields.invalid(path.index(i), value, detail)
             for i, value in enumerate(values)
-            if not _is_int64(value)
+            if int64(value) is None
         ]
     for i, value in enumerate(values):
         problems = names.is_label_value(value)

@@ -74,6 +74,7 @@ def test_selectors_match_objects(selector: str, names: str) -> None:
             "unable to parse requirement: values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, "
             "the value must be an integer",
         ),
+        ("app>" + "9" * 5000, "for 'Gt', 'Lt' operators, the value must be an integer"),
         ("x=" + "v" * 64, f'values[0][x]: Invalid value: "{"v" * 64}": must be no more than 63 bytes'),
         ("-bad=x", 'unable to parse requirement: <nil>: Invalid value: "-bad": name part must consist'),
     ],
