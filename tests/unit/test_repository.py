@@ -151,6 +151,15 @@ def test_decisions_are_numbered_without_gaps() -> None:
     assert [int(name[:3]) for name in decisions] == list(range(1, len(decisions) + 1))
 
 
+def test_every_decision_has_one_line_in_their_index() -> None:
+    folder = ROOT / "docs/decisions"
+    listed = re.findall(
+        r"^\| \[(\d{3})\]\((\S+\.md)\) \| .+ \| .+\. \|$", (folder / "README.md").read_text(), re.M
+    )
+    there = sorted(path.name for path in folder.glob("[0-9]*.md"))
+    assert listed == [(name[:3], name) for name in there]
+
+
 _SCRIPTS = [ROOT / "virtplane", ROOT / ".ci/run"]
 
 
