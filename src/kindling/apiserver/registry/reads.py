@@ -114,8 +114,9 @@ def matcher(definition: ResourceDefinition, label_selector: str, field_selector:
     except SelectorError as error:
         raise errors.bad_request(str(error)) from error
     known = {"metadata.name", *definition.field_labels}
-    if definition.resource.namespaced or not definition.field_labels:
-        known.add("metadata.namespace")  # kinds with labels of their own have no others
+    if definition.resource.namespaced or not (definition.custom or definition.field_labels):
+        # Outside namespaces, only built-in kinds without labels of their own know it.
+        known.add("metadata.namespace")
     for requirement in selected.requirements:
         if requirement.field not in known:
             raise errors.bad_request(_unknown_label(definition, requirement.field))
