@@ -9,6 +9,11 @@ from contextlib import asynccontextmanager
 from kubecore.runtime import Manager
 
 
+def keep_running(manager: Manager) -> None:
+    """Have a manager that has caches alone go on: it ends when nothing is left to run."""
+    manager.add_runnable("idle", asyncio.get_running_loop().create_future)
+
+
 @asynccontextmanager
 async def working(manager: Manager) -> AsyncIterator[None]:
     """The controllers of `manager`, with full caches. Raises what ended them before the context did."""

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 
 import pytest
+from tests.support.managers import working
 
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
@@ -72,12 +73,10 @@ async def test_mappers_see_the_old_and_the_new_state() -> None:
     controller = Controller("owners", recorder.reconcile)
     controller.watch(manager.informer(PODS), lambda item: [("lab", item["metadata"]["labels"]["owner"])])
     manager.add(controller)
-    task = asyncio.create_task(manager.run())
-    await asyncio.sleep(1)
-    api.put(PODS, pod("a", owner="y"))
-    await asyncio.sleep(1)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with working(manager):
+        await asyncio.sleep(1)
+        api.put(PODS, pod("a", owner="y"))
+        await asyncio.sleep(1)
     assert set(recorder.keys) == {("lab", "x"), ("lab", "y")}
 
 
@@ -124,12 +123,10 @@ async def test_workers_run_side_by_side_but_never_for_one_key() -> None:
     for name in "abcde":
         controller.enqueue(("", name))
     manager.add(controller)
-    task = asyncio.create_task(manager.run())
-    await asyncio.sleep(0.5)
-    controller.enqueue(("", "a"))
-    await asyncio.sleep(10)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with working(manager):
+        await asyncio.sleep(0.5)
+        controller.enqueue(("", "a"))
+        await asyncio.sleep(10)
     assert most == 3
 
 
@@ -159,8 +156,5 @@ async def test_informer_of_a_kind_that_is_not_served_stays_empty() -> None:
     absent = ResourceType("none.example.com", "v1", "things", "Thing")
     manager = Manager(MemoryApi().client(), absent=[absent])
     things = manager.informer(absent)
-    task = asyncio.create_task(manager.run())
-    await manager.wait_started()
-    assert list(things.list()) == []
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with working(manager):
+        assert list(things.list()) == []

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
+from tests.support.managers import working
 
 from kubecore.client import ConnectionFailed, Request, Response
 from kubecore.errors import StatusError
@@ -52,17 +51,6 @@ class Maker:
         return DONE
 
 
-@asynccontextmanager
-async def running(maker: Maker) -> AsyncIterator[None]:
-    task = asyncio.create_task(maker.manager.run())
-    await maker.manager.wait_started()
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
 def lose_the_answer(api: MemoryApi, *, after_effect: bool, times: int = 1) -> None:
     """Break the connection of the next creations, before or after they took effect."""
     left = times
@@ -86,7 +74,7 @@ async def test_a_creation_whose_answer_is_lost_is_made_exactly_once(after_effect
     api = MemoryApi()
     lose_the_answer(api, after_effect=after_effect)
     maker = Maker(api)
-    async with running(maker):
+    async with working(maker.manager):
         maker.controller.enqueue(KEY)
         await asyncio.sleep(5)
         assert len(api.list(PODS)) == 1
@@ -96,7 +84,7 @@ async def test_a_creation_whose_answer_is_lost_is_made_exactly_once(after_effect
 async def test_a_server_that_cannot_be_asked_is_asked_again() -> None:
     api = MemoryApi()
     maker = Maker(api)
-    async with running(maker):
+    async with working(maker.manager):
         lose_the_answer(api, after_effect=True)
         refusals = iter([ConnectionFailed("cut"), StatusError(503, "ServiceUnavailable", "no")])
 
@@ -117,7 +105,7 @@ async def test_a_server_that_cannot_be_asked_is_asked_again() -> None:
 async def test_a_refused_creation_is_not_waited_for() -> None:
     api = MemoryApi()
     maker = Maker(api)
-    async with running(maker):
+    async with working(maker.manager):
         with pytest.raises(StatusError), maker.expected.creating(KEY):
             raise StatusError(403, "Forbidden", "no")
         assert maker.expected.satisfied(KEY)
@@ -125,7 +113,7 @@ async def test_a_refused_creation_is_not_waited_for() -> None:
 
 async def test_what_is_never_seen_wakes_the_key_when_the_time_is_over() -> None:
     maker = Maker(MemoryApi())
-    async with running(maker):
+    async with working(maker.manager):
         with maker.expected.creating(KEY):
             await asyncio.sleep(0)  # nothing is created, and nobody says so
         maker.controller.enqueue(KEY)
@@ -140,7 +128,7 @@ async def test_what_is_never_seen_wakes_the_key_when_the_time_is_over() -> None:
 async def test_what_is_seen_wakes_the_key_whatever_the_controller_watches() -> None:
     api = MemoryApi()
     maker = Maker(api)
-    async with running(maker):
+    async with working(maker.manager):
         with maker.expected.creating(KEY):
             api.put(PODS, pod("p"))
         await asyncio.sleep(1)
@@ -151,7 +139,7 @@ async def test_deletions_are_expected_by_uid_until_the_cache_shows_them() -> Non
     api = MemoryApi()
     first, second = api.put(PODS, pod("a")), api.put(PODS, pod("b"))
     maker = Maker(api)
-    async with running(maker):
+    async with working(maker.manager):
         for item in (first, second):
             with maker.expected.deleting(KEY, meta.uid(item)):
                 api.remove(PODS, meta.name(item), "lab")
@@ -165,7 +153,7 @@ async def test_a_deletion_whose_answer_is_lost_is_looked_up(after_effect: bool) 
     api = MemoryApi()
     doomed = api.put(PODS, pod("a"))
     maker = Maker(api)
-    async with running(maker):
+    async with working(maker.manager):
         with pytest.raises(ConnectionFailed), maker.expected.deleting(KEY, meta.uid(doomed)):
             if after_effect:
                 api.remove(PODS, "a", "lab")

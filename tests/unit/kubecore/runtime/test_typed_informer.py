@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.managers import working
 
 from kubecore.json import JsonObject
 from kubecore.objects.selectors import parse_label_selector
@@ -187,15 +188,10 @@ async def test_a_controller_is_driven_by_structs() -> None:
     controller = Controller("test", reconcile)
     controller.watch(informer, predicate=lambda event, old, new: new.spec.node_name == "n1")
     manager.add(controller)
-    task = asyncio.create_task(manager.run())
-    try:
-        await manager.wait_started()
+    async with working(manager):
         api.put(PODS, pod("a", "n1"))
         api.put(PODS, pod("b", "n2"))
         await settle()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
     assert done == [("lab", "a")]
 
 

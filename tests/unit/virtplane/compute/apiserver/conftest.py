@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from tests.support.managers import working
 
 from kubecore.runtime import Manager
 from kubecore.testing import MemoryApi
@@ -69,11 +69,7 @@ async def virt_api() -> AsyncIterator[VirtApi]:
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    task = asyncio.create_task(manager.run())
-    await manager.wait_started()
-    async with aiohttp.ClientSession() as session:
+    async with working(manager), aiohttp.ClientSession() as session:
         yield VirtApi(cluster, f"http://127.0.0.1:{runner.addresses[0][1]}", session, application)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
     await runner.cleanup()
     await client.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ import orjson
 import pytest
 import trustme
 from aiohttp import web
+from tests.support.managers import keep_running, working
 
 from kubecore import resources
 from kubecore.client import Request, Response
@@ -54,13 +54,11 @@ class Server:
         tls = server_tls(self._directory, authority)
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
         self.port = runner.addresses[0][1]
-        task = asyncio.create_task(manager.run())
-        await manager.wait_started()
+        keep_running(manager)
         try:
-            yield
+            async with working(manager):
+                yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
             await runner.cleanup()
             await client.close()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 from prometheus_client import CollectorRegistry
+from tests.support.managers import keep_running, working
 from tests.support.waiting import until
 
 from kubecore import resources
@@ -34,18 +34,10 @@ async def _served(api: MemoryApi) -> AsyncIterator[CollectorRegistry]:
         cluster = Cluster(client, manager, recorder, Images("launcher:2", "sidecar:2"))
         cluster.prepare()
         times = PhaseTimes(cluster)
-        manager.add_runnable(
-            "idle", asyncio.get_running_loop().create_future
-        )  # it ends when nothing is left to run
-        task = asyncio.create_task(manager.run())
-        try:
-            async with asyncio.timeout(5):
-                await manager.wait_started()
+        keep_running(manager)
+        async with working(manager):
             with collected(registry, MachineMetrics(cluster), *times.collectors):
                 yield registry
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
     await client.close()
     assert list(registry.collect()) == []
 

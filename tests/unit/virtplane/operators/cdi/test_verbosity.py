@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from tests.support.managers import keep_running, working
 
 from kubecore.json import JsonObject
 from kubecore.logs import TRACE, LogLevels
@@ -54,19 +55,16 @@ async def test_components_of_a_shared_process_follow_the_object() -> None:
     async with api.client() as client, asyncio.timeout(5):
         manager = Manager(client)
         follow(manager, CDI_COMPONENTS, levels, 1)
-        manager.add_runnable("forever", lambda: asyncio.sleep(3600))
-        task = asyncio.create_task(manager.run())
-        await manager.wait_started()
-        found = []
-        for change in (
-            lambda: api.put(CDIS, {"metadata": {"name": "cdi"}, "spec": {"customizeComponents": _FLAGS}}),
-            lambda: api.put(CDIS, {"metadata": {"name": "cdi"}, "spec": {"config": {"logVerbosity": 9}}}),
-            lambda: api.remove(CDIS, "cdi"),
-        ):
-            changed.clear()
-            change()
-            await changed.wait()
-            found.append((levels.of("cdi-apiserver"), levels.of("cdi-deployment")))
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        keep_running(manager)
+        async with working(manager):
+            found = []
+            for change in (
+                lambda: api.put(CDIS, {"metadata": {"name": "cdi"}, "spec": {"customizeComponents": _FLAGS}}),
+                lambda: api.put(CDIS, {"metadata": {"name": "cdi"}, "spec": {"config": {"logVerbosity": 9}}}),
+                lambda: api.remove(CDIS, "cdi"),
+            ):
+                changed.clear()
+                change()
+                await changed.wait()
+                found.append((levels.of("cdi-apiserver"), levels.of("cdi-deployment")))
     assert found == [(logging.DEBUG, logging.INFO), (TRACE, TRACE), (logging.INFO, logging.INFO)]

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 import trustme
 import uvloop
+from tests.support.managers import working
 from tests.support.waiting import until
 
 from kubecore.runtime import Manager
@@ -71,18 +72,15 @@ async def test_change_of_cdi_config_restricts_servers_at_once() -> None:
         manager = Manager(client)
         servers_tls(manager).restrict(server)
         manager.add_runnable("https", _serve)
-        task = asyncio.create_task(manager.run())
-        await manager.wait_started()
-        usual = server.minimum_version
-        spec = {"tlsSecurityProfile": {"type": "Modern", "modern": {}}}
-        api.put(CDI_CONFIGS, {"metadata": {"name": "another"}, "spec": spec})
-        api.put(CDI_CONFIGS, {"metadata": {"name": "config"}, "spec": spec})
-        await until(lambda: server.minimum_version == ssl.TLSVersion.TLSv1_3)
-        api.put(CDI_CONFIGS, {"metadata": {"name": "config"}, "spec": {"tlsSecurityProfile": 7}})
-        api.put(CDI_CONFIGS, {"metadata": {"name": "config"}, "spec": {}})
-        await until(lambda: server.minimum_version == usual)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        async with working(manager):
+            usual = server.minimum_version
+            spec = {"tlsSecurityProfile": {"type": "Modern", "modern": {}}}
+            api.put(CDI_CONFIGS, {"metadata": {"name": "another"}, "spec": spec})
+            api.put(CDI_CONFIGS, {"metadata": {"name": "config"}, "spec": spec})
+            await until(lambda: server.minimum_version == ssl.TLSVersion.TLSv1_3)
+            api.put(CDI_CONFIGS, {"metadata": {"name": "config"}, "spec": {"tlsSecurityProfile": 7}})
+            api.put(CDI_CONFIGS, {"metadata": {"name": "config"}, "spec": {}})
+            await until(lambda: server.minimum_version == usual)
 
 
 async def _refusal(port: int, client: ssl.SSLContext) -> str:

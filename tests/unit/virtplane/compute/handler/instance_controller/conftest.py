@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.managers import working
 
 from kubecore.resources import EVENTS
 from kubecore.runtime import EventRecorder, Manager
@@ -204,14 +205,11 @@ class Node:
             made = InstanceController(client, informer, recorder, settings, ClusterConfig, emulation=True)
             self.controller = made
             manager.add(made.controller)
-            task = asyncio.create_task(manager.run())
-            await manager.wait_started()
-            await asyncio.sleep(0.5)
             try:
-                yield self.machines[-1]
+                async with working(manager):
+                    await asyncio.sleep(0.5)
+                    yield self.machines[-1]
             finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
                 await made.close()
         await client.close()
 

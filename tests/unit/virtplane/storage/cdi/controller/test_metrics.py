@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 from prometheus_client import CollectorRegistry
+from tests.support.managers import keep_running, working
 
 from kubecore.json import JsonObject
 from kubecore.resources import CSI_DRIVERS, STORAGE_CLASSES
@@ -32,15 +32,10 @@ async def _metrics(api: MemoryApi) -> AsyncIterator[CollectorRegistry]:
     registry = CollectorRegistry()
     manager = Manager(api.client())
     metrics = CdiMetrics(manager, Settings(manager, Programs("i", "c", "u")))
-    task = asyncio.create_task(manager.run())
-    try:
-        async with asyncio.timeout(5):
-            await manager.wait_started()
+    keep_running(manager)
+    async with working(manager):
         with collected(registry, metrics):
             yield registry
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
     assert list(registry.collect()) == []
 
 

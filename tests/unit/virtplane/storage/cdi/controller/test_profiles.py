@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from tests.support.cdi_rights import for_controllers
+from tests.support.managers import working
 from tests.support.waiting import until
 
 from kubecore.client import Client
@@ -121,17 +121,11 @@ async def cluster() -> AsyncIterator[Cluster]:
         async with restricted.client() as client, api.client() as administrator:
             manager = Manager(client)
             ProfileController(client, manager)
-            task = asyncio.create_task(manager.run())
-            await manager.wait_started()
-            made = Cluster(administrator)
-            cdi = {"apiVersion": kinds.CDIS.api_version, "kind": "CDI", "spec": {}}
-            metadata = {"name": "cdi", "labels": INSTALLED}
-            await administrator.create(kinds.CDIS, {**cdi, "metadata": metadata})
-            try:
-                yield made
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+            async with working(manager):
+                cdi = {"apiVersion": kinds.CDIS.api_version, "kind": "CDI", "spec": {}}
+                metadata = {"name": "cdi", "labels": INSTALLED}
+                await administrator.create(kinds.CDIS, {**cdi, "metadata": metadata})
+                yield Cluster(administrator)
 
 
 @pytest.mark.feature("STO-27")

@@ -15,6 +15,7 @@ from tests.support.apiserver import ADMIN_TOKEN
 from tests.support.cdi import cdi_cluster
 from tests.support.cdi_controllers import cdi_controllers
 from tests.support.cdi_operator import SETTINGS
+from tests.support.managers import working
 
 from kubecore.client import Client
 from kubecore.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CUSTOM_RESOURCE_DEFINITIONS
@@ -46,12 +47,8 @@ async def _others(client: Client) -> AsyncIterator[None]:
         manager = Manager(client)
         DataSourceController(client, manager)
         CronController(client, manager, recorder, namespace=cdi_names.NAMESPACE, image="importer:1")
-        task = asyncio.create_task(manager.run())
-        try:
+        async with working(manager):
             yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.skipif(

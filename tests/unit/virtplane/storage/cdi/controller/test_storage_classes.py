@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from tests.support.cdi import CdiCluster, cdi_cluster
 from tests.support.cdi_claims import ended, pod_status
 from tests.support.cdi_controllers import cdi_controllers
+from tests.support.managers import working
 from tests.support.waiting import until
 
 from kindling.scheduler.loop import Scheduler
@@ -248,12 +248,8 @@ async def scheduler(here: Storage) -> AsyncIterator[None]:
     await here.client.create(core.NODES, {"metadata": {"name": "node"}, "status": status})
     manager = Manager(here.client)
     Scheduler(manager)
-    task = asyncio.create_task(manager.run())
-    try:
+    async with working(manager):
         yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def _volume(name: str, **spec: object) -> JsonObject:
@@ -343,12 +339,8 @@ async def crons(here: Storage) -> AsyncIterator[None]:
         CronController(
             here.client, manager, recorder, namespace="cdi", image="importer:1", has_image_streams=False
         )
-        task = asyncio.create_task(manager.run())
-        try:
+        async with working(manager):
             yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.feature("STO-43")
