@@ -148,7 +148,7 @@ def switch_off(instance: Instance, node: NodeLayout, grace_seconds: float, progr
 
 
 def _load_or_create(options: UpOptions) -> Instance:
-    """Load the instance, or create one with a free subnet and port. Raises SetupError."""
+    """Load the instance with the changes of `options`, or create one. Raises SetupError."""
     state = options.state.resolve()
     if state.is_relative_to("/run") or state.is_relative_to("/var/run"):
         raise SetupError(
@@ -160,62 +160,65 @@ def _load_or_create(options: UpOptions) -> Instance:
     state_directory.make_directory(state)
     with instances.machine_lock():
         existing = instances.load(state)
-        if existing is not None:
-            port = options.api_port or existing.api_port
-            _check_still_free(existing, port)
-            present = len(existing.nodes())
-            if options.nodes and options.nodes < present:
-                raise SetupError(
-                    f"--nodes {options.nodes}",
-                    f"the cluster has {present} nodes; this adds nodes and takes none away",
-                    program.command("node remove NAME", state),
-                    code=ExitCode.UNUSABLE,
-                )
-            names = node_places.with_nodes(existing.node_names, options.nodes or present)
-            changed = replace(
-                existing,
-                api_port=port,
-                node_names=names,
-                host_image=options.host_image,
-                api_flags=options.api_flags or existing.api_flags,
-                external_ranges=options.external_ranges or existing.external_ranges,
-                image_accounts=options.image_accounts or existing.image_accounts,
-                node_options=options.node_options or existing.node_options,
-                wants_storage=existing.wants_storage if options.storage is None else options.storage > 0,
-                node_links=_links((*existing.node_links, *options.node_links)),
-                isolate_networks=existing.isolate_networks
-                if options.isolate_networks is None
-                else options.isolate_networks,
-            )
-            changed = _with_families(changed, options)
-            changed.save()
-            return changed
-        others = instances.registered()
-        identifier = instances.instance_id(state)
-        taken = machine.used_networks()
-        taken += [ipaddress.IPv4Network(str(entry["subnet"])) for entry in others]
-        ports = {int(str(entry["api_port"])) for entry in others}
-        if options.api_port:
-            _check_port(state, options.api_port)
-        made = Instance(
-            state=state,
-            id=identifier,
-            subnet=instances.choose_subnet(identifier, taken),
-            api_port=options.api_port or instances.choose_port(ports),
-            node_names=node_places.with_nodes((), options.nodes or 1),
-            host_image=options.host_image,
-            mtu=machine.uplink_mtu(),
-            api_flags=options.api_flags,
-            external_ranges=options.external_ranges,
-            image_accounts=options.image_accounts,
-            node_options=options.node_options,
-            wants_storage=options.storage != 0,
-            node_links=_links(options.node_links),
-            isolate_networks=bool(options.isolate_networks),
+        wanted = _new_instance(state, options) if existing is None else _changed(existing, options)
+        wanted = _with_families(wanted, options)
+        wanted.save()
+    return wanted
+
+
+def _changed(existing: Instance, options: UpOptions) -> Instance:
+    """An instance with what `options` say of it; what they leave out stays. Raises SetupError."""
+    port = options.api_port or existing.api_port
+    _check_still_free(existing, port)
+    present = len(existing.nodes())
+    if options.nodes and options.nodes < present:
+        raise SetupError(
+            f"--nodes {options.nodes}",
+            f"the cluster has {present} nodes; this adds nodes and takes none away",
+            program.command("node remove NAME", existing.state),
+            code=ExitCode.UNUSABLE,
         )
-        made = _with_families(made, options)
-        made.save()
-    return made
+    isolate = existing.isolate_networks if options.isolate_networks is None else options.isolate_networks
+    return replace(
+        existing,
+        api_port=port,
+        node_names=node_places.with_nodes(existing.node_names, options.nodes or present),
+        host_image=options.host_image,
+        api_flags=options.api_flags or existing.api_flags,
+        external_ranges=options.external_ranges or existing.external_ranges,
+        image_accounts=options.image_accounts or existing.image_accounts,
+        node_options=options.node_options or existing.node_options,
+        wants_storage=existing.wants_storage if options.storage is None else options.storage > 0,
+        node_links=_links((*existing.node_links, *options.node_links)),
+        isolate_networks=isolate,
+    )
+
+
+def _new_instance(state: Path, options: UpOptions) -> Instance:
+    """An instance with a subnet and a port that are free. Raises SetupError."""
+    others = instances.registered()
+    identifier = instances.instance_id(state)
+    taken = machine.used_networks()
+    taken += [ipaddress.IPv4Network(str(entry["subnet"])) for entry in others]
+    ports = {int(str(entry["api_port"])) for entry in others}
+    if options.api_port:
+        _check_port(state, options.api_port)
+    return Instance(
+        state=state,
+        id=identifier,
+        subnet=instances.choose_subnet(identifier, taken),
+        api_port=options.api_port or instances.choose_port(ports),
+        node_names=node_places.with_nodes((), options.nodes or 1),
+        host_image=options.host_image,
+        mtu=machine.uplink_mtu(),
+        api_flags=options.api_flags,
+        external_ranges=options.external_ranges,
+        image_accounts=options.image_accounts,
+        node_options=options.node_options,
+        wants_storage=options.storage != 0,
+        node_links=_links(options.node_links),
+        isolate_networks=bool(options.isolate_networks),
+    )
 
 
 def _links(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -7,12 +7,17 @@ import os
 import resource
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kindling.cluster import kubeconfigs, namespaces, processes
 from kindling.cluster.containerd import STREAM_PORT
 from kindling.cluster.instance import Instance
 from kindling.network.proxy_status import HEALTH_PORT, STATUS_PORT
 from kubecore.runtime import set_up_logging, until_signalled
+
+if TYPE_CHECKING:
+    from kindling.metrics.component import ComponentSettings
+    from kindling.network.proxy import ServiceNetwork
 
 KUBELET_PORT = 10250
 _NODE_PORTS = (KUBELET_PORT, STREAM_PORT, HEALTH_PORT, STATUS_PORT)
@@ -75,55 +80,17 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
     from kindling.controllers import token_secrets  # noqa: PLC0415
     from kindling.metrics import component  # noqa: PLC0415
     from kindling.network.external import ExternalRanges  # noqa: PLC0415
-    from kindling.network.proxy import ProxyPlace, ServiceNetwork  # noqa: PLC0415
 
     set_up_logging("kindling-controllers")
-    config, scheduler_config, proxy_config = (
-        kubeconfigs.client_config(instance, name) for name in ("controllers", "scheduler", "service-proxy")
-    )
+    network = _service_network(instance, nodes)
+    measuring = _metrics_settings(instance)
     sign = token_secrets.signer((instance.pki / "sa.key").read_bytes())
-    served = [node for node in instance.running_nodes() if not nodes or node.name in nodes]
-    places = [ProxyPlace("host", None)]
-    places += [
-        ProxyPlace(
-            node.name,
-            node.namespaces / "net",
-            node.pod_cidrs,
-            node.pod_gateways,
-            _NODE_PORTS,
-            node.address,
-        )
-        for node in served
-    ]
-    servers, _, _ = upstream_resolver(Path("/etc/resolv.conf").read_text())
-    network = ServiceNetwork(
-        proxy_config,
-        places,
-        table=instance.table,
-        subnets=instance.subnets,
-        bridge=instance.bridge,
-        external_ranges=instance.external_ranges,
-        dns_service=instance.dns_service,
-        dns_address=instance.gateway,
-        upstream_servers=servers,
-    )
-
-    measuring = component.ComponentSettings(
-        api=kubeconfigs.client_config(instance, "metrics"),
-        address=instance.gateway,
-        tls_cert=instance.pki / "metrics-server.crt",
-        tls_key=instance.pki / "metrics-server.key",
-        proxy_ca=instance.pki / "front-proxy-ca.crt",
-        node_ca=instance.pki / "ca.crt",
-        client_cert=instance.pki / "metrics.crt",
-        client_key=instance.pki / "metrics.key",
-    )
 
     async def run() -> None:
         async with asyncio.TaskGroup() as group:
             work = controllers.run(
-                config,
-                scheduler_config=scheduler_config,
+                kubeconfigs.client_config(instance, "controllers"),
+                scheduler_config=kubeconfigs.client_config(instance, "scheduler"),
                 sign_token=sign,
                 control_planes=[instance.nodes()[0].name],
                 external=ExternalRanges.of(instance.external_ranges, own=instance.subnets),
@@ -134,6 +101,52 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
 
     # The streams of uvloop use a tenth of the memory of asyncio's: the process has one watch for each kind.
     uvloop.run(until_signalled(run))
+
+
+def _service_network(instance: Instance, nodes: Sequence[str]) -> ServiceNetwork:
+    """The service proxy and the resolver of the machine and of `nodes` (all if there are none)."""
+    from kindling.network.proxy import ProxyPlace, ServiceNetwork  # noqa: PLC0415
+
+    places = [ProxyPlace("host", None)]
+    places += [
+        ProxyPlace(
+            node.name,
+            node.namespaces / "net",
+            node.pod_cidrs,
+            node.pod_gateways,
+            _NODE_PORTS,
+            node.address,
+        )
+        for node in instance.running_nodes()
+        if not nodes or node.name in nodes
+    ]
+    servers, _, _ = upstream_resolver(Path("/etc/resolv.conf").read_text())
+    return ServiceNetwork(
+        kubeconfigs.client_config(instance, "service-proxy"),
+        places,
+        table=instance.table,
+        subnets=instance.subnets,
+        bridge=instance.bridge,
+        external_ranges=instance.external_ranges,
+        dns_service=instance.dns_service,
+        dns_address=instance.gateway,
+        upstream_servers=servers,
+    )
+
+
+def _metrics_settings(instance: Instance) -> ComponentSettings:
+    from kindling.metrics.component import ComponentSettings  # noqa: PLC0415
+
+    return ComponentSettings(
+        api=kubeconfigs.client_config(instance, "metrics"),
+        address=instance.gateway,
+        tls_cert=instance.pki / "metrics-server.crt",
+        tls_key=instance.pki / "metrics-server.key",
+        proxy_ca=instance.pki / "front-proxy-ca.crt",
+        node_ca=instance.pki / "ca.crt",
+        client_cert=instance.pki / "metrics.crt",
+        client_key=instance.pki / "metrics.key",
+    )
 
 
 def allow_open_files() -> None:
