@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,7 +122,54 @@ class NodeAgent:
         pod_workers = PodWorkers(lambda pod: PodWorker(pod, shared))
         pleg = Pleg(to.runtime, pod_workers.pod_changed)
         images, host_files = ImageManager(to.runtime), HostFiles()
-        backend = ApiBackend(
+        backend = self._make_backend(to, images, pleg, host_files)
+        host = CsiHost(to.client, settings.node.name, to.pods.list, to.record_event_of, backend.token)
+        csi = CsiAgent(host)
+        stack.push_async_callback(csi.volumes.close)
+        volumes = VolumeManager(backend, {"csi": csi.volumes})
+        network_client = await stack.enter_async_context(Client(settings.network_api))
+        policies = PolicyEnforcer(network_client, (settings.resolver.cluster_server,))
+        networks = PodNetworks(to.client, to.runtime, to.record_event, settings.networks)
+        bounds = await self._make_bounds(to, pod_workers, policies)
+        allocations = Allocations(identity.ROOT / "kindling_allocated_resources.json")
+        resizer = self._make_resizer(to, allocations, pod_workers, bounds)
+        shared = PodServices(
+            runtime=to.runtime,
+            pleg=pleg,
+            status_manager=StatusManager(to.client),
+            volumes=volumes,
+            probes=probes,
+            starter=self._make_starter(to, backend, images, volumes, devices, host_files, bounds),
+            stopper=PodStopper(to.runtime, to.record_event, networks.detach),
+            recorder=to.recorder,
+            node=self._facts,
+            release=self._release(resizer, bounds, devices, backend),
+            networks=networks,
+            admitted=pod_workers.admitted,
+            pressure=self._pressure,
+            resizer=resizer,
+            reserve=self._reserve(bounds.cpus),
+        )
+        return Parts(
+            registration=registration,
+            devices=devices,
+            pleg=pleg,
+            pod_workers=pod_workers,
+            volumes=volumes,
+            csi=csi,
+            confinement=bounds.confinement,
+            policies=policies,
+            networks=networks,
+            statistics=self._statistics(to, pleg),
+            pod_cgroups=bounds.pod_cgroups,
+            allocations=allocations,
+            cpus=bounds.cpus,
+        )
+
+    def _make_backend(
+        self, to: Connections, images: ImageManager, pleg: Pleg, host_files: HostFiles
+    ) -> ApiBackend:
+        return ApiBackend(
             to.client,
             images,
             to.record_event,
@@ -131,81 +178,56 @@ class NodeAgent:
             lambda uid: pleg.runtime_status(uid).ips,
             host_files,
         )
-        host = CsiHost(to.client, settings.node.name, to.pods.list, to.record_event_of, backend.token)
-        csi = CsiAgent(host)
-        stack.push_async_callback(csi.volumes.close)
-        volumes = VolumeManager(backend, {"csi": csi.volumes})
-        network_client = await stack.enter_async_context(Client(settings.network_api))
-        policies = PolicyEnforcer(network_client, (settings.resolver.cluster_server,))
-        cpus = CpuManager(settings.node.options, topology.read(), identity.ROOT, to.runtime)
-        confinement = Confinement(to.runtime, policies)
-        networks = PodNetworks(to.client, to.runtime, to.record_event, settings.networks)
-        pod_cgroups = self._pod_cgroups(pod_workers)
-        await asyncio.to_thread(pod_cgroups.start)
-        cpu_quotas = CpuQuotas(settings.cgroup_root, cpus.cpus)
-        bounds = Bounds(confinement, pod_cgroups, cpu_quotas, cpus)
-        starter = self._make_starter(to, backend, images, volumes, devices, host_files, bounds)
 
-        allocations = Allocations(identity.ROOT / "kindling_allocated_resources.json")
-        resizer = Resizer(
+    async def _make_bounds(
+        self, to: Connections, pod_workers: PodWorkers, policies: PolicyEnforcer
+    ) -> Bounds:
+        """What limits the containers of pods."""
+        root, options = self._settings.cgroup_root, self._settings.node.options
+        cpus = CpuManager(options, topology.read(), identity.ROOT, to.runtime)
+        cpu = int(requests.parse_amounts(self._facts().allocatable).get("cpu", 0))
+        reserved = options.reserved("memory").value
+        share = NodeShare(cpu, memory_bytes() - reserved if reserved else None)
+        pod_cgroups = PodCgroups(root, options, share, pod_workers.admitted)
+        await asyncio.to_thread(pod_cgroups.start)
+        return Bounds(Confinement(to.runtime, policies), pod_cgroups, CpuQuotas(root, cpus.cpus), cpus)
+
+    def _make_resizer(
+        self, to: Connections, allocations: Allocations, pod_workers: PodWorkers, bounds: Bounds
+    ) -> Resizer:
+        return Resizer(
             ResizeServices(
                 runtime=to.runtime,
                 allocations=allocations,
-                pod_cgroups=pod_cgroups,
-                cpu_quotas=cpu_quotas,
+                pod_cgroups=bounds.pod_cgroups,
+                cpu_quotas=bounds.cpu_quotas,
                 admitted=pod_workers.admitted,
                 allocatable=lambda: self._facts().allocatable,
                 record_event=to.record_event,
                 node_memory_bytes=memory_bytes(),
-                is_pinned=cpus.is_pinned,
+                is_pinned=bounds.cpus.is_pinned,
             )
         )
 
-        def reserve(pod: JsonObject) -> Refusal | None:
-            unsafe = settings.node.options.allowed_unsafe_sysctls
-            return sysctls.refusal(pod, unsafe) or cpus.admit(pod)
+    def _reserve(self, cpus: CpuManager) -> Callable[[JsonObject], Refusal | None]:
+        """What admits a pod to what the node has only once."""
+        unsafe = self._settings.node.options.allowed_unsafe_sysctls
+        return lambda pod: sysctls.refusal(pod, unsafe) or cpus.admit(pod)
+
+    def _release(
+        self, resizer: Resizer, bounds: Bounds, devices: DeviceManager, backend: ApiBackend
+    ) -> Callable[[str], Awaitable[None]]:
+        """What takes back all that a pod had, once it has ended."""
 
         async def release(uid: str) -> None:
             resizer.forget(uid)
-            cpus.release(uid)
-            cpu_quotas.forget(uid)
+            bounds.cpus.release(uid)
+            bounds.cpu_quotas.forget(uid)
             devices.release(uid)
             backend.forget(uid)
-            await asyncio.to_thread(remove_pod_cgroups, settings.cgroup_root, uid)
+            await asyncio.to_thread(remove_pod_cgroups, self._settings.cgroup_root, uid)
 
-        shared = PodServices(
-            runtime=to.runtime,
-            pleg=pleg,
-            status_manager=StatusManager(to.client),
-            volumes=volumes,
-            probes=probes,
-            starter=starter,
-            stopper=PodStopper(to.runtime, to.record_event, networks.detach),
-            recorder=to.recorder,
-            node=self._facts,
-            release=release,
-            networks=networks,
-            admitted=pod_workers.admitted,
-            pressure=self._pressure,
-            resizer=resizer,
-            reserve=reserve,
-        )
-        statistics = self._statistics(to, pleg)
-        return Parts(
-            registration,
-            devices,
-            pleg,
-            pod_workers,
-            volumes,
-            csi,
-            confinement,
-            policies,
-            networks,
-            statistics,
-            pod_cgroups,
-            allocations,
-            cpus,
-        )
+        return release
 
     async def _make_registration(
         self, stack: AsyncExitStack, to: Connections
@@ -258,13 +280,6 @@ class NodeAgent:
             )
         )
 
-    def _pod_cgroups(self, pod_workers: PodWorkers) -> PodCgroups:
-        options = self._settings.node.options
-        cpu = int(requests.parse_amounts(self._facts().allocatable).get("cpu", 0))
-        reserved = options.reserved("memory").value
-        share = NodeShare(cpu, memory_bytes() - reserved if reserved else None)
-        return PodCgroups(self._settings.cgroup_root, options, share, pod_workers.admitted)
-
     def _statistics(self, to: Connections, pleg: Pleg) -> Statistics:
         return Statistics(
             StatisticsSources(
@@ -295,40 +310,14 @@ class NodeAgent:
         )
 
     async def _work(self, to: Connections, parts: Parts) -> None:
+        """Run all parts: caches first, then what ran before this agent, then everything else."""
         pleg, pod_workers = parts.pleg, parts.pod_workers
-        lost_shims = LostShims(self._settings.runtime_socket)
-        options, node_event = self._settings.node.options, to.node_event(self._settings.node.name)
-        images = ImageCollector(to.runtime, options, to.pods.list, node_event, identity.ROOT / LOADED_IMAGES)
-
-        async def share_processors() -> None:
-            await parts.cpus.reconcile(
-                (pod, container)
-                for pod in pod_workers.admitted()
-                for container in pleg.runtime_status(str(pod["metadata"]["uid"])).all_containers()
-            )
-
-        async def forget_networks() -> None:
-            await parts.networks.sweep([sandbox.id for sandbox in pleg.sandboxes()])
-
-        chores = (parts.confinement.sweep, forget_networks, parts.pod_cgroups.refresh, share_processors)
-        housekeeping = Housekeeping(to.runtime, pleg, chores, lost_shims, images.collect)
-
-        async def reclaim() -> None:
-            await housekeeping.remove_dead_containers()
-            await images.remove_unused()
-
-        evictions = EvictionManager(
-            options,
-            EvictionServices(
-                statistics=parts.statistics,
-                pods=pod_workers.admitted,
-                evict=pod_workers.evict,
-                reclaim=reclaim,
-                record_event=to.record_event,
-                record_node_event=node_event,
-                changed=parts.registration.changed,
-            ),
+        node_event = to.node_event(self._settings.node.name)
+        images = ImageCollector(
+            to.runtime, self._settings.node.options, to.pods.list, node_event, identity.ROOT / LOADED_IMAGES
         )
+        housekeeping = self._make_housekeeping(to, parts, images)
+        evictions = self._make_evictions(to, parts, housekeeping, images)
         self._evictions = evictions
         async with asyncio.TaskGroup() as group:
             group.create_task(parts.registration.run(), name="node-registration")
@@ -342,16 +331,58 @@ class NodeAgent:
             group.create_task(parts.policies.run(), name="network-policies")
             parts.networks.load()
             group.create_task(pleg.run(), name="runtime-pleg")
-            live = {str(pod["metadata"]["uid"]) for pod in to.pods.list()}
-            parts.devices.retain(live)
-            parts.allocations.retain(live)
-            parts.cpus.retain(live)
-            grouped = await asyncio.to_thread(pods_with_cgroups, self._settings.cgroup_root)
-            pod_workers.adopt_orphans((pleg.uids() | parts.volumes.uids() | grouped) - live, pleg)
+            await self._adopt(to, parts)
             group.create_task(housekeeping.run(), name="housekeeping")
             group.create_task(evictions.run(), name="eviction")
             group.create_task(parts.csi.run(), name="csi")
             group.create_task(pod_workers.run(to.pods), name="pod-workers")
+
+    async def _adopt(self, to: Connections, parts: Parts) -> None:
+        """Keep what living pods hold, and have workers take down what is left of the others."""
+        live = {str(pod["metadata"]["uid"]) for pod in to.pods.list()}
+        parts.devices.retain(live)
+        parts.allocations.retain(live)
+        parts.cpus.retain(live)
+        grouped = await asyncio.to_thread(pods_with_cgroups, self._settings.cgroup_root)
+        left = (parts.pleg.uids() | parts.volumes.uids() | grouped) - live
+        parts.pod_workers.adopt_orphans(left, parts.pleg)
+
+    def _make_housekeeping(self, to: Connections, parts: Parts, images: ImageCollector) -> Housekeeping:
+        pleg = parts.pleg
+
+        async def share_processors() -> None:
+            await parts.cpus.reconcile(
+                (pod, container)
+                for pod in parts.pod_workers.admitted()
+                for container in pleg.runtime_status(str(pod["metadata"]["uid"])).all_containers()
+            )
+
+        async def forget_networks() -> None:
+            await parts.networks.sweep([sandbox.id for sandbox in pleg.sandboxes()])
+
+        chores = (parts.confinement.sweep, forget_networks, parts.pod_cgroups.refresh, share_processors)
+        lost_shims = LostShims(self._settings.runtime_socket)
+        return Housekeeping(to.runtime, pleg, chores, lost_shims, images.collect)
+
+    def _make_evictions(
+        self, to: Connections, parts: Parts, housekeeping: Housekeeping, images: ImageCollector
+    ) -> EvictionManager:
+        async def reclaim() -> None:
+            await housekeeping.remove_dead_containers()
+            await images.remove_unused()
+
+        return EvictionManager(
+            self._settings.node.options,
+            EvictionServices(
+                statistics=parts.statistics,
+                pods=parts.pod_workers.admitted,
+                evict=parts.pod_workers.evict,
+                reclaim=reclaim,
+                record_event=to.record_event,
+                record_node_event=to.node_event(self._settings.node.name),
+                changed=parts.registration.changed,
+            ),
+        )
 
     def _tls(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self._settings.client_ca)
