@@ -23,7 +23,7 @@ from virtplane.compute.handler.decisions import Action, Observation
 from virtplane.compute.handler.guestmetrics import Guest
 from virtplane.compute.handler.instanceevents import InstanceEvents
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone
-from virtplane.compute.handler.libvirtcalls import HypervisorError
+from virtplane.compute.handler.libvirtcalls import DomainState, HypervisorError
 from virtplane.compute.handler.machine import Machine, ServersSpent
 from virtplane.compute.handler.network.functions import FunctionsUnknown
 from virtplane.compute.handler.network.setup import NetworkSetupError
@@ -222,28 +222,7 @@ class InstanceController:
     ) -> tuple[str, str] | None:
         """Take the step; returns the error to report in the condition Synchronized."""
         try:
-            if action is Action.START:
-                await self._start(machine, vmi)
-            elif action is Action.SHUT_DOWN:
-                if machine.shutdown_started is None:
-                    self.events.send(vmi, "Normal", "ShuttingDown", "Signaled Graceful Shutdown")
-                await machine.press_power_button()
-            elif action is Action.DESTROY:
-                self.events.send(vmi, "Normal", "Deleted", "VirtualMachineInstance stopping")
-                await machine.cut_power()
-            elif action is Action.RELEASE:
-                await machine.release(0 if vmi.status.phase == "Succeeded" else 1)
-            elif machine.domain is not None and machine.domain.is_active:
-                await machine.recall(vmi)
-                machine.agent.refresh(vmi, is_running=machine.domain.status == "Running")
-                await machine.follow_networks(vmi, emulation=self._emulation)
-                await machine.grow_disks(vmi, self._claim_settings())
-                if machine.hypervisor is not None:
-                    for text in await machine.io_errors.follow(vmi, machine.domain, machine.hypervisor):
-                        self.events.send(vmi, "Warning", ioerrors.EVENT, text)
-                await self._follow_plugs(machine, vmi)
-            elif machine.domain is not None:
-                await machine.plugs.clear()
+            await self._take(machine, vmi, action)
         except VolumeBlocked as error:
             why = repeatable(error)
             if not _is_reported(vmi, _NOT_READY, why):
@@ -269,6 +248,35 @@ class InstanceController:
             self.events.send(vmi, "Warning", "SyncFailed", why)
             return _FAILED, why
         return None
+
+    async def _take(self, machine: Machine, vmi: VirtualMachineInstance, action: Action) -> None:
+        """Take the step. Raises what its parts raise."""
+        if action is Action.START:
+            await self._start(machine, vmi)
+        elif action is Action.SHUT_DOWN:
+            if machine.shutdown_started is None:
+                self.events.send(vmi, "Normal", "ShuttingDown", "Signaled Graceful Shutdown")
+            await machine.press_power_button()
+        elif action is Action.DESTROY:
+            self.events.send(vmi, "Normal", "Deleted", "VirtualMachineInstance stopping")
+            await machine.cut_power()
+        elif action is Action.RELEASE:
+            await machine.release(0 if vmi.status.phase == "Succeeded" else 1)
+        elif machine.domain is not None and machine.domain.is_active:
+            await self._follow(machine, vmi, machine.domain)
+        elif machine.domain is not None:
+            await machine.plugs.clear()
+
+    async def _follow(self, machine: Machine, vmi: VirtualMachineInstance, domain: DomainState) -> None:
+        """Bring a running guest nearer to what its instance asks for."""
+        await machine.recall(vmi)
+        machine.agent.refresh(vmi, is_running=domain.status == "Running")
+        await machine.follow_networks(vmi, emulation=self._emulation)
+        await machine.grow_disks(vmi, self._claim_settings())
+        if machine.hypervisor is not None:
+            for text in await machine.io_errors.follow(vmi, domain, machine.hypervisor):
+                self.events.send(vmi, "Warning", ioerrors.EVENT, text)
+        await self._follow_plugs(machine, vmi)
 
     async def _start(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
         try:
