@@ -187,16 +187,39 @@ class RestoreController:
             raise Waits("Updating target spec")
         if not is_marked:
             spec = await self._restored_spec(content, items)
-            written = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, machine)
-            deleted = datavolumes.replaced(written.get("spec", {}), spec)
-            if list(restore.status.deleted_data_volumes) != deleted:
-                # Written down before the machine forgets them.
-                status["deletedDataVolumes"] = deleted
-                raise Waits("Updating target status")
-            target = decisions.updated_target(restore, written, spec)
-            changes = [*same_version(written), *guarded_patch(written, target, ("metadata",), ("spec",))]
-            await self._patch_vm(machine.metadata.name, machine.metadata.namespace, changes)
-            raise Waits("Updating target spec")
+            raise Waits(await self._rewrite(restore, status, machine, spec))
+        await self._complete(restore, status, machine, items)
+
+    async def _rewrite(
+        self,
+        restore: VirtualMachineRestore,
+        status: JsonObject,
+        machine: HeldMachine,
+        spec: JsonObject,
+    ) -> str:
+        """Give a machine the restored spec; returns what the restore waits for then."""
+        written = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, machine)
+        deleted = datavolumes.replaced(written.get("spec", {}), spec)
+        if list(restore.status.deleted_data_volumes) != deleted:
+            # Written down before the machine forgets them.
+            status["deletedDataVolumes"] = deleted
+            return "Updating target status"
+        target = decisions.updated_target(restore, written, spec)
+        changes = [*same_version(written), *guarded_patch(written, target, ("metadata",), ("spec",))]
+        await self._patch_vm(machine.metadata.name, machine.metadata.namespace, changes)
+        return "Updating target spec"
+
+    async def _complete(
+        self,
+        restore: VirtualMachineRestore,
+        status: JsonObject,
+        machine: HeldMachine,
+        items: list[decisions.RestoredVolume],
+    ) -> None:
+        """Give the restored machine its disks, drop what they replace, and say that the restore is done.
+
+        Raises Waits, StatusError, UnfitDocument.
+        """
         target = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, machine)
         needed = datavolumes.wanted(target, restore.metadata.name, items)
         if not await datavolumes.provide(self._cluster, needed):
