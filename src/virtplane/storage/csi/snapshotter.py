@@ -147,21 +147,8 @@ class Snapshotter:
         if not uid:
             text = f"cannot create snapshot. Snapshot content {name} not bound to a snapshot"
             raise Problem(f"failed to take snapshot of the volume {handle}: {go_quote(text)}")
-        found = self._classes.get(None, spec.volume_snapshot_class_name or "")
-        if found is None:
-            missing = f"failed to take snapshot {name} without a snapshot class"
-            if spec.volume_snapshot_class_name is not None:
-                kind = kinds.VOLUME_SNAPSHOT_CLASSES.group_resource.replace("classes", "class", 1)
-                missing = f'{kind} "{spec.volume_snapshot_class_name}" not found'
-            text = f"failed to get input parameters to create snapshot for content {name}: "
-            raise Problem(text + go_quote(missing))
+        passed = self._parameters(content)
         secrets = await self._secrets(content)
-        passed = parameters.for_driver(found.parameters, parameters.SNAPSHOT_CLASS_KEYS)
-        if self._extra_metadata:
-            reference = spec.volume_snapshot_ref
-            passed["csi.storage.k8s.io/volumesnapshot/name"] = reference.name or ""
-            passed["csi.storage.k8s.io/volumesnapshot/namespace"] = reference.namespace or ""
-            passed["csi.storage.k8s.io/volumesnapshotcontent/name"] = name
         if await self._stored.is_abandoned(content, content.spec.volume_snapshot_ref):
             return True
         marked = await self._stored.mark(content, present=True)
@@ -186,6 +173,25 @@ class Snapshotter:
         if written is not None:
             await self._stored.mark(written, present=False)
         return bool(answer.snapshot.ready_to_use)
+
+    def _parameters(self, content: VolumeSnapshotContent) -> dict[str, str]:
+        """What the class of a snapshot passes on to the driver. Raises Problem without a class."""
+        name, spec = content.metadata.name, content.spec
+        found = self._classes.get(None, spec.volume_snapshot_class_name or "")
+        if found is None:
+            missing = f"failed to take snapshot {name} without a snapshot class"
+            if spec.volume_snapshot_class_name is not None:
+                kind = kinds.VOLUME_SNAPSHOT_CLASSES.group_resource.replace("classes", "class", 1)
+                missing = f'{kind} "{spec.volume_snapshot_class_name}" not found'
+            text = f"failed to get input parameters to create snapshot for content {name}: "
+            raise Problem(text + go_quote(missing))
+        passed = parameters.for_driver(found.parameters, parameters.SNAPSHOT_CLASS_KEYS)
+        if self._extra_metadata:
+            reference = spec.volume_snapshot_ref
+            passed["csi.storage.k8s.io/volumesnapshot/name"] = reference.name or ""
+            passed["csi.storage.k8s.io/volumesnapshot/namespace"] = reference.namespace or ""
+            passed["csi.storage.k8s.io/volumesnapshotcontent/name"] = name
+        return passed
 
     async def _look(self, content: VolumeSnapshotContent) -> bool:
         """How far a snapshot is that exists already. Raises Problem, CallError."""
