@@ -362,11 +362,8 @@ class InstanceController:
             # The launcher may exit once the status is written; the event of that write causes the next
             # reconcile.
             return DONE
-        if error is not None:
-            return RequeueAfter(_RETRY_SECONDS)
-        if not seen.launcher_ready or not seen.domain_known:
-            # A new connection ends with a call to reconcile; a launcher that ends before it listens has no
-            # connection.
+        if error is not None or not seen.launcher_ready or not seen.domain_known:
+            # A new connection calls reconcile, but a launcher that ends before it listens never has one.
             return RequeueAfter(_RETRY_SECONDS)
         if decisions.is_leaving(vmi, seen):
             grace = decisions.grace_seconds(vmi)
