@@ -71,7 +71,7 @@ def described(root: Root, folder: str, claim: str, request: str) -> ClaimedDevic
     text = root.read(f"{place}/{files[0]}", _LIMIT)
     try:
         return device_of(text, request)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter of JSON without end
         raise UndescribedDevice(claim, request, str(error)) from error
 
 

@@ -50,14 +50,13 @@ def wanted(vmi: VirtualMachineInstance, root: Root) -> Access:
     """The credentials in the secrets mounted in the pod with the file system `root`. Raises OSError if one is
     missing.
     """
-    keys: dict[str, list[str]] = {}
+    keys: dict[str, dict[str, None]] = {}
     passwords: dict[str, str] = {}
     for secret, users in _keys(vmi):
         texts = _texts(root, secret)
         lines = [line.strip() for text in texts.values() for line in text.splitlines() if line.strip()]
         for user in users:
-            found = keys.setdefault(user, [])
-            found += [line for line in lines if line not in found]
+            keys.setdefault(user, {}).update(dict.fromkeys(lines))
     for secret in _password_secrets(vmi):
         passwords |= {user: text.strip("\n") for user, text in _texts(root, secret).items()}
     return Access({user: tuple(lines) for user, lines in keys.items()}, passwords)

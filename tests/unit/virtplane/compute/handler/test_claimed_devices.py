@@ -111,6 +111,7 @@ def test_a_device_needs_exactly_one_driver_that_describes_it(tmp_path: Path, lau
     ("text", "problem"),
     [
         ("nonsense", "Expecting value"),
+        ("[" * 100_000, "recursion"),
         ("[]", "does not describe devices"),
         ('{"apiVersion": "v1"}', "does not describe devices"),
         (_file(), "0 devices"),

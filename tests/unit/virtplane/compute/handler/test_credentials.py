@@ -77,6 +77,15 @@ def test_keys_of_all_credentials_of_a_user_are_joined(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.timeout(20)
+def test_many_keys_cost_time_in_proportion_to_their_number(tmp_path: Path) -> None:
+    for secret in ("one", "two"):
+        _mount(tmp_path, secret, a="".join(f"{secret} {number}\n" for number in range(60_000)))
+    vmi = _instance(_keys("one", "root"), _keys("two", "root"))
+    with Root(tmp_path) as root:
+        assert len(credentials.wanted(vmi, root).keys["root"]) == 120_000
+
+
 def test_passwords_stand_under_the_names_of_their_users(tmp_path: Path) -> None:
     _mount(tmp_path, "words", ann="secret\n", bob="other")
     with Root(tmp_path) as root:
