@@ -95,7 +95,11 @@ class CpuManager:
             given[name] = cpus
             free -= cpus
         self._assigned[uid] = given
-        self._save()
+        try:
+            self._save()
+        except OSError:
+            del self._assigned[uid]  # an agent that is started again would give them to others
+            raise
         return None
 
     def cpus(self, pod: JsonObject, container: str) -> tuple[str, bool]:

@@ -98,7 +98,7 @@ class DeviceManager:
 
     async def allocate(self, pod: JsonObject, container: JsonObject) -> DeviceGrant:
         """Allocate devices to a container; repeated calls return the same devices. Raises ContentProblem when
-        too few are available.
+        too few are available, OSError when they cannot be recorded.
         """
         requested = extended_resources(container)
         wanted = {name: count for name, count in requested.items() if name in self._plugins}
@@ -158,7 +158,11 @@ class DeviceManager:
                     f"Requested: {count}, Available: {len(healthy)}"
                 )
             ids = held[resource] = sorted(healthy)[:count]
-            self._save()
+            try:
+                self._save()
+            except OSError:
+                del held[resource]  # an agent that is started again would give them to others
+                raise
         try:
             request = self._interface.message(
                 "AllocateRequest", {"container_requests": [{"devices_ids": ids}]}

@@ -111,6 +111,19 @@ def test_processors_are_given_once_and_survive_the_agent(tmp_path: Path) -> None
     assert state == {"policyName": "static", "defaultCpuSet": "0-1,3-5,7", "entries": {"w": {"c": "2,6"}}}
 
 
+def test_processors_that_cannot_be_recorded_are_not_given(tmp_path: Path) -> None:
+    found = manager(tmp_path)
+    obstacle = tmp_path / "cpu_manager_state.new"
+    obstacle.mkdir()
+    for _ in range(2):
+        with pytest.raises(IsADirectoryError):
+            found.admit(pod("2"))
+    assert found.shared == set(MACHINE)
+    obstacle.rmdir()
+    assert found.admit(pod("2")) is None
+    assert manager(tmp_path).is_pinned(pod("2"))
+
+
 def test_a_pod_for_which_too_few_are_left_is_refused(tmp_path: Path) -> None:
     found = manager(tmp_path)
     refused = found.admit(pod("8"))

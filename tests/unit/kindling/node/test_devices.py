@@ -175,3 +175,18 @@ def test_the_log_says_nothing_of_files_that_are_not_there(
 ) -> None:
     DeviceManager(tmp_path, lambda: None)
     assert caplog.messages == []
+
+
+async def test_devices_that_cannot_be_recorded_are_not_given(tmp_path: Path, stack: AsyncExitStack) -> None:
+    devices, changed = await started(stack, tmp_path)
+    await Plugin().serve(stack, tmp_path / "p.sock")
+    await register(tmp_path)
+    await asyncio.wait_for(changed.wait(), 5)
+    obstacle = tmp_path / "kindling_allocations.new"
+    obstacle.mkdir()
+    for _ in range(2):
+        with pytest.raises(IsADirectoryError):
+            await devices.allocate(pod("1"), CONTAINER)
+    obstacle.rmdir()
+    assert (await devices.allocate(pod("1"), CONTAINER)).envs == {"IDS": "a"}
+    assert b'"1"' in (tmp_path / "kindling_allocations.json").read_bytes()
