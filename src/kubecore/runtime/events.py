@@ -40,6 +40,7 @@ RETRY_SECONDS = 10.0
 @dataclass(slots=True)
 class _Similar:
     messages: set[str]
+    """At most `SIMILAR_EVENTS_MAXIMUM`: more change nothing, and others may write them without end."""
     last: float
 
 
@@ -105,7 +106,8 @@ class EventCorrelator:
         similar = self._similar.get(group)
         if similar is None or now - similar.last > SIMILAR_EVENTS_SECONDS:
             similar = _Similar(set(), now)
-        similar.messages.add(event["message"])
+        if len(similar.messages) < SIMILAR_EVENTS_MAXIMUM:
+            similar.messages.add(event["message"])
         similar.last = now
         _remember(self._similar, group, similar)
         return len(similar.messages) >= SIMILAR_EVENTS_MAXIMUM

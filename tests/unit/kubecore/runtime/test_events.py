@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 
 import pytest
 
@@ -77,6 +78,19 @@ async def test_many_similar_events_are_combined() -> None:
     assert (len(events), len(combined)) == (10, 1)
     assert combined[0]["message"].endswith("attempt 14")
     assert combined[0]["count"] == 6
+
+
+async def test_messages_without_end_take_no_memory_without_end() -> None:
+    api = MemoryApi()
+    async with EventRecorder(api.client(), "c") as recorder:
+        tracemalloc.start()
+        try:
+            for number in range(5_000):
+                recorder.event(POD, "Warning", "Failed", f"{number}" + "x" * 4096)
+            grown, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert grown < 2 << 20
 
 
 async def test_an_object_that_never_stops_is_throttled() -> None:
