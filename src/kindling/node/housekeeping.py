@@ -11,7 +11,7 @@ from kindling.node.pods.pleg import Pleg
 from kindling.node.runtime.containerd import Containerd
 from kindling.node.runtime.interface import Container, ContainerState, RuntimeFailure
 from kindling.node.runtime.shims import LostShims
-from kindling.node.server.logs import rotate
+from kindling.node.server import logs
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ IMAGE_PERIOD_ROUNDS = 30
 
 
 class Housekeeping:
-    """The regular work of one node."""
+    """The regular work of one node. A chore that fails keeps no other from being done."""
 
     def __init__(
         self,
@@ -40,22 +40,18 @@ class Housekeeping:
         self._collect_images = collect_images
 
     async def run(self) -> None:
-        """Run until cancelled; a failure is logged and the work is tried again."""
+        """Run until cancelled."""
         rounds = 0
         while True:
             await asyncio.sleep(PERIOD_SECONDS)
             rounds += 1
-            try:
-                await self._rotate_logs()
-                for chore in self._chores:
-                    await chore()
-                if rounds % SHIM_PERIOD_ROUNDS == 0:
-                    await self._end_lost_shims()
-                if rounds % IMAGE_PERIOD_ROUNDS == 0:
-                    await self.remove_dead_containers()
-                    await self._collect_images()
-            except (RuntimeFailure, OSError) as error:
-                _log.warning("housekeeping failed, trying again in %g s: %s", PERIOD_SECONDS, error)
+            due = [self._rotate_logs, *self._chores]
+            if rounds % SHIM_PERIOD_ROUNDS == 0:
+                due.append(self._end_lost_shims)
+            if rounds % IMAGE_PERIOD_ROUNDS == 0:
+                due += [self.remove_dead_containers, self._collect_images]
+            for chore in due:
+                await _attempt(chore)
 
     async def _rotate_logs(self) -> None:
         for uid in self._pleg.uids():
@@ -69,7 +65,7 @@ class Housekeeping:
     async def _rotate_log(self, container: Container) -> None:
         path = Path(container.log_path)
         # Until the runtime opens a new file, it writes to the file that was renamed before.
-        if rotate(path, LOG_MAX_BYTES, LOG_MAX_FILES) or not path.exists():
+        if logs.rotate(path, LOG_MAX_BYTES, LOG_MAX_FILES) or not path.exists():
             await self._runtime.reopen_log(container.id)
 
     async def _end_lost_shims(self) -> None:
@@ -91,4 +87,12 @@ class Housekeeping:
                     if old.state is ContainerState.EXITED:
                         await self._runtime.remove_container(old.id)
                         if old.log_path:
-                            Path(old.log_path).unlink(missing_ok=True)
+                            logs.remove(Path(old.log_path))
+
+
+async def _attempt(chore: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await chore()
+    except (RuntimeFailure, OSError) as error:
+        name = getattr(chore, "__qualname__", repr(chore))
+        _log.warning("housekeeping (%s) failed, trying again in %g s: %s", name, PERIOD_SECONDS, error)

@@ -24,6 +24,7 @@ from kindling.node.pods.security import SecurityProblem
 from kindling.node.probes.handlers import Target, handler_of, perform
 from kindling.node.runtime.containerd import Containerd
 from kindling.node.runtime.interface import Container, ContainerState, Image, RuntimeFailure
+from kindling.node.server import logs
 from kindling.node.volumes.content import ContentProblem
 from kindling.node.volumes.manager import Prepared, VolumeManager, VolumeProblem
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
@@ -147,7 +148,7 @@ class ContainerStarter:
         for old in observed.containers.get(name, ())[1:]:
             await self._services.runtime.remove_container(old.id)
             if old.log_path:
-                Path(old.log_path).unlink(missing_ok=True)
+                logs.remove(Path(old.log_path))
 
     def _check_backoff(self, pod: JsonObject, name: str, previous: Container | None) -> None:
         if previous is None or previous.state is not ContainerState.EXITED:

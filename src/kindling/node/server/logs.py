@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import glob
 import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -140,3 +141,9 @@ def rotate(path: Path, max_bytes: int, max_files: int) -> bool:
     path.replace(path.with_name(f"{path.name}.1"))
     path.with_name(f"{path.name}.{max_files}").unlink(missing_ok=True)
     return True
+
+
+def remove(path: Path) -> None:
+    """Remove a log with what `rotate` has made of it; none is no error. Raises OSError."""
+    for each in [path, *path.parent.glob(f"{glob.escape(path.name)}.*")]:
+        each.unlink(missing_ok=True)

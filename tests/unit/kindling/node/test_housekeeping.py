@@ -59,6 +59,37 @@ async def test_large_logs_of_running_containers_are_rotated_also_after_a_failure
     await asyncio.gather(running, return_exceptions=True)
 
 
+@pytest.mark.looptime
+async def test_a_chore_that_fails_keeps_no_other_from_being_done(caplog: pytest.LogCaptureFixture) -> None:
+    others, collect = AsyncMock(), AsyncMock()
+
+    async def fail() -> None:
+        raise RuntimeFailure("no link")
+
+    runtime, pleg = Mock(), Mock(uids=set)
+    shims = Mock(find=list)
+    running = asyncio.create_task(Housekeeping(runtime, pleg, [fail, others], shims, collect).run())
+    await asyncio.sleep(housekeeping.PERIOD_SECONDS * housekeeping.IMAGE_PERIOD_ROUNDS + 1)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert others.await_count == housekeeping.IMAGE_PERIOD_ROUNDS
+    assert collect.await_count == 1
+    assert "fail" in caplog.messages[0] and "no link" in caplog.messages[0]
+
+
+async def test_a_container_that_is_removed_takes_all_its_logs_along(tmp_path: Path) -> None:
+    for name in ("0.log", "0.log.1", "0.log.4", "1.log", "10.log"):
+        (tmp_path / name).touch()
+    ended = [container(name, tmp_path / f"{name}.log", ContainerState.EXITED) for name in ("1", "0")]
+    pleg: Any = Mock(
+        uids=lambda: {"u"}, runtime_status=lambda _uid: PodRuntimeStatus((), {"c": tuple(ended)})
+    )
+    runtime: Any = Mock(remove_container=AsyncMock())
+    await Housekeeping(runtime, pleg, [], Mock(), AsyncMock()).remove_dead_containers()
+    runtime.remove_container.assert_awaited_once_with("0")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.log", "10.log"]
+
+
 def test_delays_double_up_to_a_limit_and_are_forgotten_after_a_quiet_time() -> None:
     backoff = Backoff(10, 300)
     now, delays = 0.0, []
