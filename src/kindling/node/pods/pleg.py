@@ -202,7 +202,7 @@ def _log_tail(path: Path) -> str:
     try:
         with path.open("rb") as stream:
             start = stream.seek(max(0, stream.seek(0, 2) - _FALLBACK_WINDOW))
-            lines = stream.read().splitlines()
+            lines = stream.read().removesuffix(b"\n").split(b"\n")  # what is written may have other breaks
     except OSError:
         return ""
     whole = lines[1:] if start else lines

@@ -13,7 +13,8 @@ from kindling.node.runtime.interface import Container, ContainerState
 
 def message_of(tmp_path: Path, *lines: str, exit_code: int = 1, policy: str = "FallbackToLogsOnError") -> str:
     log = tmp_path / "0.log"
-    log.write_text("".join(f"2026-01-02T03:04:05.000000006Z stdout {line}\n" for line in lines))
+    written = "".join(f"2026-01-02T03:04:05.000000006Z stdout {line}\n" for line in lines)
+    log.write_bytes(written.encode())
     return termination_message(ended({identity.ANNOTATION_TERMINATION_POLICY: policy}, exit_code, str(log)))
 
 
@@ -44,6 +45,7 @@ def test_the_last_four_kibibytes_of_a_termination_file_count(tmp_path: Path) -> 
         pytest.param(("P DONE",), "DONE", id="a last line without an end gets none"),
         pytest.param(("P long ", "F line", "F next"), "long line\nnext\n", id="a line in pieces is one"),
         pytest.param(("F ",), "\n", id="an empty line"),
+        pytest.param(("F 10 %\r100 %", "F done"), "10 %\r100 %\ndone\n", id="a carriage return ends no line"),
         pytest.param((), "", id="nothing written"),
     ],
 )
