@@ -16,7 +16,16 @@ def mount_points(table: bytes | None = None) -> list[Path]:
     """
     if table is None:
         table = Path("/proc/self/mountinfo").read_bytes()
-    return [_point(line) for line in table.splitlines()]
+    return [_point(line) for line in rows(table)]
+
+
+def rows(table: bytes) -> list[bytes]:
+    """The lines of a ``mountinfo``.
+
+    Newlines alone end them: names that pods give to directories may have every other line break, which
+    ``splitlines`` and files that are read as text take for the end of a line.
+    """
+    return table.rstrip(b"\n").split(b"\n") if table else []
 
 
 def mount_points_below(directory: Path) -> list[Path]:

@@ -32,6 +32,11 @@ def test_mount_points_are_read_as_they_are_called(written: bytes, name: str) -> 
     assert mount_points(_table(written)) == [Path("/"), Path(name)]
 
 
+def test_names_that_break_lines_elsewhere_hide_no_mount_point() -> None:
+    bound = b"31 22 254:0 /vol/a\rb\x0c\x85c /pods/x rw - ext4 /dev/vda rw\n"
+    assert mount_points(_table(b"/d\re") + bound) == [Path("/"), Path("/d\re"), Path("/pods/x")]
+
+
 def test_only_what_is_below_a_directory_is_found_the_deepest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     points = [Path(point) for point in ("/", "/v", "/v/a", "/v/a/b", "/very", "/v/c")]
     monkeypatch.setattr(mountinfo, "mount_points", lambda: points)

@@ -114,7 +114,7 @@ class _Installation:
 
 async def _prepare_node(context: Context, settings: HandlerSettings) -> kvm.KvmVerdict:
     """Clean up after an earlier virt-handler, and find out what guests can use; returns whether KVM works."""
-    own_pod, mountinfo = os.environ.get("POD_UID", ""), Path("/proc/self/mountinfo").read_text()
+    own_pod, mountinfo = os.environ.get("POD_UID", ""), Path("/proc/self/mountinfo").read_bytes()
     kubeletroot.require(settings.pods_directory, own_pod, context.node_name, mountinfo)
     libvirtcalls.start_events()
     await _unmount_orphans(settings)

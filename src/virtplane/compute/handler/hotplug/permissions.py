@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kubecore import mountinfo
 from virtplane.compute.handler.hotplug import filters
 from virtplane.compute.handler.hotplug.filters import ANY, BLOCK, CHARACTER, MAKE, Rule
 from virtplane.compute.handler.process import Process
@@ -99,7 +100,7 @@ def cgroup_of(launcher: Process, host: Path = Path("/proc/self")) -> Cgroup:
     is_unified = path is None
     if path is None:
         path = _named(named, "")
-    for root, point in _mounts((host / "mountinfo").read_text(), unified=is_unified):
+    for root, point in _mounts((host / "mountinfo").read_bytes(), unified=is_unified):
         below = _below(path or "/", root)
         found = host / "root" / point.lstrip("/") / below
         with contextlib.suppress(FileNotFoundError):
@@ -116,9 +117,9 @@ def _named(table: str, controller: str) -> str | None:
     return None
 
 
-def _mounts(table: str, *, unified: bool) -> Iterator[tuple[str, str]]:
+def _mounts(table: bytes, *, unified: bool) -> Iterator[tuple[str, str]]:
     """Root and place of the mounts of the device controller (of all of cgroup v2) in a ``mountinfo``."""
-    for line in table.splitlines():
+    for line in map(os.fsdecode, mountinfo.rows(table)):
         fields, _, rest = line.partition(" - ")
         kind, _, options = rest.split(" ", 2)
         root, point = fields.split(" ")[3:5]

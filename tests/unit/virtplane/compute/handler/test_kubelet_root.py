@@ -14,7 +14,7 @@ _MOUNTS = f"""\
 812 700 0:52 / / rw,relatime - overlay overlay rw,lowerdir=/x
 830 812 8:1 /var/snap/k8s/common/var/lib/kubelet/pods/{_UID}/etc-hosts /etc/hosts rw - ext4 /dev/sda1 rw
 831 812 8:1 /var/snap/k8s/common/var/lib/kubelet/pods/{_UID}/containers/x /dev/log rw - ext4 /dev/sda1 rw
-"""
+""".encode()
 
 
 def test_the_root_is_read_from_the_pod_s_hosts_file() -> None:
@@ -25,9 +25,9 @@ def test_another_pod_s_file_tells_nothing() -> None:
     assert root_in(_MOUNTS, "other") == ""
 
 
-def _token_of(uid: str, pods: Path) -> str:
+def _token_of(uid: str, pods: Path) -> bytes:
     folder = pods / uid / "volumes/kubernetes.io~projected/kube-api-access-x2x9l"
-    return f"840 812 0:44 / {folder} rw,relatime shared:33 - tmpfs tmpfs rw\n"
+    return f"840 812 0:44 / {folder} rw,relatime shared:33 - tmpfs tmpfs rw\n".encode()
 
 
 def test_a_kubelet_that_is_where_it_was_said_to_be_is_accepted(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_the_folder_behind_the_mount_that_the_kubelet_uses_is_refused(tmp_path: 
 
 
 def test_a_process_outside_of_pods_has_nothing_to_compare_with(tmp_path: Path) -> None:
-    require(tmp_path, "", "node1", "")
+    require(tmp_path, "", "node1", b"")
 
 
 def test_a_kubelet_elsewhere_is_named_with_the_command_that_mends_it(tmp_path: Path) -> None:

@@ -37,10 +37,13 @@ def test_a_cgroup_is_found_below_the_root_that_the_node_has_mounted(tmp_path: Pa
     group = tmp_path / "root/sys/devices/kubepods/pod1/c"
     group.mkdir(parents=True)
     (group / "cgroup.procs").write_text("1\n77\n")
-    (tmp_path / "mountinfo").write_text(
+    breaks = "\r\v\f\x1c\x85\u2028"  # of which the kernel escapes none
+    table = (
         "30 25 0:26 /outer /sys/memory rw - cgroup cgroup rw,memory\n"
+        f"33 25 0:29 /a{breaks}b /pods/p rw - ext4 /dev/vda rw\n"
         "31 25 0:27 /outer /sys/devices rw,nosuid shared:9 - cgroup cgroup rw,devices\n"
     )
+    (tmp_path / "mountinfo").write_bytes(table.encode() + b"34 25 0:30 /\xff /pods/q rw - ext4 /dev/vda rw\n")
 
     class Named(_Launcher):
         def cgroups(self) -> str:
