@@ -79,8 +79,11 @@ def running(transfer: ObjectTransfer, message: str = "Running", **data: str) -> 
 
 
 def failed(transfer: ObjectTransfer, message: str) -> Step:
-    """A transfer that cannot go on by itself. It is tried again: somebody may have helped."""
-    return Step(ERROR, message, data=transfer.status.data, after_seconds=30.0)
+    """A transfer that cannot go on by itself. It is tried again: somebody may have helped.
+
+    What went wrong is the condition's reason, as with CDI, for whose clients the message is but a word.
+    """
+    return Step(ERROR, "Error", message, data=transfer.status.data, after_seconds=30.0)
 
 
 def complete() -> Step:

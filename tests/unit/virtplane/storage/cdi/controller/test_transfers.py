@@ -11,7 +11,8 @@ import pytest
 from tests.simulation.faults import Chances, Link, Weather
 from tests.support.cdi_rights import controllers_api
 
-from kubecore.client import Client, ClientConfig
+from kubecore.client import Client, ClientConfig, Request
+from kubecore.errors import StatusError
 from kubecore.json import JsonObject
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, ResourceType
@@ -24,6 +25,7 @@ from virtplane.storage.cdi.controller.transfers.reconciler import TransferContro
 pytestmark = pytest.mark.looptime
 KINDS = (kinds.CDIS, kinds.OBJECT_TRANSFERS, kinds.DATA_VOLUMES)
 STORMY = Chances(refused=0.05, lost_before=0.08, lost_after=0.08, late=0.05, slow=0.1, stale=0.1, broken=0.02)
+TARGETS = "/api/v1/namespaces/b/persistentvolumeclaims"
 CLAIM = {"kind": "PersistentVolumeClaim", "namespace": "a", "name": "p"}
 
 
@@ -203,6 +205,25 @@ async def test_a_transfer_says_what_it_waits_for(change: Callable[[World], None]
     change(world)
     world.transfer("t", name="q")
     await world.until(lambda: world.status("t") == ("Pending", message))
+
+
+async def test_a_refused_target_is_the_reason_until_it_is_let_in() -> None:
+    world = World()
+    world.volume()
+    refused = StatusError(403, "Forbidden", 'claims "p" is forbidden: exceeded quota: q')
+
+    def quota(request: Request) -> StatusError | None:
+        return refused if (request.method, request.path) == ("POST", TARGETS) else None
+
+    world.api.reactions.append(quota)
+    world.transfer("t", namespace="b")
+    await world.until(lambda: world.status("t") == ("Error", "Error"))
+    (condition,) = world.get(kinds.OBJECT_TRANSFERS, "t")["status"]["conditions"]
+    assert (condition["type"], condition["status"]) == ("Complete", "False")
+    assert condition["reason"] == refused.message
+    world.api.reactions.remove(quota)
+    await world.until(lambda: world.status("t")[0] == "Complete")
+    assert world.get(PERSISTENT_VOLUME_CLAIMS, "p", "b")
 
 
 async def test_two_transfers_do_not_take_the_same_claim() -> None:
