@@ -89,6 +89,8 @@ async def received(job: Job, source: Peeked, kind: Kind) -> Callable[[], Awaitab
     Raises as `from_web`.
     """
     if kind is DiskFormat.RAW:
+        if len(await source.peek(HEAD_BYTES)) < HEAD_BYTES:
+            raise ImportFailed(f"Unable to process data: a file of fewer than {HEAD_BYTES} bytes is no disk")
         await _write_raw(job, source)
         return lambda: finish(job, allocated=job.settings.preallocate)
     path = job.scratch_file()

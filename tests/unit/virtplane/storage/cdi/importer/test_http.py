@@ -136,6 +136,13 @@ async def test_disk_of_an_appliance_is_found(
     assert same_disk(ended, raw_disk)
 
 
+async def test_a_file_shorter_than_a_sector_is_no_disk(volume: Volume) -> None:
+    async with serving(ServedFile(b'[{"name": "disk.img"}]')) as address:
+        ended = await volume.run("http", f"{address}/")
+    assert ended.code == 1
+    assert "fewer than 512 bytes" in ended.message, ended.text
+
+
 @pytest.mark.parametrize("ranges", [True, False])
 async def test_archive_without_disks_is_the_disk_itself(volume: Volume, ranges: bool) -> None:
     made = io.BytesIO()

@@ -252,7 +252,7 @@ async def test_too_large_and_unsafe_uploads_can_be_tried_again(
         assert too_large in caplog.text
         status, text = await post(pod, "/v1beta1/upload", with_backing_file(tmp_path))
         assert (status, "invalid backing file" in text) == (500, True), text
-        assert (await post(pod, "/v1beta1/upload", b"disk"))[0] == 200
+        assert (await post(pod, "/v1beta1/upload", b"disk" * 128))[0] == 200
         await pod.ended
 
 
