@@ -36,6 +36,8 @@ class Problem:
 
     reason: str
     message: str
+    is_refusal: bool = False
+    """Whether the API server, or a webhook, does not take the claim: as with CDI, there is none then."""
 
 
 def states(
@@ -47,7 +49,7 @@ def states(
 
 
 def _bound(claim: PersistentVolumeClaim | None, uses_populator: bool, problem: Problem | None) -> State:
-    if problem is not None:
+    if problem is not None and not problem.is_refusal:
         return State(BOUND, "False", problem.reason, problem.message)
     if claim is None:
         return State(BOUND, "False", _NOT_FOUND, "No PVC found")
@@ -70,7 +72,7 @@ def _bound(claim: PersistentVolumeClaim | None, uses_populator: bool, problem: P
 
 def _ready(phase: str, running: State, problem: Problem | None) -> State:
     if problem is not None:
-        return State(READY, "False", problem.reason, problem.message)
+        return State(READY, "False", "" if problem.is_refusal else problem.reason, problem.message)
     if phase == "Succeeded":
         return State(READY, "True")
     if phase == "Unknown":

@@ -253,8 +253,10 @@ class DataVolumeController:
 
     async def _refused(self, situation: Situation, text: str) -> Result:
         """Tell that the API server does not take the claim, and try again later. Raises StatusError."""
-        reason = ERR_EXCEEDED_QUOTA if EXCEEDED_QUOTA in text else ERR_CLAIM_NOT_VALID
-        if await self._status.write(situation, Phase(decisions.PENDING), Problem(reason, text)):
+        is_quota = EXCEEDED_QUOTA in text
+        reason = ERR_EXCEEDED_QUOTA if is_quota else ERR_CLAIM_NOT_VALID
+        problem = Problem(reason, text, is_refusal=not is_quota)
+        if await self._status.write(situation, Phase(decisions.PENDING), problem):
             self._status.warn(situation.volume, reason, text)
         return RequeueAfter(_RETRY_SECONDS)
 

@@ -203,6 +203,23 @@ async def test_quota_is_told_until_there_is_room() -> None:
             await cluster.claim()
 
 
+async def test_claim_that_a_webhook_denies_is_told_as_none_and_its_words_as_an_event() -> None:
+    async with memory_cluster() as cluster:
+        text = 'admission webhook "pvc-mutate.cdi.kubevirt.io" denied the request: no storage class'
+
+        def deny(request: Request) -> StatusError | None:
+            is_claim = request.method == "POST" and request.path.endswith("/persistentvolumeclaims")
+            return StatusError(403, "Forbidden", text) if is_claim else None
+
+        cluster.api.reactions.append(deny)
+        await cluster.data_volume(storage_class="old")
+        found = await cluster.phase("Pending")
+        assert conditions(found)["Bound"] == ("False", "NotFound", "No PVC found")
+        assert conditions(found)["Ready"] == ("False", "", text)
+        assert (await cluster.event("ErrClaimNotValid"))["message"] == text
+        assert (await cluster.event("NotFound"))["message"] == "No PVC found"
+
+
 async def test_claim_of_somebody_else_is_left_alone_unless_it_may_be_adopted() -> None:
     async with memory_cluster() as cluster:
         made = put_claim(cluster)
