@@ -44,7 +44,8 @@ async def _completed(request: Request, lookups: Lookups) -> JsonObject:
     spec = deep_copy(get_object(request.new, "spec"))
     if spec.get("volumeMode") == rendering.FROM_PROFILE:
         del spec["volumeMode"]
-    storage = await _storage(get_str(spec, "storageClassName"), lookups)
+    named = get_str(spec, "storageClassName") if "storageClassName" in spec else None
+    storage = await _storage(named, lookups)
     content = meta.annotations(request.new).get(cdi_labels.CONTENT_TYPE)
     spec = rendering.render_modes(spec, content, storage)
     wanted = decode(PersistentVolumeClaimSpec, spec)
@@ -57,11 +58,12 @@ async def _completed(request: Request, lookups: Lookups) -> JsonObject:
     return rendering.render_size(spec, storage, may_be_missing=False)
 
 
-async def _storage(class_name: str, lookups: Lookups) -> Storage:
+async def _storage(class_name: str | None, lookups: Lookups) -> Storage:
+    """What rendering reads. An empty name is that of no class: of volumes that were made by hand."""
     classes = tuple(readable(StorageClass, await lookups.list(core.STORAGE_CLASSES)))
     config = await lookups.get(resources.CDI_CONFIGS, cdi_names.CONFIG)
     profiles = readable(StorageProfile, await lookups.list(resources.STORAGE_PROFILES))
-    is_known = not class_name or any(item.metadata.name == class_name for item in classes)
+    is_known = class_name is None or any(item.metadata.name == class_name for item in classes)
     volumes = () if is_known else await lookups.list(core.PERSISTENT_VOLUMES)
     return Storage(
         classes=classes,

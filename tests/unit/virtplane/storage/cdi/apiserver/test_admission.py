@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kubecore import resources as core
 from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
 from kubecore.testing import MemoryApi
@@ -309,6 +310,28 @@ async def test_a_data_volume_keeps_no_token_of_others(
     answer = await _review("/datavolume-mutate", request, resources.DATA_VOLUMES, namespaces_ns={})
     path = "/metadata/annotations/cdi.kubevirt.io~1storage.clone.token"
     assert (answer.allowed, answer.patches) == (True, ({**patch, "path": path},) if patch else ())
+
+
+@pytest.mark.parametrize("named", ["", "by-hand"])
+async def test_a_claim_of_no_class_gets_the_modes_of_a_volume_made_by_hand(named: str) -> None:
+    volume = {
+        "metadata": {"name": "made"},
+        "spec": {"storageClassName": named, "accessModes": ["ReadWriteMany"], "capacity": {"storage": "2Gi"}},
+        "status": {"phase": "Available"},
+    }
+    claim = {
+        "metadata": {"name": "x", "labels": {"cdi.kubevirt.io/applyStorageProfile": "true"}},
+        "spec": {**_GIB, "storageClassName": named},
+    }
+    request = {"operation": "CREATE", "object": claim}
+    path, kind = "/pvc-mutate", core.PERSISTENT_VOLUME_CLAIMS
+    denied = await _review(path, request, kind)
+    assert _message(denied) == "PVC spec is missing accessMode and no storageClass to choose profile"
+    answer = await _review(path, request, kind, persistentvolumes_made=volume)
+    assert answer.allowed, _message(answer)
+    added = {each["path"]: each["value"] for each in answer.patches}
+    assert added["/spec/accessModes"] == ["ReadWriteMany"]
+    assert added["/spec/volumeMode"] == "Filesystem"
 
 
 async def test_other_paths_and_resources_are_no_webhooks() -> None:
