@@ -1,10 +1,10 @@
 """Which block devices the launcher's cgroup may open, besides those that its container has from the start.
 
-The devices that belong to the container are those in its ``/dev``, if that is the file system in memory that
-the container runtime makes: nobody else can make nodes there. A process of the pod can have another ``/dev``,
-of an image or a claim, by the mounts of a container that was added to the pod, or by a namespace of its own;
-images and claims hold nodes of whatever devices their authors chose. Everything else that virt-handler has
-ever allowed is taken back when it is no longer wanted, also when nobody remembers it.
+The devices that belong to the container are those of its pod that have nodes in its ``/dev``, if that is the
+file system in memory that the container runtime makes. A process of the pod can have another ``/dev``, of an
+image or a claim, by the mounts of a container that was added to the pod, or by a namespace of its own; images
+and claims hold nodes of whatever devices their authors chose. Everything else that virt-handler has ever
+allowed is taken back when it is no longer wanted, also when nobody remembers it.
 """
 
 from __future__ import annotations
@@ -61,15 +61,19 @@ class Cgroup:
     """True for cgroup v2."""
 
 
-def allow(launcher: Process, numbers: Collection[int], host: Path = Path("/proc/self")) -> None:
+def allow(
+    launcher: Process, numbers: Collection[int], of_pod: Collection[int], host: Path = Path("/proc/self")
+) -> None:
     """Let the launcher open the block devices `numbers`, and no other ones but its container's own.
 
-    `host` is the ``/proc`` folder of a process that sees the node's cgroups. virt-handler has them mounted,
-    as it may not be allowed to look into the first process. Raises NoCgroup, ForeignDevices, OSError.
+    `of_pod` are those that the kubelet has given to its pod: nodes of others in its ``/dev`` can be the work
+    of a root in the container. `host` is the ``/proc`` folder of a process that sees the node's cgroups.
+    virt-handler has them mounted, as it may not be allowed to look into the first process. Raises NoCgroup,
+    ForeignDevices, OSError.
     """
     group = cgroup_of(launcher, host)
     with launcher.root() as root:
-        own = set(_nodes(root))
+        own = {node for node in _nodes(root) if node[0] == CHARACTER or node[1] in of_pod}
     if group.is_unified:
         given = [Rule(BLOCK, os.major(each), os.minor(each)) for each in sorted(numbers)]
         kept = [Rule(kind, os.major(each), os.minor(each)) for kind, each in sorted(own)]

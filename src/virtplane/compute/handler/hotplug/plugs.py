@@ -14,7 +14,7 @@ from virtplane.compute import hotplug
 from virtplane.compute.domain import plugs as disks
 from virtplane.compute.domain.context import DiskSource
 from virtplane.compute.domain.plugs import LiveDisk
-from virtplane.compute.handler.hotplug import dumps, permissions
+from virtplane.compute.handler.hotplug import dumps, mapped, permissions
 from virtplane.compute.handler.hotplug.dumps import Dump, MemoryDumps
 from virtplane.compute.handler.hotplug.folder import Folder, is_name
 from virtplane.compute.handler.hotplug.sources import Claim, NotOnNode, held_claim
@@ -77,7 +77,7 @@ class Plugs:
         self._vmi = vmi
         self._folder = Folder(paths.hotplug_disks)
         self._path = paths.hotplug_disks
-        self._pods = paths.root.parent
+        self._pod = paths.root
         self._steps = steps
         self._on_remark = on_remark
         self._dumps = MemoryDumps(domain, vmi, on_change)
@@ -297,7 +297,8 @@ class Plugs:
             raise VolumeNotReady(entry.name, "its attachment pod is not ready yet")
         is_block = info is not None and info.volume_mode == "Block"
         try:
-            with held_claim(pod_uid, entry.name, self._pods, block=is_block, proc=self._proc) as claim:
+            pod = self._pod.parent / pod_uid
+            with held_claim(pod, entry.name, block=is_block, proc=self._proc) as claim:
                 yield claim
         except (NotOnNode, FileNotFoundError) as error:
             raise VolumeNotReady(entry.name, f"its attachment pod does not have it: {error}") from error
@@ -331,7 +332,7 @@ class Plugs:
             return
         numbers = frozenset(self._numbers[name] for name in blocks)
         if numbers != self._allowed:
-            permissions.allow(launcher, numbers, self._host)
+            permissions.allow(launcher, numbers, mapped.devices_of(self._pod), self._host)
             self._allowed = numbers
 
 

@@ -1,39 +1,32 @@
 """The disk of a claim, in the container of the attachment pod that holds it. Blocks (runs in a thread).
 
-The pod runs as an ordinary user in the node's user namespace, so nobody in it can mount, change its root or
-make device nodes: what stands at the claims' places is what the kubelet has put there. But a tenant may
-change the pod's image, or add a container of another one, and images bring device nodes. So devices are
-believed only in the pod's emptyDir, into which the container runtime puts them, and which no image has. What
-is *in* a claim's file system is the tenant's: every path in it is resolved by the kernel, without links.
+The pod is the tenant's like any other: who may change its image, or make a pod that looks like it, decides
+what its file system has. So a device counts only where the kubelet has given it to the pod (``mapped``), and
+every path is resolved by the kernel, without links that lead out of the container or out of the claim.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kubecore import openat2
 from virtplane.api.kubevirt_v1.vmi_status import PersistentVolumeClaimInfo
-from virtplane.compute.handler.settings import PodPaths
+from virtplane.compute.handler.hotplug import mapped
 from virtplane.compute.handler.storage import claims
 from virtplane.compute.handler.storage.claims import ClaimSettings
 from virtplane.compute.handler.storage.heldimages import clone_mount, processes_of
 from virtplane.compute.handler.storage.images import BadImage
-from virtplane.compute.handler.storage.rooted import NAMES_LIMIT, Root
+from virtplane.compute.handler.storage.rooted import Root
 
 _DISK = "disk.img"
 _DEVICES = "path"
 """The folder of the attachment pod's container in which each block claim has a folder with its device."""
 
-_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
-_NO_LINKS = openat2.BENEATH | openat2.NO_MAGIC_LINKS | openat2.NO_LINKS
-_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV)
 
 _STRANGE = {errno.ELOOP: "a link", errno.EXDEV: "a link", errno.ENODEV: "no file"}
 """What stands where the disk should be, by the error of opening it."""
@@ -50,16 +43,17 @@ class Claim:
     volume: str
     process: int
     root: Root
-    devices: Path
-    """The emptyDir in which the pod has its devices, on the node."""
+    devices: frozenset[int] = frozenset()
+    """The block devices that the kubelet has given to the pod."""
 
     def device(self) -> int:
         """The number of the block device. Raises NotOnNode, OSError."""
-        with device_folder(self.root, self.devices, self.volume) as folder, os.scandir(folder) as entries:
-            for entry in itertools.islice(entries, NAMES_LIMIT):
-                found = entry.stat(follow_symlinks=False)
-                if stat.S_ISBLK(found.st_mode):
-                    return found.st_rdev
+        folder = f"{_DEVICES}/{self.volume}"
+        for name in self.root.names(folder):
+            with self.root.opened(f"{folder}/{name}", os.O_PATH | os.O_NOFOLLOW) as descriptor:
+                found = os.fstat(descriptor)
+            if stat.S_ISBLK(found.st_mode) and found.st_rdev in self.devices:
+                return found.st_rdev
         raise NotOnNode(f"its attachment pod has no device for {self.volume}")
 
     def prepare_file(self, info: PersistentVolumeClaimInfo, settings: ClaimSettings) -> str:
@@ -114,57 +108,21 @@ class Claim:
 
 
 @contextlib.contextmanager
-def device_folder(root: Root, devices: Path, volume: str) -> Iterator[int]:
-    """The folder of a claim's device in a container: that of the emptyDir `devices`, and no other one.
-
-    A descriptor for the time of the context. Raises NotOnNode, OSError.
-    """
-    with contextlib.ExitStack() as opened:
-        top = opened.enter_context(root.opened(".", _FOLDER))
-        try:
-            real = os.open(devices, _FOLDER)
-            opened.callback(os.close, real)
-            seen = openat2.open_below(top, f"{_DEVICES}/{volume}", os.O_RDONLY | os.O_DIRECTORY, _NO_LINKS)
-            opened.callback(os.close, seen)
-            kept = openat2.open_below(real, volume, _FOLDER, _NO_LINKS)
-            opened.callback(os.close, kept)
-        except OSError as error:
-            if error.errno not in _NO_FOLDER:
-                raise
-            raise NotOnNode(f"its attachment pod has no folder for the device of {volume}") from error
-        if not os.path.samestat(os.fstat(seen), os.fstat(kept)):
-            raise NotOnNode(f"its attachment pod has a folder of its own for the device of {volume}")
-        yield seen
-
-
-@contextlib.contextmanager
-def held_claim(
-    pod_uid: str, volume: str, pods: Path, *, block: bool, proc: Path = Path("/proc")
-) -> Iterator[Claim]:
-    """The claim of `volume` in the attachment pod; `pods` is the kubelet's folder of pods.
+def held_claim(pod: Path, volume: str, *, block: bool, proc: Path = Path("/proc")) -> Iterator[Claim]:
+    """The claim of `volume` in the attachment pod, of which `pod` is the kubelet's folder.
 
     Raises NotOnNode, OSError.
     """
-    devices = PodPaths(pod_uid, pods / pod_uid).hotplug_disks
+    pod_uid, devices = pod.name, mapped.devices_of(pod) if block else frozenset[int]()
+    place = f"{_DEVICES}/{volume}" if block else volume
     with contextlib.closing(processes_of(pod_uid, proc)) as found:
         for process in found:
-            root = _root_with(process, f"{_DEVICES}/{volume}" if block else volume)
-            if root is None:
-                continue
-            with root:
-                if block and not _has_devices(root, devices, volume):
-                    continue
-                yield Claim(volume, process, root, devices)
-            return
+            root = _root_with(process, place)
+            if root is not None:
+                with root:
+                    yield Claim(volume, process, root, devices)
+                return
     raise NotOnNode(f"no container of the attachment pod {pod_uid} has volume {volume}")
-
-
-def _has_devices(root: Root, devices: Path, volume: str) -> bool:
-    try:
-        with device_folder(root, devices, volume):
-            return True
-    except NotOnNode:
-        return False
 
 
 def _root_with(process: int, place: str) -> Root | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from virtplane.compute.handler.hotplug import filters, permissions
+from virtplane.compute.handler.hotplug import filters, mapped, permissions
 from virtplane.compute.handler.hotplug.permissions import ForeignDevices, NoCgroup
 from virtplane.compute.handler.storage.rooted import Root
 
@@ -131,9 +131,9 @@ def test_what_is_no_longer_plugged_is_taken_back_though_nobody_remembers_it(tmp_
             launcher = _Launcher(process.pid, tmp_path)
             host = Path("/proc/self")
             for _ in range(2):
-                permissions.allow(launcher, [_PLUGGED], host)  # type: ignore[arg-type]
+                permissions.allow(launcher, [_PLUGGED], [_OWN], host)  # type: ignore[arg-type]
                 assert _listed(group) == {_OWN, _PLUGGED}
-            permissions.allow(launcher, [], host)  # type: ignore[arg-type]
+            permissions.allow(launcher, [], [_OWN], host)  # type: ignore[arg-type]
             assert _listed(group) == {_OWN}
             assert process.stdin is not None
             process.stdin.close()
@@ -143,3 +143,53 @@ def _listed(group: Path) -> set[int]:
     lines = (line.split() for line in (group / "devices.list").read_text().splitlines())
     found = [numbers.split(":") for kind, numbers, _ in lines if kind == "b"]
     return {os.makedev(int(major), int(minor)) for major, minor in found}
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_nodes_that_the_launcher_has_made_are_no_devices_of_its_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unified: bool
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to make device nodes")
+    dev = tmp_path / "container/dev"
+    dev.mkdir(parents=True)
+    os.mknod(dev / "permanent", stat.S_IFBLK | 0o600, _OWN)
+    os.mknod(dev / "forged", stat.S_IFBLK | 0o600, _OTHER)
+    group = tmp_path / "group"
+    group.mkdir()
+    lines = [f"b {os.major(each)}:{os.minor(each)} rwm\n" for each in (_OWN, _OTHER)]
+    (group / "devices.list").write_text("".join(lines))
+    monkeypatch.setattr(permissions, "cgroup_of", lambda *_: permissions.Cgroup(group, unified))
+    enforced: list[filters.Rule] = []
+    monkeypatch.setattr(filters, "enforce", lambda _, rules: enforced.extend(rules))
+    permissions.allow(_Launcher(1, tmp_path / "container"), [], [_OWN])  # type: ignore[arg-type]
+    if unified:
+        numbers = {
+            os.makedev(each.major, each.minor)
+            for each in enforced
+            if each.kind == filters.BLOCK and each.major >= 0
+        }
+        assert numbers == {_OWN}
+    else:
+        assert (group / "devices.deny").read_text() == lines[1].strip()
+
+
+def test_the_kubelets_folders_say_which_devices_a_pod_has(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to make device nodes")
+    pod = tmp_path / "pods/uid"
+    plugins = tmp_path / "plugins/kubernetes.io"
+    for place, number in (
+        (plugins / "csi/volumeDevices/pvc-1/dev/uid", _OWN),
+        (plugins / "csi/volumeDevices/pvc-2/dev/other", _OTHER),
+        (plugins / "local-volume/volumeDevices/disk/uid", _PLUGGED),
+    ):
+        place.parent.mkdir(parents=True)
+        os.mknod(place, stat.S_IFBLK | 0o600, number)
+    linked = pod / "volumeDevices/kubernetes.io~csi"
+    linked.mkdir(parents=True)
+    (linked / "pvc-3").symlink_to("/elsewhere/nothing")
+    os.mknod(tmp_path / "sdz", stat.S_IFBLK | 0o600, os.makedev(7, 243))
+    (linked / "pvc-4").symlink_to(tmp_path / "sdz")
+    assert mapped.devices_of(pod) == {_OWN, _PLUGGED, os.makedev(7, 243)}
+    assert mapped.devices_of(tmp_path / "pods/nobody") == frozenset()

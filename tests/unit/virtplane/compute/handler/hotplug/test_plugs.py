@@ -143,13 +143,15 @@ class _Node:
         await self.plugs.follow(vmi, guest(object(), self.domain), ClaimSettings())
 
     @contextmanager
-    def _held(self, _pod: str, volume: str, _pods: Path, *, block: bool, proc: Path) -> Iterator[_Claim]:
+    def _held(self, _pod: Path, volume: str, *, block: bool, proc: Path) -> Iterator[_Claim]:
         del block, proc
         if volume not in self.attachments:
             raise NotOnNode(volume)
         yield _Claim(self.number)
 
-    def _allow(self, _launcher: object, numbers: Collection[int], _host: Path) -> None:
+    def _allow(
+        self, _launcher: object, numbers: Collection[int], _given: Collection[int], _host: Path
+    ) -> None:
         self.allowed.append(set(numbers))
 
 

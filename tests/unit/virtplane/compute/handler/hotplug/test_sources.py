@@ -36,17 +36,18 @@ class _Node:
     proc: Path
     folder: Folder
     path: Path
-    pods: Path
-    """The kubelet's folder of pods."""
+    pod: Path
+    """The kubelet's folder of the attachment pod."""
 
-    @property
-    def devices(self) -> Path:
-        """The attachment pod's emptyDir, which its container has at ``/path``."""
-        return self.pods / _POD / "volumes/kubernetes.io~empty-dir/hotplug-disks"
+    def give(self, number: int) -> None:
+        """Have the kubelet map a block device for the pod, as it does for claims of CSI drivers."""
+        place = self.pod.parent.parent / "plugins/kubernetes.io/csi/volumeDevices/pvc-1/dev" / _POD
+        place.parent.mkdir(parents=True)
+        os.mknod(place, stat.S_IFBLK | 0o600, number)
 
     def bring(self) -> None:
         """Mount the disk of the claim in the launcher's folder."""
-        with held_claim(_POD, "vol", self.pods, block=False, proc=self.proc) as claim:
+        with held_claim(self.pod, "vol", block=False, proc=self.proc) as claim:
             claim.prepare_file(_INFO, ClaimSettings(reserved_bytes=0))
             self.folder.mount("vol", claim.clone_file())
 
@@ -56,15 +57,10 @@ def node(tmp_path: Path) -> Iterator[_Node]:
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("needs root and unshare")
     root, launcher, proc = tmp_path / "root", tmp_path / "hotplug-disks", tmp_path / "proc"
-    pods = tmp_path / "pods"
-    devices = pods / _POD / "volumes/kubernetes.io~empty-dir/hotplug-disks"
-    for path in (root / "vol", root / "bin", root / "path", devices / "blk", launcher, proc / "7/ns"):
+    for path in (root / "vol", root / "bin", root / "path/blk", launcher, proc / "7/ns"):
         path.mkdir(parents=True)
     shutil.copy("/bin/busybox", root / "bin/busybox")
-    script = (
-        f"mount -t tmpfs none vol && mount --bind '{devices}' path"
-        " && exec chroot . bin/busybox sh -c 'echo ready; exec /bin/busybox cat'"
-    )
+    script = "mount -t tmpfs none vol && exec chroot . bin/busybox sh -c 'echo ready; exec /bin/busybox cat'"
     container = subprocess.Popen(
         ["unshare", "--mount", "--propagation=private", "sh", "-c", script],
         cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -77,7 +73,9 @@ def node(tmp_path: Path) -> Iterator[_Node]:
         (proc / "7" / name).symlink_to(f"/proc/{container.pid}/{name}")
     inside = Path(f"/proc/{container.pid}/root")
     try:
-        yield _Node(inside / "vol", inside, proc, Folder(launcher), launcher, pods)
+        yield _Node(
+            inside / "vol", inside, proc, Folder(launcher), launcher, tmp_path / "kubelet/pods" / _POD
+        )
     finally:
         heldimages.unmount_all(launcher)
         container.stdin.close()
@@ -94,7 +92,7 @@ def test_a_dump_replaces_earlier_ones_and_nothing_else_of_the_claim(node: _Node,
     (node.claim / f"folder{suffix}").mkdir()
     (node.claim / f"vm-2{suffix}").symlink_to(outside)
     (node.claim / f"vm-3{suffix}").symlink_to(outside)
-    with held_claim(_POD, "vol", node.pods, block=False, proc=node.proc) as claim:
+    with held_claim(node.pod, "vol", block=False, proc=node.proc) as claim:
         claim.prepare_dump(f"vm-2{suffix}", suffix)
         node.folder.mount("vol", claim.clone_file(f"vm-2{suffix}"))
     names = {each.name for each in node.claim.iterdir()}
@@ -161,8 +159,9 @@ def test_what_the_launcher_plants_in_its_folder_is_neither_followed_nor_believed
 def test_a_device_node_is_made_anew_whatever_the_launcher_has_put_in_its_place(
     node: _Node, tmp_path: Path
 ) -> None:
-    os.mknod(node.devices / "blk/uid", stat.S_IFBLK | 0o600, _DEVICE)
-    with held_claim(_POD, "blk", node.pods, block=True, proc=node.proc) as claim:
+    os.mknod(node.root / "path/blk/uid", stat.S_IFBLK | 0o600, _DEVICE)
+    node.give(_DEVICE)
+    with held_claim(node.pod, "blk", block=True, proc=node.proc) as claim:
         number = claim.device()
     assert number == _DEVICE
     outside = tmp_path / "outside"
@@ -179,40 +178,21 @@ def test_a_device_node_is_made_anew_whatever_the_launcher_has_put_in_its_place(
 
 
 @pytest.mark.host
-def test_a_device_of_an_image_is_not_taken_for_that_of_a_claim(node: _Node, tmp_path: Path) -> None:
-    """A container that was added to the pod, and comes first, has an image with a disk of the node."""
-    added, image = node.proc / "6", tmp_path / "image"
-    for path in (added / "ns", image / "path/blk"):
-        path.mkdir(parents=True)
-    os.mknod(image / "path/blk/0", stat.S_IFBLK | 0o600, os.makedev(8, 0))
-    (added / "cgroup").write_text((node.proc / "7/cgroup").read_text())
-    (added / "root").symlink_to(image)
-    for name in ("mnt", "user"):
-        (added / "ns" / name).symlink_to(f"/proc/self/ns/{name}")
-    with pytest.raises(NotOnNode):  # noqa: SIM117 - the device must not be found
-        with held_claim(_POD, "blk", node.pods, block=True, proc=node.proc) as claim:
-            pytest.fail(str(claim.device()))
-    os.mknod(node.devices / "blk/uid", stat.S_IFBLK | 0o600, _DEVICE)
-    with held_claim(_POD, "blk", node.pods, block=True, proc=node.proc) as claim:
+def test_a_device_that_the_attachment_pods_image_brings_is_not_taken_for_the_claims(node: _Node) -> None:
+    os.mknod(node.root / "path/blk/a-disk-of-the-node", stat.S_IFBLK | 0o600, os.makedev(8, 0))
+    with held_claim(node.pod, "blk", block=True, proc=node.proc) as claim, pytest.raises(NotOnNode):
+        claim.device()
+    os.mknod(node.root / "path/blk/uid", stat.S_IFBLK | 0o600, _DEVICE)
+    node.give(_DEVICE)
+    with held_claim(node.pod, "blk", block=True, proc=node.proc) as claim:
         assert claim.device() == _DEVICE
-
-
-@pytest.mark.host
-def test_a_link_in_the_pods_folder_leads_to_no_device_of_its_image(node: _Node) -> None:
-    (node.root / "evil").mkdir()
-    os.mknod(node.root / "evil/0", stat.S_IFBLK | 0o600, os.makedev(8, 0))
-    (node.devices / "blk").rmdir()
-    (node.devices / "blk").symlink_to("../evil")
-    with pytest.raises(NotOnNode):  # noqa: SIM117 - the device must not be found
-        with held_claim(_POD, "blk", node.pods, block=True, proc=node.proc) as claim:
-            pytest.fail(str(claim.device()))
 
 
 @pytest.mark.host
 @pytest.mark.parametrize("volume", ["other", "path"])
 def test_a_volume_that_the_attachment_pod_does_not_have_is_waited_for(node: _Node, volume: str) -> None:
     with pytest.raises(NotOnNode):  # noqa: SIM117 - what is in the context must not run
-        with held_claim(_POD, volume, node.pods, block=True, proc=node.proc):
+        with held_claim(node.pod, volume, block=True, proc=node.proc):
             pytest.fail("there is none")
 
 
@@ -231,7 +211,7 @@ def test_the_file_system_of_a_claim_is_mounted_beside_the_guests_disks(
     node: _Node, is_read_only: bool
 ) -> None:
     (node.claim / "kept").write_text("of the tenant")
-    with held_claim(_POD, "vol", node.pods, block=False, proc=node.proc) as claim:
+    with held_claim(node.pod, "vol", block=False, proc=node.proc) as claim:
         node.folder.mount_folder("vol", claim.clone_folder(is_read_only))
     assert (node.folder.folders(), node.folder.files()) == ({"vol"}, set())
     assert (node.path / "vol/kept").read_text() == "of the tenant"
@@ -262,7 +242,7 @@ def test_no_file_system_is_mounted_where_the_launcher_leads(
         place.write_text("")
     else:
         (place / "below").mkdir(parents=True)
-    with held_claim(_POD, "vol", node.pods, block=False, proc=node.proc) as claim:
+    with held_claim(node.pod, "vol", block=False, proc=node.proc) as claim:
         if planted == "folder":
             node.folder.mount_folder("vol", claim.clone_folder(False))
             node.folder.remove_folder("vol")
