@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import aiohttp
 from yarl import URL
 
+from kindling.node.probes.host_names import HostNames, ResolverOf
 from kindling.node.runtime.containerd import Containerd
 from kindling.node.runtime.interface import RuntimeFailure
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
@@ -50,17 +51,25 @@ class Outcome:
     output: str = ""
 
 
-async def perform(runtime: Containerd, action: JsonObject, target: Target, timeout_seconds: int) -> Outcome:
+async def perform(
+    runtime: Containerd,
+    action: JsonObject,
+    target: Target,
+    timeout_seconds: int,
+    names: HostNames | None = None,
+) -> Outcome:
     """Run the handler in `action` (exec, httpGet, tcpSocket, grpc or sleep).
 
-    At most 10 KiB of the answer are kept, whatever the container sends.
+    At most 10 KiB of the answer are kept, whatever the container sends. `names` is for handlers that are run
+    again and again: it looks up one name of a container at a time.
     """
+    names = names or HostNames()
     if "exec" in action:
         return await _exec(runtime, action["exec"], target, timeout_seconds)
     if "httpGet" in action:
-        return await _http(action["httpGet"], target, timeout_seconds)
+        return await _http(action["httpGet"], target, timeout_seconds, names)
     if "tcpSocket" in action:
-        return await _tcp(action["tcpSocket"], target, timeout_seconds)
+        return await _tcp(action["tcpSocket"], target, timeout_seconds, names)
     if "grpc" in action:
         return await _grpc(action["grpc"], target, timeout_seconds)
     if "sleep" in action:
@@ -93,7 +102,7 @@ async def _exec(runtime: Containerd, action: JsonObject, target: Target, timeout
     return Outcome(done.exit_code == 0, output)
 
 
-async def _http(action: JsonObject, target: Target, timeout_seconds: int) -> Outcome:
+async def _http(action: JsonObject, target: Target, timeout_seconds: int, names: HostNames) -> Outcome:
     port = resolve_port(action.get("port"), target.container)
     if port is None:
         return Outcome(False, f"couldn't find port: {action.get('port')}")
@@ -115,7 +124,7 @@ async def _http(action: JsonObject, target: Target, timeout_seconds: int) -> Out
             scheme=scheme, host=host, port=port, path=way, query_string=query, encoded=True
         )
         async with asyncio.timeout(timeout_seconds):
-            code, body = await _get(target_url, headers)
+            code, body = await _get(target_url, headers, ResolverOf(names, target.container_id))
     except TimeoutError:
         waiting = "(Client.Timeout exceeded while awaiting headers)"
         return Outcome(False, f'Get "{url}": context deadline exceeded {waiting}')
@@ -133,11 +142,11 @@ async def _http(action: JsonObject, target: Target, timeout_seconds: int) -> Out
     return Outcome(False, f"HTTP probe failed with statuscode: {code}")
 
 
-async def _get(url: URL, headers: Mapping[str, str]) -> tuple[int, str]:
+async def _get(url: URL, headers: Mapping[str, str], resolver: ResolverOf) -> tuple[int, str]:
     """The status, and the first part of the body. Raises OSError, ClientError, ValueError."""
     async with (
         aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=False, force_close=True),
+            connector=aiohttp.TCPConnector(ssl=False, force_close=True, resolver=resolver),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(),
             auto_decompress=False,
@@ -155,21 +164,33 @@ async def _get(url: URL, headers: Mapping[str, str]) -> tuple[int, str]:
         return response.status, body.decode("utf-8", "replace")
 
 
-async def _tcp(action: JsonObject, target: Target, timeout_seconds: int) -> Outcome:
+async def _tcp(action: JsonObject, target: Target, timeout_seconds: int, names: HostNames) -> Outcome:
     port = resolve_port(action.get("port"), target.container)
     if port is None:
         return Outcome(False, f"couldn't find port: {action.get('port')}")
     host = get_str(action, "host") or target.address
     try:
         async with asyncio.timeout(timeout_seconds):
-            _, writer = await asyncio.open_connection(host, port)
-            writer.close()
+            await _connect(await names.find(target.container_id, host), port)
     except TimeoutError:
         return Outcome(False, f"dial tcp {host}:{port}: i/o timeout")
     except OSError as error:
         reason = "connection refused" if isinstance(error, ConnectionRefusedError) else str(error)
         return Outcome(False, f"dial tcp {host}:{port}: connect: {reason}")
     return Outcome(True)
+
+
+async def _connect(places: Sequence[tuple[int, str]], port: int) -> None:
+    """Connect to the first of these addresses that accepts it. Raises OSError."""
+    for index, (_, address) in enumerate(places, start=1):
+        try:
+            _, writer = await asyncio.open_connection(address, port)
+        except OSError:
+            if index == len(places):
+                raise
+        else:
+            writer.close()
+            return
 
 
 async def _grpc(action: JsonObject, target: Target, timeout_seconds: int) -> Outcome:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from kindling.node.pods.runtime_status import ProbeResult, ProbeResults
 from kindling.node.probes.handlers import Outcome, Target, perform
+from kindling.node.probes.host_names import HostNames
 from kindling.node.runtime.containerd import Containerd
 from kubecore.json import JsonObject, get_int, get_object, get_str
 
@@ -43,6 +44,7 @@ class ProbeManager:
     def __init__(self, runtime: Containerd) -> None:
         self._runtime = runtime
         self._watched: dict[str, _Watched] = {}
+        self._names = HostNames()
 
     def probe_results(self, container_id: str) -> ProbeResults:
         """The results of a container's probes; empty without probes."""
@@ -120,7 +122,8 @@ class ProbeManager:
     async def _outcome(self, kind: str, probe: JsonObject, target: Target) -> Outcome:
         """Run a probe once. Any exception that the answer causes counts as a failed probe."""
         try:
-            return await perform(self._runtime, probe, target, get_int(probe, "timeoutSeconds", default=1))
+            seconds = get_int(probe, "timeoutSeconds", default=1)
+            return await perform(self._runtime, probe, target, seconds, self._names)
         except Exception as error:
             name = get_str(target.container, "name")
             _log.exception("%s probe of container %s (%s) counts as failed", kind, name, target.container_id)

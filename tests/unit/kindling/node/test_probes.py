@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from kindling.node.pods.runtime_status import ProbeResult
 from kindling.node.probes import manager
 from kindling.node.probes.handlers import Outcome, Target, perform
+from kindling.node.probes.host_names import Found, HostNames
 from kindling.node.probes.manager import Listener, ProbeManager
 from kindling.node.runtime.interface import ExecResult, RuntimeFailure
 
@@ -139,6 +141,52 @@ async def test_tcp_probes_connect() -> None:
         assert (await perform(_NO_RUNTIME, action, target(named), 1)).success
     closed = await perform(_NO_RUNTIME, {"tcpSocket": {"port": port}}, target(), 1)
     assert closed == Outcome(False, f"dial tcp 127.0.0.1:{port}: connect: connection refused")
+
+
+async def test_a_host_is_found_by_its_name() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        action = {"tcpSocket": {"host": "localhost", "port": server.getsockname()[1]}}
+        assert (await perform(_NO_RUNTIME, action, target(), 5)).success
+    async with listening(saying(b"HTTP/1.1 200 OK\r\n\r\nfine")) as port:
+        action = {"httpGet": {"host": "localhost", "port": port}}
+        assert (await perform(_NO_RUNTIME, action, target(), 5)).success
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example", "nothing.invalid"])
+async def test_a_host_that_cannot_be_a_name_is_a_failure_of_the_handler(host: str) -> None:
+    """An exception would have a container with such a hook never stop."""
+    for kind in ("tcpSocket", "httpGet"):
+        assert not (await perform(_NO_RUNTIME, {kind: {"host": host, "port": 80}}, target(), 30)).success
+
+
+async def test_names_that_no_server_answers_for_keep_nobody_else_waiting() -> None:
+    begun: list[str] = []
+    answering = threading.Event()
+
+    def look_up(host: str) -> Found:
+        begun.append(host)
+        if host.endswith("silent.example"):
+            answering.wait(30)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
+
+    names = HostNames(look_up)
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            for kind in ("tcpSocket", "httpGet"):
+                for number in range(20):
+                    action = {kind: {"host": f"{number}.silent.example", "port": port}}
+                    assert not (await perform(_NO_RUNTIME, action, target(), 0, names)).success
+            assert len(begun) == 1
+            other = Target("other", {"name": "c"}, "127.0.0.1")
+            action = {"tcpSocket": {"host": "answering.example", "port": port}}
+            assert (await perform(_NO_RUNTIME, action, other, 5, names)).success
+            assert await asyncio.wait_for(asyncio.to_thread(lambda: "done"), 5) == "done"
+            answering.set()
+            action = {"tcpSocket": {"host": "answering.example", "port": port}}
+            assert (await perform(_NO_RUNTIME, action, target(), 5, names)).success
+    finally:
+        answering.set()
 
 
 class Runtime:
