@@ -91,8 +91,11 @@ class Housekeeping:
 
 
 async def _attempt(chore: Callable[[], Awaitable[None]]) -> None:
+    name = getattr(chore, "__qualname__", repr(chore))
     try:
         await chore()
     except (RuntimeFailure, OSError) as error:
-        name = getattr(chore, "__qualname__", repr(chore))
         _log.warning("housekeeping (%s) failed, trying again in %g s: %s", name, PERIOD_SECONDS, error)
+    except Exception:
+        # What one pod shows of itself must not end the agent of all pods.
+        _log.exception("housekeeping (%s) failed, trying again in %g s", name, PERIOD_SECONDS)

@@ -85,6 +85,9 @@ class EvictionManager:
                 _log.warning(
                     "looking for pods to evict failed, trying again in %g s: %s", PERIOD_SECONDS, error
                 )
+            except Exception:
+                # What one pod shows of itself must not end the agent of all pods.
+                _log.exception("looking for pods to evict failed, trying again in %g s", PERIOD_SECONDS)
             await asyncio.sleep(PERIOD_SECONDS)
 
     async def relieve(self) -> list[str]:

@@ -50,8 +50,11 @@ def _comparable(time: str) -> str:
     return f"{whole}.{fraction if dot else '':0<9}"
 
 
-def tail_offset(path: Path, lines: int) -> int:
-    """Where the last `lines` full lines of a file begin."""
+async def tail_offset(path: Path, lines: int) -> int:
+    """Where the last `lines` full lines of a file begin.
+
+    Other tasks run meanwhile: a container can write gigabytes before its log is rotated.
+    """
     with path.open("rb") as stream:
         position = stream.seek(0, 2)
         if lines == 0:
@@ -62,12 +65,15 @@ def tail_offset(path: Path, lines: int) -> int:
             position -= size
             stream.seek(position)
             block = stream.read(size)
-            end = len(block)
-            while (end := block.rfind(b"\n", 0, end)) >= 0:
-                # Count only complete lines (F); a partial line (P) belongs to the line after it.
-                found += 1
-                if found > lines:
-                    return position + end + 1
+            # Count only complete lines (F); a partial line (P) belongs to the line after it.
+            here = block.count(b"\n")
+            if found + here > lines:
+                end = len(block)
+                for _ in range(max(lines - found, 0) + 1):
+                    end = block.rfind(b"\n", 0, end)
+                return position + end + 1
+            found += here
+            await asyncio.sleep(0)
         return 0
 
 
@@ -92,7 +98,7 @@ async def _lines(path: Path, options: LogOptions, is_running: Callable[[], bool]
     stream = path.open("rb")
     try:
         if options.tail_lines is not None:
-            stream.seek(tail_offset(path, options.tail_lines))
+            stream.seek(await tail_offset(path, options.tail_lines))
         pending = b""
         quiet = 0
         while True:

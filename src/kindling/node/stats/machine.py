@@ -73,9 +73,12 @@ def machine_usage(proc: Path = Path("/proc")) -> MachineUsage:
 
 
 def interfaces(pid: int | str = "self", proc: Path = Path("/proc")) -> list[Interface]:
-    """The interfaces of a process's network namespace; none when the process is gone."""
+    """The interfaces of a process's network namespace; none when the process is gone.
+
+    Whoever may change a pod's links can give them names that are no text.
+    """
     try:
-        lines = (proc / str(pid) / "net/dev").read_text().splitlines()[2:]
+        lines = (proc / str(pid) / "net/dev").read_text(errors="replace").split("\n")[2:]
     except OSError:
         return []
     found = []

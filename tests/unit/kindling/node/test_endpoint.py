@@ -45,6 +45,26 @@ async def test_logs_are_cut_by_time_stream_lines_and_bytes(log: Path) -> None:
     assert (await read(log, logs.LogOptions(timestamps=True))).startswith(b"2026-01-01T00:00:00.1Z one\n")
 
 
+async def test_the_end_of_a_large_log_is_found_while_other_work_goes_on(tmp_path: Path) -> None:
+    path, blocks, turns = tmp_path / "0.log", 20, 0
+    path.write_bytes(b"\n" * blocks * 65536)
+
+    async def work() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    working = asyncio.create_task(work())
+    total = blocks * 65536
+    assert await logs.tail_offset(path, 10**12) == 0
+    working.cancel()
+    assert turns >= blocks
+    for lines in (1, 65535, 65536, 65537, total - 1):
+        assert await logs.tail_offset(path, lines) == total - lines
+    assert await logs.tail_offset(path, total) == 0
+
+
 @pytest.mark.looptime
 async def test_following_ends_after_the_container_has(log: Path) -> None:
     assert await read(log, logs.LogOptions(follow=True)) == b"one\ntwo\nthree\n"

@@ -300,6 +300,26 @@ async def test_an_idle_node_is_looked_at_without_its_pods() -> None:
 
 
 @pytest.mark.looptime
+async def test_a_look_that_fails_in_a_way_that_nobody_foresaw_is_taken_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = Node(node(50 * MIB, pods=(used("a", MIB),)), [pod("a")])
+    read, failures = seen.machine, iter([ValueError("what a pod shows"), KeyError("of itself")])
+
+    async def machine() -> NodeUsage:
+        for error in failures:
+            raise error
+        return await read()
+
+    monkeypatch.setattr(seen, "machine", machine)
+    running = asyncio.create_task(seen.manager().run())
+    await asyncio.sleep(3 * eviction.PERIOD_SECONDS)
+    assert [uid for uid, _ in seen.evicted][:1] == ["a"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.looptime
 async def test_for_memory_one_pod_is_evicted_at_a_time() -> None:
     seen = Node(node(50 * MIB, pods=(used("a", MIB), used("b", 9 * MIB))), [pod("a"), pod("b")])
     manager = seen.manager()

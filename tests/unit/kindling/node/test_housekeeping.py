@@ -90,6 +90,17 @@ async def test_a_container_that_is_removed_takes_all_its_logs_along(tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.log", "10.log"]
 
 
+@pytest.mark.looptime
+async def test_a_chore_that_fails_in_a_way_that_nobody_foresaw_is_done_again() -> None:
+    chore = AsyncMock(side_effect=[ValueError("what a pod shows of itself"), None])
+    pleg: Any = Mock(uids=set[str])
+    running = asyncio.create_task(Housekeeping(Mock(), pleg, [chore], Mock(), AsyncMock()).run())
+    await asyncio.sleep(2 * housekeeping.PERIOD_SECONDS + 1)
+    assert chore.await_count == 2
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 def test_delays_double_up_to_a_limit_and_are_forgotten_after_a_quiet_time() -> None:
     backoff = Backoff(10, 300)
     now, delays = 0.0, []

@@ -214,6 +214,16 @@ def test_the_machine_is_read() -> None:
     assert machine.interfaces(0) == []
 
 
+def test_interfaces_whose_names_are_no_text_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "7/net").mkdir(parents=True)
+    counters = b"1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16"
+    names = (b"\xff\xfe", "a\u2028eth0".encode(), b"eth0")
+    lines = [b"Inter-|", b" face |", *(b"  " + name + b": " + counters for name in names)]
+    (tmp_path / "7/net/dev").write_bytes(b"\n".join(lines) + b"\n")
+    found = [each.name for each in machine.interfaces(7, tmp_path)]
+    assert found == ["\ufffd\ufffd", "a\u2028eth0", "eth0"]
+
+
 async def test_directories_are_measured_without_following_links(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
