@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,7 +16,7 @@ import pytest
 from tests.support.routed_pods import GATEWAY, RoutedPods, routed_pods
 
 from kindling.network import flows, rules, tables
-from kindling.network.flows import Flows, destinations, stale
+from kindling.network.flows import Flows, Stale, destinations, stale
 from kindling.network.services import Backend, HostPort, ServicePort
 
 SERVICE, NODE_PORT, PORT = "10.64.240.9", 30053, 53
@@ -147,9 +148,47 @@ class TestAtWork:
             node.forget([Flows("10.64.240.10", PORT)])
             assert asked(second, "10.64.240.10") == "two"
 
+    def test_many_kinds_of_flows_are_forgotten_at_once(self, node: Node) -> None:
+        """The kernel takes ten milliseconds for a kind: those of a service of thousands of ports would keep
+        everybody's new rules waiting for minutes.
+        """
+        node.load(DNS, OTHER)
+        many = [Flows("10.64.240.77", port, ONE) for port in range(1, 20_000)]
+        with node.client() as client, node.client() as second:
+            assert asked(client) == "one"
+            assert asked(second, "10.64.240.10") == "one"
+            node.load(replace(DNS, backends=(TWO,)), replace(OTHER, backends=(TWO,)))
+            assert asked(client) == asked(second, "10.64.240.10") == "two"
+            node.pods.node.nft(
+                tables.replacement(
+                    tables.Existing(), rules.table("t", rules.Place("10.64.0.0/16"), (DNS, OTHER))
+                )
+            )
+            began = time.monotonic()
+            node.forget([*many, Flows("10.64.240.10", PORT, ONE)])
+            assert asked(client) == asked(second, "10.64.240.10") == "two"
+            node.forget([*many, Flows(SERVICE, PORT, TWO)])
+            assert time.monotonic() - began < 20
+            assert (asked(client), asked(second, "10.64.240.10")) == ("one", "two")
+            node.forget([*many, Flows("", PORT)])
+            assert asked(second, "10.64.240.10") == "one"
+
     def test_what_the_kernel_refuses_is_told(self, node: Node) -> None:
         with pytest.raises(flows.FlowsKept, match="1 kinds of UDP flows"):
             asyncio.run(flows.forget([Flows("", 1)], 4, node.pods.namespace / "gone"))
+
+
+def test_a_flow_is_stale_by_its_target_and_by_who_answers() -> None:
+    def end(address: str, port: int) -> tuple[bytes, int]:
+        return socket.inet_aton(address), port
+
+    found = Stale([Flows(SERVICE, PORT, ONE), Flows("10.64.240.10", PORT), Flows("", 9, Backend("", 9))])
+    assert found.has(end(SERVICE, PORT), end(ONE.address, PORT))
+    assert not found.has(end(SERVICE, PORT), end(TWO.address, PORT))
+    assert not found.has(end(SERVICE, PORT + 1), end(ONE.address, PORT))
+    assert found.has(end("10.64.240.10", PORT), end(TWO.address, 1))
+    assert found.has(end(GATEWAY, 9), end(GATEWAY, 9))
+    assert not found.has(end(GATEWAY, 9), end(ONE.address, 10))
 
 
 def test_only_udp_is_led_by_flows() -> None:
