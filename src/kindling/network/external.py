@@ -81,9 +81,3 @@ def parse(text: str) -> Address | None:
     if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped or address.scope_id):
         return None
     return address
-
-
-def of_family(text: str, version: int) -> bool:
-    """Whether `text` is an address of IPv4 or IPv6."""
-    address = parse(text)
-    return address is not None and address.version == version

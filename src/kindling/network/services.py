@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kindling.network.external import ExternalRanges, is_remote, of_family, parse
+from kindling.network.external import ExternalRanges, is_remote, parse
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 
@@ -367,6 +367,16 @@ def _of(version: int, texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(item) for item in found if item is not None and item.version == version))
 
 
+def _bound(text: str, version: int) -> str | None:
+    """The address to which a host port is bound, as it is usually written: one in two spellings would be two
+    keys, and the kernel refuses a table with both. Empty for every address, None for one of another family.
+    """
+    address = parse(text)
+    if not text or (address is not None and address.is_unspecified):
+        return ""
+    return str(address) if address is not None and address.version == version else None
+
+
 def host_ports(pods: Iterable[JsonObject], version: int = 4) -> list[HostPort]:
     """Host ports of running pods that have an address of their own, of IPv4 or IPv6."""
     found = []
@@ -385,8 +395,7 @@ def host_ports(pods: Iterable[JsonObject], version: int = 4) -> list[HostPort]:
                     backend = Backend(address, get_int(port, "containerPort"))
                     protocol = get_str(port, "protocol", default="TCP").lower()
                     node = get_str(pod, "spec", "nodeName")
-                    bound = get_str(port, "hostIP")
-                    bound = "" if bound in ("0.0.0.0", "::") else bound
-                    if not bound or of_family(bound, version):
+                    bound = _bound(get_str(port, "hostIP"), version)
+                    if bound is not None:
                         found.append(HostPort(node, protocol, get_int(port, "hostPort"), backend, bound))
     return sorted(found, key=lambda item: (item.node, item.protocol, item.port, item.address))

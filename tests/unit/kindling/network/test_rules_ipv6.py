@@ -128,6 +128,22 @@ def test_each_family_has_its_own_addresses_and_backends() -> None:
     assert services.service_ports([alone], slices, allowed, 6) == []
 
 
+def test_one_address_in_two_spellings_is_one_key_of_the_rules() -> None:
+    """The kernel refuses a table with both, and with it everybody's services."""
+    spellings = ("fd00:77::1", "FD00:0077:0:0::1", "fd00:77:0::1")
+    ports = [{"containerPort": 80, "hostPort": 8080, "hostIP": text} for text in spellings]
+    ports += [{"containerPort": 80, "hostPort": 81, "hostIP": text} for text in ("::", "0:0::0", "0.0.0.0")]
+    hosts = []
+    for number, port in enumerate(ports):
+        address = f"fd00:64::{number + 1}"
+        status = {"phase": "Running", "podIPs": [{"ip": address}]}
+        pod = {"spec": {"nodeName": "n", "containers": [{"ports": [port]}]}, "status": status}
+        hosts += services.host_ports([pod], 6)
+    table = rules.table("t", rules.Place("fd00:64::/48", "n", family=rules.IPV6), [], hosts)
+    assert list(table.collections["bound"].elements) == ["fd00:77::1 . tcp . 8080"]
+    assert list(table.collections["everywhere"].elements) == ["tcp . 81"]
+
+
 def test_host_ports_lead_to_the_pods_address_of_each_family() -> None:
     ports = [{"containerPort": 80, "hostPort": 8080}, {"containerPort": 80, "hostPort": 81, "hostIP": NODE}]
     status = {"phase": "Running", "podIP": "10.64.1.2", "podIPs": [{"ip": "10.64.1.2"}, {"ip": POD}]}
