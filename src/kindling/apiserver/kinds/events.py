@@ -8,8 +8,8 @@ from typing import Any
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.checks import IMMUTABLE, messages
-from kindling.apiserver.kinds.machinery.internal import internal_form
+from kindling.apiserver.kinds.machinery.checks import immutable, messages
+from kindling.apiserver.kinds.machinery.internal import Inline, internal_form
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object, get_str
@@ -44,31 +44,27 @@ FIELDS = (
 )
 NAME_LIMIT = 128
 NOTE_LIMIT = 1024
-_FROZEN = {
-    "regarding": "involvedObject",
-    "reason": "reason",
-    "note": "message",
-    "deprecatedSource": "source",
-    "deprecatedFirstTimestamp": "firstTimestamp",
-    "deprecatedLastTimestamp": "lastTimestamp",
-    "deprecatedCount": "count",
-    "type": "type",
-    "eventTime": "eventTime",
-    "action": "action",
-    "related": "related",
-    "reportingController": "reportingController",
-    "reportingInstance": "reportingInstance",
-}
-"""What happened stays; only a series may start and go on. Errors use the names of the core group."""
-_FROZEN_IN_ORDER = (
-    *("regarding", "reason", "note", "deprecatedSource"),
-    *("deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedCount", "reason"),
-    *("type", "eventTime", "action", "related", "reportingController", "reportingInstance"),
-)
-"""As the server compares them; it looks at the reason twice."""
-_INTERNAL_REFERENCE = dict.fromkeys(
+_REFERENCE = dict.fromkeys(
     ("Kind", "Namespace", "Name", "UID", "APIVersion", "ResourceVersion", "FieldPath"), ""
 )
+_FROZEN: tuple[tuple[str, str, Any], ...] = (
+    ("regarding", "involvedObject", Inline(_REFERENCE)),
+    ("reason", "reason", ""),
+    ("note", "message", ""),
+    ("deprecatedSource", "source", Inline(Component="", Host="")),
+    ("deprecatedFirstTimestamp", "firstTimestamp", None),
+    ("deprecatedLastTimestamp", "lastTimestamp", None),
+    ("deprecatedCount", "count", 0),
+    ("reason", "reason", ""),
+    ("type", "type", ""),
+    ("eventTime", "eventTime", None),
+    ("action", "action", ""),
+    ("related", "related", _REFERENCE),
+    ("reportingController", "reportingController", ""),
+    ("reportingInstance", "reportingInstance", ""),
+)
+"""What happened stays; only a series may start and go on. In the order in which the server compares (it looks
+at the reason twice): the field, its name in errors, which is that of the core group, and how it is quoted."""
 
 
 def validate_core_event(event: JsonObject) -> Iterator[FieldError]:
@@ -81,9 +77,9 @@ def validate_event(event: JsonObject) -> Iterator[FieldError]:
     yield from _judge(event, "regarding", "note", "reportingController")
     yield from _SERIES(event)
     yield from _NEW(event)
-    for field in ("deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedCount"):
-        if event.get(field):
-            yield invalid(_FROZEN[field], "", _UNSET)
+    for field in ("firstTimestamp", "lastTimestamp", "count"):
+        if event.get(_TO_EVENTS[field]):
+            yield invalid(field, "", _UNSET)
     if any(get_object(event, "deprecatedSource").values()):
         yield invalid("source", "", _UNSET)
 
@@ -93,12 +89,8 @@ def validate_event_update(new: JsonObject, old: JsonObject) -> Iterator[FieldErr
     yield from _judge(new, "regarding", "note", "reportingController")
     if new.get("series") != old.get("series"):
         yield from _SERIES(new)
-    for field in _FROZEN_IN_ORDER:
-        value = new.get(field)
-        if value != old.get(field):
-            about = field in ("regarding", "related")
-            shown = internal_form(value, _INTERNAL_REFERENCE) if about else value
-            yield invalid(_FROZEN[field], shown, IMMUTABLE)
+    for field, name, shape in _FROZEN:
+        yield from immutable(name, internal_form(new.get(field), shape), internal_form(old.get(field), shape))
 
 
 def _judge(event: JsonObject, about: str, text: str, controller: str) -> Iterator[FieldError]:

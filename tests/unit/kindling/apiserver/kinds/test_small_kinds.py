@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.kindling.apiserver.kinds.conftest import Kinds, make
+from tests.unit.kindling.apiserver.kinds.conftest import Kinds, make, told
 
 from kubecore import errors
 from kubecore.json import deep_copy
@@ -36,6 +36,32 @@ def test_the_handler_of_a_runtime_class_is_text_where_it_is_absent(kinds: Kinds)
     assert kinds.update("runtimeclasses", made, {"handler": None})[1] == [
         'handler: Invalid value: "": field is immutable'
     ]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("note", None, 'message: Invalid value: ""'),
+        ("deprecatedCount", 2, "count: Invalid value: 2"),
+        ("deprecatedSource", {"host": "h"}, 'source: Invalid value: {"Component":"","Host":"h"}'),
+        ("eventTime", None, "eventTime: Invalid value: null"),
+    ],
+)
+def test_what_happened_stays_and_is_quoted_as_the_server_holds_it(
+    kinds: Kinds, field: str, value: object, problem: str
+) -> None:
+    event = {
+        "metadata": {"name": "e", "namespace": "n"},
+        "eventTime": "2026-01-01T00:00:00.000001Z",
+        "regarding": {"namespace": "n"},
+        **{"action": "a", "reason": "r", "type": "Normal", "note": "n"},
+        **{"reportingController": "a.b/c", "reportingInstance": "i"},
+    }
+    strategy = kinds.definition("events", "events.k8s.io/v1").strategy
+    old = kinds.read("events", event, "events.k8s.io/v1")
+    new = kinds.read("events", {**event, field: value}, "events.k8s.io/v1")
+    found = told(strategy.validate_update(kinds.context("events"), new, old))
+    assert f"{problem}: field is immutable" in found
 
 
 def test_api_services_of_the_server_itself_are_available(kinds: Kinds) -> None:
