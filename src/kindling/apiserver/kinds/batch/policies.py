@@ -88,7 +88,7 @@ def success_policy(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
     if policy is None:
         return
     if spec.get("completionMode") != "Indexed":
-        yield invalid(at, internal_form(policy, _INTERNAL_POLICY), "requires indexed completion mode")
+        yield invalid(at, internal_form(policy, INTERNAL_SUCCESS), "requires indexed completion mode")
         return
     completions = spec.get("completions") or 0
     text = "at least one rules must be specified when the successPolicy is specified"
@@ -96,7 +96,16 @@ def success_policy(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
     yield from f.check_fields(policy, at, f.must("rules", *rules, detail=text))
 
 
-_INTERNAL_POLICY = {"Rules": [{"SucceededIndexes": None, "SucceededCount": None}]}
+INTERNAL_SUCCESS = {"Rules": [{"SucceededIndexes": None, "SucceededCount": None}]}
+INTERNAL_FAILURE = {
+    "Rules": [
+        {
+            "Action": "",
+            "OnExitCodes": {"ContainerName": None, "Operator": "", "Values": None},
+            "OnPodConditions": [{"Type": "", "Status": ""}],
+        }
+    ]
+}
 
 
 def _success_rule(completions: int, path: FieldPath, rule: JsonObject) -> Iterator[FieldError]:

@@ -11,8 +11,9 @@ from kindling.apiserver.kinds.core.pods.validation import validate_template
 from kindling.apiserver.kinds.core.pods.warnings import name_warning, template_warnings
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery import printing as p
-from kindling.apiserver.kinds.machinery.checks import domain_prefixed_path
-from kubecore.json import JsonObject, get_object, get_str
+from kindling.apiserver.kinds.machinery.checks import IMMUTABLE, domain_prefixed_path, immutable
+from kindling.apiserver.kinds.machinery.internal import internal_form
+from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import (
     FieldError,
     FieldPath,
@@ -27,7 +28,7 @@ from kubecore.objects.selectors import (
     validate_label_selector_object,
 )
 
-from .policies import failure_policy, success_policy
+from .policies import INTERNAL_FAILURE, INTERNAL_SUCCESS, failure_policy, success_policy
 
 MAX_CRON_NAME = 52
 """Names of a cron job's jobs get eleven more characters."""
@@ -165,32 +166,72 @@ _JOB = f.spec(*_JOB_SPEC, _match)
 
 
 def validate_job_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """On updates, suspended jobs that never ran may change their scheduling; else the template is
-    immutable.
-    """
+    """Only sizes, limits and, of a suspended job, some of the template change."""
     spec, before = get_object(new, "spec"), get_object(old, "spec")
     # Judged as a new job and again as a change: the server reports the findings of both.
     yield from validate_job(new)
     yield from _JOB(new)
     yield from _completions(spec, before)
-    fields = [
-        "selector",
-        "template",
-        "completionMode",
-        "podFailurePolicy",
-        "backoffLimitPerIndex",
-        "managedBy",
-    ]
-    fields += ["successPolicy"]
-    for field in fields:
-        given, known = spec.get(field), before.get(field)
-        if field == "template" and before.get("suspend") and not get_str(old, "status", "startTime"):
-            given, known = _without_placement(given or {}), _without_placement(known or {})
-        if field == "template" and get_object(given or {}, "spec") != get_object(known or {}, "spec"):
-            shown = internal_pod_spec(get_object(spec, "template", "spec"))
-            yield invalid(_SPEC.child("template", "spec"), shown, "field is immutable")
-        elif given != known:
-            yield invalid(_SPEC.child(field), spec.get(field), "field is immutable")
+    yield from immutable(_SPEC.child("selector"), spec.get("selector"), before.get("selector"))
+    yield from _template_stays(spec, old)
+    for field, shape in _FROZEN.items():
+        shown, was = internal_form(spec.get(field), shape), internal_form(before.get(field), shape)
+        yield from immutable(_SPEC.child(field), shown, was)
+
+
+_FROZEN: dict[str, JsonObject | None] = {
+    "completionMode": None,
+    "podFailurePolicy": INTERNAL_FAILURE,
+    "backoffLimitPerIndex": None,
+    "managedBy": None,
+    "successPolicy": INTERNAL_SUCCESS,
+}
+"""What never changes, in the shape in which errors quote it."""
+
+
+def _template_stays(spec: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    """The template is immutable, but for what a suspended job may still change."""
+    template, known = get_object(spec, "template"), get_object(old, "spec", "template")
+    loose = _loose_fields(old)
+    given, before = _fixed(template, loose), _fixed(known, loose)
+    if given["spec"] != before["spec"]:
+        shown = internal_pod_spec(get_object(template, "spec"))
+        yield invalid(_SPEC.child("template", "spec"), shown, IMMUTABLE)
+    elif given != before:
+        yield invalid(_SPEC.child("template"), template, IMMUTABLE)
+
+
+def _loose_fields(job: JsonObject) -> frozenset[str]:
+    """What of a job's template may change: where pods run, until it starts; what they take, at rest."""
+    if not get_object(job, "spec").get("suspend"):
+        return frozenset()
+    if not get_str(job, "status", "startTime"):
+        return frozenset(["placement", "resources"])
+    conditions = get_list(job, "status", "conditions")
+    at_rest = any(each.get("type") == "Suspended" and each.get("status") == "True" for each in conditions)
+    at_rest = at_rest and not get_object(job, "status").get("active")
+    return frozenset(["resources"]) if at_rest else frozenset()
+
+
+def _fixed(template: JsonObject, loose: frozenset[str]) -> JsonObject:
+    """The part of a pod template that may not change."""
+    spec, metadata = dict(get_object(template, "spec")), dict(get_object(template, "metadata"))
+    if "placement" in loose:
+        for field in ("nodeSelector", "tolerations", "schedulingGates"):
+            spec.pop(field, None)
+        for field in ("labels", "annotations"):
+            metadata.pop(field, None)
+        affinity = get_object(spec, "affinity")
+        spec["affinity"] = {kind: rules for kind, rules in affinity.items() if kind != "nodeAffinity"}
+    if "resources" in loose:
+        for field in ("containers", "initContainers"):
+            if field in spec:
+                spec[field] = [_without_resources(container) for container in get_list(spec, field)]
+    return {"metadata": metadata, "spec": spec}
+
+
+def _without_resources(container: JsonObject) -> JsonObject:
+    return {key: value for key, value in container.items() if key != "resources"}
 
 
 def _completions(spec: JsonObject, before: JsonObject) -> Iterator[FieldError]:
@@ -199,18 +240,9 @@ def _completions(spec: JsonObject, before: JsonObject) -> Iterator[FieldError]:
     if wanted == before.get("completions"):
         return
     if spec.get("completionMode") != "Indexed":
-        yield invalid(at, wanted, "field is immutable")
+        yield invalid(at, wanted, IMMUTABLE)
     elif wanted is not None and wanted != spec.get("parallelism"):
         yield invalid(at, wanted, "can only be modified in tandem with spec.parallelism")
-
-
-def _without_placement(template: JsonObject) -> JsonObject:
-    placement = ("nodeSelector", "affinity", "tolerations", "schedulingGates", "topologySpreadConstraints")
-    spec = {key: value for key, value in get_object(template, "spec").items() if key not in placement}
-    metadata = dict(get_object(template, "metadata"))
-    for field in ("labels", "annotations"):
-        metadata.pop(field, None)
-    return {"metadata": metadata, "spec": spec}
 
 
 def job_warnings(job: JsonObject, old: JsonObject | None) -> Iterator[str]:

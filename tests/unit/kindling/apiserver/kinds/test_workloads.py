@@ -243,6 +243,44 @@ def test_completions_are_fixed_but_not_of_elastic_indexed_jobs(kinds: Kinds) -> 
     assert kinds.update("jobs", made, change)[1] == []
 
 
+def test_policies_of_a_job_stay_and_are_quoted_as_the_server_holds_them(kinds: Kinds) -> None:
+    rule = {"action": "FailJob", "onPodConditions": [{"type": "a", "status": "True"}]}
+    made = make(kinds, "jobs", {"spec": {"template": deep_copy(ONCE)}})
+    change = {**made["spec"], "podFailurePolicy": {"rules": [rule]}, "podReplacementPolicy": "Failed"}
+    assert kinds.update("jobs", made, {"spec": change})[1] == [
+        'spec.podFailurePolicy: Invalid value: {"Rules":[{"Action":"FailJob","OnExitCodes":null,'
+        '"OnPodConditions":[{"Type":"a","Status":"True"}]}]}: field is immutable'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "fixed"),
+    [
+        ("nodeSelector", {"a": "b"}, False),
+        ("affinity", {"nodeAffinity": {}}, False),
+        ("affinity", {"podAffinity": {}}, True),
+        ("hostNetwork", True, True),
+    ],
+)
+def test_a_suspended_job_may_still_be_placed(kinds: Kinds, field: str, value: object, fixed: bool) -> None:
+    made = make(kinds, "jobs", {"spec": {"template": deep_copy(ONCE), "suspend": True}})
+    template = deep_copy(made["spec"]["template"])
+    template["spec"][field] = value
+    problems = kinds.update("jobs", made, {"spec": {**made["spec"], "template": template}})[1]
+    assert [problem.partition(":")[0] for problem in problems] == ["spec.template.spec"] * fixed
+
+
+@pytest.mark.parametrize(("active", "fixed"), [(0, False), (1, True)])
+def test_a_job_at_rest_may_be_given_other_resources(kinds: Kinds, active: int, fixed: bool) -> None:
+    made = make(kinds, "jobs", {"spec": {"template": deep_copy(ONCE), "suspend": True}})
+    conditions = [{"type": "Suspended", "status": "True"}]
+    made["status"] = {"startTime": "2024-01-01T00:00:00Z", "conditions": conditions, "active": active}
+    template = deep_copy(made["spec"]["template"])
+    template["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}
+    problems = kinds.update("jobs", made, {"spec": {**made["spec"], "template": template}})[1]
+    assert [problem.partition(":")[0] for problem in problems] == ["spec.template.spec"] * fixed
+
+
 @pytest.mark.parametrize(
     "schedule", ["* * * * *", "*/5 0-6,20 1 jan mon-fri", "@daily", "@every 1h30m", "0 0 ? * 0"]
 )
