@@ -241,6 +241,11 @@ def not_found(path: FieldPath | str, value: Any) -> FieldError:
     return FieldError(NOT_FOUND, str(path), value, "")
 
 
+def not_found_because(path: FieldPath | str, value: Any, detail: str) -> FieldError:
+    """A value names something that does not exist; `detail` says what does."""
+    return FieldError(NOT_FOUND, str(path), value, detail)
+
+
 def internal(path: FieldPath | str, detail: str) -> FieldError:
     """The check itself failed."""
     return FieldError(INTERNAL, str(path), "", detail)

@@ -19,7 +19,9 @@ from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid, not_found, required
 
 from .internal import internal_security_context
+from .resource_claims import claim_names
 from .resources import validate_resources
+from .systems import WINDOWS_OPTIONS
 
 ENV_FIELDS = (
     "metadata.name",
@@ -50,9 +52,10 @@ def container_rules(pod: Mapping[str, Any]) -> tuple[f.Row, ...]:
         _ENV_FROM,
         partial(_validate_mounts, volumes),
         partial(_validate_devices, volumes),
-        *_RESOURCES,
+        f.must("imagePullPolicy", f.choice("Always", "IfNotPresent", "Never")),
+        f.part("resources", partial(validate_resources, claim_names(pod))),
         f.may("resizePolicy", partial(_resize_policy, pod.get("restartPolicy"))),
-        _SECURITY,
+        f.given("securityContext", *_security(own_users=pod.get("hostUsers") is False)),
     )
 
 
@@ -290,6 +293,23 @@ def _escalation(path: FieldPath, security: JsonObject) -> Iterator[FieldError]:
         yield invalid(path, shown, text + "`capabilities.Add` CAP_SYS_ADMIN")
 
 
+def _security(*, own_users: bool) -> tuple[f.Row, ...]:
+    """The security context of a container; with users of its own, its pod may see all of ``/proc``."""
+    unmasked = f.refused(
+        lambda mount: mount == "Unmasked" and not own_users, "`hostUsers` must be false to use `Unmasked`"
+    )
+    mounts = f.choice("Default", "Unmasked")
+    return (
+        f.given("runAsUser", IDENTIFIER),
+        f.given("runAsGroup", IDENTIFIER),
+        f.given("procMount", mounts, unmasked),
+        SECCOMP,
+        _escalation,
+        WINDOWS_OPTIONS,
+        APP_ARMOR,
+    )
+
+
 def _profile(what: str, field: str, local: f.Check) -> f.Field:
     """A profile that is the node's own file (which satisfies `local`), the runtime's, or none."""
     missing = f"type is required when {field} is set"
@@ -306,11 +326,8 @@ def _profile(what: str, field: str, local: f.Check) -> f.Field:
     return f.given(field, check)
 
 
-PROFILES = (
-    _profile("seccomp", "seccompProfile", LOCAL_PATH),
-    _profile("AppArmor", "appArmorProfile", f.within()),
-)
-"""Security profiles of pods and containers."""
+SECCOMP = _profile("seccomp", "seccompProfile", LOCAL_PATH)
+APP_ARMOR = _profile("AppArmor", "appArmorProfile", f.within())
 _IDENTITY = (
     f.must("name", f.LABEL),
     f.must("image"),
@@ -318,15 +335,3 @@ _IDENTITY = (
     f.may("ports", _ports),
 )
 _ENV, _ENV_FROM = f.must("name", _ENV_NAME), f.may("envFrom", _env_from)
-_RESOURCES = (
-    f.must("imagePullPolicy", f.choice("Always", "IfNotPresent", "Never")),
-    f.part("resources", validate_resources),
-)
-_SECURITY = f.given(
-    "securityContext",
-    f.given("runAsUser", IDENTIFIER),
-    f.given("runAsGroup", IDENTIFIER),
-    f.given("procMount", f.choice("Default", "Unmasked")),
-    *PROFILES,
-    _escalation,
-)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from kindling.apiserver.kinds.core.volumes.sources import validate_pod_volumes
 from kindling.apiserver.kinds.machinery import fields as f
-from kindling.apiserver.kinds.machinery.checks import address, one_of
-from kubecore.json import JsonObject, get_list, get_object
+from kindling.apiserver.kinds.machinery.checks import address
+from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import FieldError, FieldPath, duplicate, invalid, required
 from kubecore.objects.meta_validation import validate_annotations
 from kubecore.objects.selectors import validate_labels
 
 from .containers import (
+    APP_ARMOR,
     HOST_PORT,
     IDENTIFIER,
     NO_RESTARTS,
-    PROFILES,
     RESTARTS,
+    SECCOMP,
     TRIMMED_IMAGE,
     container_rules,
     ephemeral_rules,
@@ -26,7 +28,9 @@ from .containers import (
 )
 from .placement import AFFINITY, TOLERATIONS, spread_constraints
 from .probes import lifecycle_and_probes
-from .resources import validate_resources
+from .resource_claims import resource_claims
+from .resources import validate_pod_resources, validate_resources
+from .systems import WINDOWS_OPTIONS, host_processes, operating_system
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
@@ -45,7 +49,6 @@ MAX_SEARCH_CHARACTERS = 2048
 _NOT_IN_TEMPLATES = "ephemeral containers not allowed in pod template"
 _NOT_WHILE_GATED = "cannot be set until all schedulingGates have been cleared"
 _NOT_OF_INIT = "may not be set for init containers without restartPolicy=Always"
-_NO_CLAIMS = "claims may not be set for Resources at pod-level"
 _ON_HOST_NETWORK, _SIDECAR = f.equals("hostNetwork", True), f.equals("restartPolicy", "Always")
 _HOOKS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 
@@ -61,14 +64,20 @@ def validate_template(path: FieldPath, template: JsonObject) -> Iterator[FieldEr
 
 def validate_pod_spec(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
     """The pod spec of a template, or of a pod that is there."""
-    return f.check_fields(spec, path, *_HEAD, _TEMPLATE_PORTS, *_TAIL)
+    return f.check_fields(spec, path, *_head(None), _TEMPLATE_PORTS, *_TAIL)
 
 
 _TEMPLATE_SPEC = f.part("spec", validate_pod_spec, f.never(_NOT_IN_TEMPLATES, "ephemeralContainers"))
 
 
-def _containers(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
-    """Volumes, and containers that mount those of them without errors."""
+def _head(name: str | None) -> tuple[f.Row, ...]:
+    """Volumes, claims and containers of a pod of this name; None for a template."""
+    claims = f.may("resourceClaims", resource_claims(name))
+    return partial(_containers, claims), validate_pod_resources
+
+
+def _containers(claims: f.Row, path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    """Volumes, and containers that mount those of them without errors; the pod's `claims` in between."""
     problems, volumes = validate_pod_volumes(get_list(spec, "volumes"), path.child("volumes"))
     yield from problems
     seen: set[str] = set()
@@ -79,6 +88,7 @@ def _containers(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
             yield duplicate(path.child("name"), name)
         seen.add(name)
 
+    yield from f.check_fields(spec, path, claims)
     pod = {**spec, "volumes": volumes}
     rules, probes = container_rules(pod), lifecycle_and_probes(pod)
     init = (f.when(_SIDECAR, *probes), f.unless(_SIDECAR, f.absent(_NOT_OF_INIT, *_HOOKS)))
@@ -144,9 +154,9 @@ def _scheduling_gates(path: FieldPath, gates: list[JsonObject]) -> Iterable[Fiel
     return f.items(f.QUALIFIED, f.Once())(path, [gate.get("name", "") for gate in gates])
 
 
-def _operating_system(path: FieldPath, system: JsonObject) -> list[FieldError]:
-    name = system.get("name")
-    return one_of(path, name, ("linux", "windows")) if name else [required(path.child("name"))]
+def _overhead(path: FieldPath, amounts: JsonObject) -> Iterable[FieldError]:
+    """What a sandbox takes besides: judged like the limits of a container."""
+    return validate_resources((), path, {"limits": amounts})
 
 
 def _namespaces(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
@@ -181,10 +191,6 @@ def _dotted(sysctl: str) -> str:
     return sysctl if separator == "." else sysctl.translate(str.maketrans("./", "/."))
 
 
-_HEAD: tuple[f.Row, ...] = (
-    _containers,
-    f.given("resources", f.never(_NO_CLAIMS, "claims"), validate_resources),
-)
 _TAIL: tuple[f.Row, ...] = (
     f.must("restartPolicy", f.choice(*RESTART_POLICIES)),
     f.must("dnsPolicy", f.choice(*DNS_POLICIES)),
@@ -202,13 +208,17 @@ _TAIL: tuple[f.Row, ...] = (
         "securityContext",
         f.given("fsGroupChangePolicy", f.choice("Always", "OnRootMismatch")),
         f.given("supplementalGroupsPolicy", f.choice("Merge", "Strict")),
-        *PROFILES,
+        SECCOMP,
+        WINDOWS_OPTIONS,
+        APP_ARMOR,
+        f.given("seLinuxChangePolicy", f.choice("MountOption", "Recursive")),
     ),
     f.given("affinity", AFFINITY),
     _dns,
     f.may("readinessGates", f.items(f.always("conditionType", "", f.QUALIFIED))),
     f.may("schedulingGates", _scheduling_gates),
     f.may("topologySpreadConstraints", spread_constraints),
+    host_processes,
     f.may("serviceAccountName", f.SUBDOMAIN),
     f.may("nodeName", f.SUBDOMAIN),
     f.given("activeDeadlineSeconds", f.between(1, 2**31 - 1)),
@@ -221,10 +231,10 @@ _TAIL: tuple[f.Row, ...] = (
     f.may("priorityClassName", f.SUBDOMAIN),
     f.given("runtimeClassName", f.SUBDOMAIN),
     f.given("preemptionPolicy", f.choice("PreemptLowerPriority", "Never")),
-    f.given("os", _operating_system),
+    f.given("overhead", _overhead),
+    operating_system,
 )
-validate_pod = f.spec(
-    *_HEAD,
+_NEW_POD: tuple[f.Row, ...] = (
     f.when(_ON_HOST_NETWORK, f.may("containers", _HOST_PORTS)),
     *_TAIL,
     f.may("containers", f.items(TRIMMED_IMAGE)),
@@ -232,4 +242,8 @@ validate_pod = f.spec(
     f.never("cannot be set on create", "ephemeralContainers"),
     f.when(lambda spec: spec.get("schedulingGates"), f.never(_NOT_WHILE_GATED, "nodeName")),
 )
-"""A new pod."""
+
+
+def validate_pod(pod: JsonObject) -> Iterable[FieldError]:
+    """A new pod."""
+    return f.spec(*_head(get_str(pod, "metadata", "name")), *_NEW_POD)(pod)
