@@ -181,3 +181,45 @@ def test_overheads_are_amounts(kinds: Kinds) -> None:
 def test_volumes_are_labelled_in_a_known_way(kinds: Kinds) -> None:
     (found,) = _problems(kinds, securityContext={"seLinuxChangePolicy": "Odd"})
     assert found.endswith('Unsupported value: "Odd": supported values: "MountOption", "Recursive"')
+
+
+def _spread(**fields: Any) -> JsonObject:
+    return {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **fields}
+
+
+def test_keys_of_labels_become_requirements_for_the_pods_own(kinds: Kinds) -> None:
+    term = {"topologyKey": "z", "labelSelector": {}, "matchLabelKeys": ["a"], "mismatchLabelKeys": ["b", "c"]}
+    rules = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    spread = _spread(labelSelector={}, matchLabelKeys=["a"])
+    pod = {
+        "metadata": {"name": "p", "labels": {"a": "1", "b": "2"}},
+        "spec": {"containers": [_container()], "affinity": rules, "topologySpreadConstraints": [spread]},
+    }
+    made, problems = kinds.create("pods", pod)
+    assert problems == []
+    (found,) = made["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    same = {"key": "a", "operator": "In", "values": ["1"]}
+    other = {"key": "b", "operator": "NotIn", "values": ["2"]}
+    assert found["labelSelector"] == {"matchExpressions": [same, other]}
+    (constraint,) = made["spec"]["topologySpreadConstraints"]
+    assert constraint["labelSelector"] == {"matchExpressions": [same]}
+
+
+def test_a_key_is_not_of_the_selector_as_well(kinds: Kinds) -> None:
+    spread = _spread(labelSelector={"matchLabels": {"a": "1"}}, matchLabelKeys=["a"])
+    pod = {
+        "metadata": {"name": "p", "labels": {"a": "1"}},
+        "spec": {"containers": [_container()], "topologySpreadConstraints": [spread]},
+    }
+    assert kinds.create("pods", pod)[1] == [
+        'spec.topologySpreadConstraints[0][0]: Invalid value: "a": '
+        "exists in both matchLabelKeys and labelSelector"
+    ]
+
+
+def test_of_equal_spread_constraints_the_first_is_told(kinds: Kinds) -> None:
+    found = _problems(kinds, topologySpreadConstraints=[_spread(), _spread()])
+    assert found == [
+        "spec.topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}: "
+        'Duplicate value: "{zone, DoNotSchedule}"'
+    ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.internal import internal_form
-from kubecore.json import JsonObject, get_list
+from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects.fields import (
     FieldError,
     FieldPath,
@@ -99,19 +99,68 @@ NODE_SELECTOR = f.within(
 """A node selector (required node affinity, or a volume's)."""
 
 
-def _keys(name: str) -> tuple[f.Row, ...]:
+def _keys(name: str) -> f.Row:
     """Keys of labels, which mean something beside a label selector."""
-    bare = f.when(lambda term: term.get("labelSelector") is None, f.never(_NO_SELECTOR, name))
-    return bare, f.may(name, f.items(f.QUALIFIED))
+    return f.within(
+        f.when(lambda term: term.get("labelSelector") is None, f.never(_NO_SELECTOR, name)),
+        f.when(lambda term: term.get("labelSelector") is not None, f.may(name, f.items(f.QUALIFIED))),
+    )
+
+
+def _key_conflicts(path: FieldPath, term: JsonObject) -> Iterator[FieldError]:
+    """Keys that the selector names as well (besides the requirement that the server made of them)."""
+    keys, others = get_list(term, "matchLabelKeys"), get_list(term, "mismatchLabelKeys")
+    seen = set(get_object(term, "labelSelector", "matchLabels"))
+    for requirement in get_list(term, "labelSelector", "matchExpressions"):
+        key = requirement.get("key")
+        if key in keys and key in seen:
+            yield invalid(path.index(keys.index(key)), key, f"{_BOTH} labelSelector")
+        seen.add(key)
+    for position, key in enumerate(keys):
+        if key in others:
+            yield invalid(path.child("matchLabelKeys").index(position), key, f"{_BOTH} mismatchLabelKeys")
+
+
+_BOTH = "exists in both matchLabelKeys and"
+
+
+def merge_label_keys(pod: JsonObject) -> None:
+    """Turn the keys of a new pod's affinity and spread into requirements for the pod's own labels."""
+    labels, spec = get_object(pod, "metadata", "labels"), get_object(pod, "spec")
+    for kind in ("podAffinity", "podAntiAffinity"):
+        rules = get_object(spec, "affinity", kind)
+        for term in get_list(rules, _REQUIRED):
+            _merge(term, labels)
+        for weighted in get_list(rules, _PREFERRED):
+            _merge(get_object(weighted, "podAffinityTerm"), labels)
+    for constraint in get_list(spec, "topologySpreadConstraints"):
+        _merge(constraint, labels)
+
+
+def _merge(term: JsonObject, labels: JsonObject) -> None:
+    selector = term.get("labelSelector")
+    if selector is None:
+        return
+    for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
+        for key in get_list(term, field):
+            if key in labels:
+                requirement = {"key": key, "operator": operator, "values": [labels[key]]}
+                selector["matchExpressions"] = [*get_list(selector, "matchExpressions"), requirement]
+
+
+def _namespaces(path: FieldPath, term: JsonObject) -> Iterator[FieldError]:
+    for namespace in get_list(term, "namespaces"):
+        yield from f.LABEL(path.child("namespace"), namespace)
 
 
 _WEIGHT = f.always("weight", 0, f.between(1, 100, "must be in the range 1-100"))
 _POD_TERM = f.within(
     f.given("labelSelector", f.selector),
     f.given("namespaceSelector", f.selector),
-    f.may("namespaces", f.items(f.LABEL)),
-    *_keys("matchLabelKeys"),
-    *_keys("mismatchLabelKeys"),
+    _namespaces,
+    _keys("matchLabelKeys"),
+    _keys("mismatchLabelKeys"),
+    _key_conflicts,
     f.must("topologyKey", detail="can not be empty"),
     f.always("topologyKey", "", f.QUALIFIED),
 )
@@ -139,29 +188,31 @@ def _min_domains(path: FieldPath, constraint: JsonObject) -> Iterator[FieldError
 
 
 _POSITIVE = f.at_least(1, "must be greater than zero")
-_SPREAD = f.within(
+_SPREAD_HEAD = f.within(
     f.always("maxSkew", 0, _POSITIVE),
     f.must("topologyKey", f.QUALIFIED, detail="can not be empty"),
     f.always("whenUnsatisfiable", "", f.choice("DoNotSchedule", "ScheduleAnyway")),
+)
+_SPREAD_TAIL = f.within(
     f.given("minDomains", _POSITIVE),
     _min_domains,
     f.given("nodeAffinityPolicy", f.choice("Honor", "Ignore")),
     f.given("nodeTaintsPolicy", f.choice("Honor", "Ignore")),
-    *_keys("matchLabelKeys"),
+    _keys("matchLabelKeys"),
+    _key_conflicts,
     f.given("labelSelector", f.selector),
 )
 
 
 def spread_constraints(path: FieldPath, constraints: Sequence[JsonObject]) -> Iterator[FieldError]:
-    """Topology spread constraints of a pod."""
-    seen: set[tuple[Any, Any]] = set()
+    """Topology spread constraints of a pod: of equal ones, the first is told that it comes again."""
+    keys = [(each.get("topologyKey") or "", each.get("whenUnsatisfiable") or "") for each in constraints]
     for position, constraint in enumerate(constraints):
-        here = path.index(position)
-        yield from _SPREAD(here, constraint)
-        key = constraint.get("topologyKey", ""), constraint.get("whenUnsatisfiable", "")
-        if key in seen:
+        here, key = path.index(position), keys[position]
+        yield from _SPREAD_HEAD(here, constraint)
+        if key in keys[position + 1 :]:
             yield duplicate(here.child("{topologyKey, whenUnsatisfiable}"), f"{{{key[0]}, {key[1]}}}")
-        seen.add(key)
+        yield from _SPREAD_TAIL(here, constraint)
 
 
 _TAINT = f.within(

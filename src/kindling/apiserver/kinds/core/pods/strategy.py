@@ -25,6 +25,7 @@ from kubecore.resources import PODS, ResourceType
 from .binding import bind
 from .defaults import adopt_apparmor_annotations, default_pod, default_pod_spec
 from .eviction import evict
+from .placement import merge_label_keys
 from .qos import qos_class
 from .status import pod_status_warnings, validate_pod_status_update
 from .table import POD_TABLE
@@ -77,6 +78,7 @@ class PodStrategy(BuiltinStrategy):
         obj["metadata"]["generation"] = 1
         _repair_grace_period(obj)
         adopt_apparmor_annotations(obj)
+        merge_label_keys(obj)
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
         """Keep the status."""
