@@ -19,7 +19,7 @@ DEPRECATED = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 Endp
 _ADDRESSES = f.items(
     f.always("ip", "", checks.address),
     f.may("hostname", f.LABEL),
-    f.may("nodeName", f.SUBDOMAIN),
+    f.given("nodeName", f.SUBDOMAIN),
     f.always("ip", "", checks.remote_address),
 )
 
@@ -27,7 +27,7 @@ _ADDRESSES = f.items(
 def _ports(path: FieldPath, ports: list[JsonObject]) -> Iterable[FieldError]:
     name = f.must("name", f.LABEL) if len(ports) > 1 else f.may("name", f.LABEL)
     number = f.always("port", 0, checks.port)
-    return f.items(name, number, f.always("protocol", "", f.PROTOCOL), f.may("appProtocol", f.QUALIFIED))(
+    return f.items(name, number, f.always("protocol", "", f.PROTOCOL), f.given("appProtocol", f.QUALIFIED))(
         path, ports
     )
 

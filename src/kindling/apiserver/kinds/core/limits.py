@@ -10,6 +10,7 @@ from kindling.apiserver.kinds.core.pods.resources import (
     QUOTA_RESOURCES,
     plain_name_problems,
     resource_name_problems,
+    whole,
 )
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery import printing as p
@@ -33,6 +34,7 @@ SCOPES = (
     "Terminating",
     "VolumeAttributesClass",
 )
+_CONFLICTS = ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"})
 _ONLY_EXISTS = (
     "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
     "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort "
@@ -62,12 +64,7 @@ def validate_quota(quota: JsonObject) -> Iterator[FieldError]:
     """Hard limits, and scopes that fit them and each other."""
     spec = get_object(quota, "spec")
     hard = get_object(spec, "hard")
-    for name, value in sorted(hard.items()):
-        at = _SPEC.child("hard").key(name)
-        yield from _quota_name(name, at)
-        yield from quantity(at, value)
-        if (name in COUNTED_RESOURCES or name.startswith("count/")) and amount(value).milli_value % 1000:
-            yield invalid(at, str(value), "must be an integer")
+    yield from _quota_amounts(_SPEC.child("hard"), hard)
     yield from _validate_scopes(get_list(spec, "scopes"), set(hard))
     at = _SPEC.child("scopeSelector", "matchExpressions")
     for requirement in get_list(spec, "scopeSelector", "matchExpressions"):
@@ -75,6 +72,27 @@ def validate_quota(quota: JsonObject) -> Iterator[FieldError]:
         text = "unsupported scope applied to resource"
         unfit = [invalid(at, shown, text) for _ in _unfit(requirement.get("scopeName", ""), hard)]
         yield from _validate_scope_requirement(requirement, at, unfit)
+    named = {item.get("scopeName") for item in get_list(spec, "scopeSelector", "matchExpressions")}
+    for pair in _CONFLICTS:
+        if pair <= named:
+            yield invalid(at, get_list(spec, "scopes") or None, "conflicting scopes")
+
+
+def _quota_amounts(path: FieldPath, amounts: JsonObject) -> Iterator[FieldError]:
+    """Amounts by what may be limited; what is counted comes in whole numbers."""
+    for name, value in sorted(amounts.items()):
+        at = path.key(name)
+        yield from _quota_name(name, at)
+        yield from quantity(at, value)
+        if name in COUNTED_RESOURCES and amount(value).milli_value % 1000:
+            yield invalid(at, str(value), "must be an integer")
+        yield from whole(at, name, value)
+
+
+def validate_quota_status(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    """What is limited and used, as the controller says."""
+    for field in ("hard", "used"):
+        yield from _quota_amounts(FieldPath("status", field), get_object(new, "status", field))
 
 
 _INTERNAL_SELECTOR = {"MatchExpressions": [{"ScopeName": "", "Operator": "", "Values": None}]}
@@ -86,7 +104,7 @@ def _validate_scopes(scopes: list[Any], hard: set[str]) -> Iterator[FieldError]:
         if scope not in SCOPES:
             yield invalid(at, scopes, "unsupported scope")
         yield from (invalid(at, scopes, "unsupported scope applied to resource") for _ in _unfit(scope, hard))
-    for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
+    for pair in _CONFLICTS:
         if pair <= set(scopes):
             yield invalid(at, scopes, "conflicting scopes")
 
@@ -184,7 +202,7 @@ class QuotaStrategy(BuiltinStrategy):
 
     returns_deleted_object = True
     tracks_generation = False
-    rules = Rules(validate_quota, update=validate_quota_update)
+    rules = Rules(validate_quota, update=validate_quota_update, status=validate_quota_status)
 
 
 class LimitRangeStrategy(BuiltinStrategy):

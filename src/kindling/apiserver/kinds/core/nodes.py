@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,11 +13,20 @@ from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.address_forms import cidr_warnings
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.checks import NOT_NEGATIVE, amount, cidr, parse_network
+from kindling.apiserver.kinds.machinery.internal import internal_form
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects.fields import DUPLICATE, FieldError, FieldPath, duplicate, forbidden, invalid
+from kubecore.objects.fields import (
+    FieldError,
+    FieldPath,
+    duplicate,
+    forbidden,
+    go_quote,
+    internal,
+    invalid,
+)
 from kubecore.resources import NODES, ResourceType
 
 COMPONENT_STATUSES = ResourceType("", "v1", "componentstatuses", "ComponentStatus", False)
@@ -26,12 +36,43 @@ _RANGES = FieldPath("spec", "podCIDRs")
 _TAINTS = FieldPath("metadata", "taints")
 
 
-def _ranges(path: FieldPath, ranges: list[str]) -> list[FieldError]:
-    problems = list(f.items(cidr)(path, ranges))
-    families = [network.version for network in map(parse_network, ranges) if network is not None]
-    if not problems and len(families) != len(set(families)):
-        return [invalid(path, ranges, "may specify no more than one CIDR for each IP family")]
-    return problems
+_FEATURE = re.compile(r"([A-Z][a-zA-Z0-9]*)(/[a-zA-Z0-9]+)*")
+_FEATURE_TEXT = (
+    "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature "
+    "or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+)
+_INTERNAL_ADDRESS = {"Type": "", "Address": ""}
+
+
+def _ranges(path: FieldPath, ranges: list[str]) -> Iterator[FieldError]:
+    yield from f.items(cidr)(path, ranges)
+    networks = [parse_network(text) for text in ranges]
+    if len(ranges) > 1 and None in networks:
+        position = networks.index(None)
+        told = f"invalid CIDR[{position}]: <nil> (invalid CIDR address: {ranges[position]})"
+        yield internal(path, f"invalid PodCIDRs. failed to check with dual stack with error:{told}")
+    families = [network and network.version for network in networks]
+    if len(ranges) > 1 and sorted(map(str, families)) != ["4", "6"]:
+        yield invalid(path, ranges, "may specify no more than one CIDR for each IP family")
+
+
+def _features(path: FieldPath, features: list[str]) -> Iterator[FieldError]:
+    """Features that a node declares: names, each once, in order."""
+    for position, name in enumerate(features):
+        if len(name) > 253:
+            yield invalid(path.index(position), name, f"invalid feature name {go_quote(name)}: {_TOO_LONG}")
+        elif not _FEATURE.fullmatch(name):
+            yield invalid(
+                path.index(position), name, f"invalid feature name {go_quote(name)}: {_FEATURE_TEXT}"
+            )
+        after = features[position + 1 : position + 2]
+        if after == [name]:
+            yield duplicate(path.index(position + 1), name)
+        elif after and after[0] < name:
+            yield invalid(path.index(position + 1), after[0], "list must be sorted alphabetically")
+
+
+_TOO_LONG = "must be no more than 253 characters"
 
 
 def _amounts(path: FieldPath, amounts: JsonObject) -> Iterator[FieldError]:
@@ -45,23 +86,36 @@ def _amounts(path: FieldPath, amounts: JsonObject) -> Iterator[FieldError]:
 def validate_node(node: JsonObject) -> Iterator[FieldError]:
     """A new node."""
     yield from validate_taints(_TAINTS, get_list(node, "spec", "taints"))
-    yield from _RULES(node)
+    yield from _AMOUNTS(node)
+    swap = get_object(node, "status", "nodeInfo", "swap").get("capacity")
+    if swap is not None and swap <= 0:
+        yield invalid(_SWAP, str(swap), "must be greater than zero")
+    yield from _FEATURES(node)
+    yield from _RANGES_OF_PODS(node)
 
 
-_RULES = f.document(
-    f.part("spec", f.may("podCIDRs", _ranges)),
-    f.part("status", f.may("capacity", _amounts), f.may("allocatable", _amounts)),
-)
+_SWAP = FieldPath("metadata", "nodeSwapStatus", "capacity")
+_AMOUNTS = f.document(f.part("status", f.may("capacity", _amounts), f.may("allocatable", _amounts)))
+_FEATURES = f.document(f.part("status", f.may("declaredFeatures", _features)))
+_RANGES_OF_PODS = f.spec(f.may("podCIDRs", _ranges))
 
 
 def validate_node_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """A change: ranges and provider are set once."""
+    """A change is judged like a new node, and as a change."""
     yield from validate_node(new)
+    yield from validate_node_change(new, old)
+
+
+def validate_node_change(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    """What is judged of a change and of a status: ranges and provider are set once."""
+    yield from _AMOUNTS(new)
+    yield from _FEATURES(new)
     seen: set[tuple[Any, Any]] = set()
     for position, address in enumerate(get_list(new, "status", "addresses")):
         key = (address.get("type"), address.get("address"))
         if key in seen:
-            yield duplicate(FieldPath("status", "addresses").index(position), address)
+            at = FieldPath("status", "addresses").index(position)
+            yield duplicate(at, internal_form(address, _INTERNAL_ADDRESS))
         seen.add(key)
     spec, before = get_object(new, "spec"), get_object(old, "spec")
     known = get_list(before, "podCIDRs")
@@ -71,11 +125,7 @@ def validate_node_update(new: JsonObject, old: JsonObject) -> Iterator[FieldErro
     if provider and spec.get("providerID") != provider:
         text = 'node updates may not change providerID except from "" to valid'
         yield forbidden(FieldPath("spec", "providerID"), text)
-    if spec.get("taints") != before.get("taints"):
-        # The server checks taints once with the node and once as a change; both findings are reported.
-        for error in validate_taints(_TAINTS, get_list(spec, "taints")):
-            if error.type == DUPLICATE:
-                yield error
+    yield from validate_taints(_TAINTS, get_list(spec, "taints"))
 
 
 class ComponentStrategy(BuiltinStrategy):
@@ -90,7 +140,7 @@ class NodeStrategy(BuiltinStrategy):
 
     tracks_generation = False
     metadata_checks = (1, 1)
-    rules = Rules(validate_node, update=validate_node_update, status=validate_node_update)
+    rules = Rules(validate_node, update=validate_node_update, status=validate_node_change)
 
     def complete(self, obj: JsonObject) -> None:
         """Default allocatable to capacity."""

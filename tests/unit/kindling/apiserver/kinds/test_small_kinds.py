@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.kindling.apiserver.kinds.conftest import Kinds, make, told
 
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy
 from kubecore import errors
 from kubecore.json import deep_copy
 
@@ -33,8 +34,16 @@ def test_the_controller_of_an_ingress_class_stays(kinds: Kinds) -> None:
 
 def test_the_handler_of_a_runtime_class_is_text_where_it_is_absent(kinds: Kinds) -> None:
     made = make(kinds, "runtimeclasses", {"handler": "h"})
-    assert kinds.update("runtimeclasses", made, {"handler": None})[1] == [
-        'handler: Invalid value: "": field is immutable'
+    label, fixed = kinds.update("runtimeclasses", made, {"handler": None})[1]
+    assert label.startswith('handler: Invalid value: "": a lowercase RFC 1123 label')
+    assert fixed == 'handler: Invalid value: "": field is immutable'
+
+
+def test_the_overhead_of_a_runtime_class_is_judged_like_limits(kinds: Kinds) -> None:
+    made = make(kinds, "runtimeclasses", {"handler": "h"})
+    overhead = {"overhead": {"podFixed": {"cpu": "-1"}}}
+    assert kinds.update("runtimeclasses", made, overhead)[1] == [
+        'overhead.limits[cpu]: Invalid value: "-1": must be greater than or equal to 0'
     ]
 
 
@@ -128,6 +137,75 @@ def test_ranges_and_providers_of_nodes_are_set_once(kinds: Kinds) -> None:
     assert problems == [
         'spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid',
         'spec.providerID: Forbidden: node updates may not change providerID except from "" to valid',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "problems"),
+    [
+        (["10.1.0.0/24", "fd00::/64"], []),
+        (["10.1.0.0/24", "10.2.0.0/24"], ["Invalid value"]),
+        (["10.1.0.0/24", "x"], ["Invalid value", "Internal error", "Invalid value"]),
+    ],
+)
+def test_a_node_has_one_range_of_each_family(kinds: Kinds, ranges: list[str], problems: list[str]) -> None:
+    found = kinds.create("nodes", {"spec": {"podCIDRs": ranges}})[1]
+    assert [problem.split(": ")[1] for problem in found] == problems
+    assert all(problem.startswith("spec.podCIDRs") for problem in found)
+
+
+def test_features_of_a_node_are_sorted_names(kinds: Kinds) -> None:
+    status = {"declaredFeatures": ["B", "A", "A", "c"]}
+    found = kinds.create("nodes", {"status": status})[1]
+    assert [problem.partition(": Invalid")[0] for problem in found] == [
+        "status.declaredFeatures[1]",
+        'status.declaredFeatures[2]: Duplicate value: "A"',
+        "status.declaredFeatures[3]",
+    ]
+    assert 'invalid feature name "c": must start with an UpperCamelCase segment' in found[2]
+
+
+def test_taints_of_a_changed_node_are_judged_twice(kinds: Kinds) -> None:
+    made = make(kinds, "nodes", {})
+    change = {"spec": {"taints": [{"key": "a", "effect": "Odd"}]}}
+    found = [problem.partition(": ")[0] for problem in kinds.update("nodes", made, change)[1]]
+    assert found == ["metadata.taints[0].effect", "metadata.taints[0].effect"]
+
+
+def test_addresses_of_a_node_are_told_once(kinds: Kinds) -> None:
+    made = make(kinds, "nodes", {})
+    address = {"type": "InternalIP", "address": "10.0.0.1"}
+    strategy = kinds.definition("nodes").strategy
+    assert isinstance(strategy, BuiltinStrategy)
+    new = {**made, "status": {"addresses": [address, address], "capacity": {"cpu": "-1"}}}
+    assert told(strategy.validate_status(kinds.context("nodes"), new, made)) == [
+        'status.capacity.cpu: Invalid value: "-1": must be greater than or equal to 0',
+        'status.addresses[1]: Duplicate value: {"Type":"InternalIP","Address":"10.0.0.1"}',
+    ]
+
+
+def test_quotas_of_what_is_counted_are_whole_also_in_their_status(kinds: Kinds) -> None:
+    hard = {"example.com/g": "1500m", "pods": "1500m", "foo": "1"}
+    at = "spec.hard[{}]: Invalid value: {}".format
+    assert kinds.create("resourcequotas", {"spec": {"hard": hard}})[1] == [
+        at("example.com/g", '"1500m": must be an integer'),
+        at("foo", '"foo": must be a standard resource for quota'),
+        at("pods", '"1500m": must be an integer'),
+    ]
+    made = make(kinds, "resourcequotas", {})
+    strategy = kinds.definition("resourcequotas").strategy
+    assert isinstance(strategy, BuiltinStrategy)
+    new = {**made, "status": {"used": {"pods": "-1"}}}
+    assert told(strategy.validate_status(kinds.context("resourcequotas"), new, made)) == [
+        'status.used[pods]: Invalid value: "-1": must be greater than or equal to 0'
+    ]
+
+
+def test_scopes_that_contradict_each_other_are_refused_in_selectors_too(kinds: Kinds) -> None:
+    scopes = [{"scopeName": name, "operator": "Exists"} for name in ("Terminating", "NotTerminating")]
+    spec = {"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": scopes}}
+    assert kinds.create("resourcequotas", {"spec": spec})[1] == [
+        "spec.scopeSelector.matchExpressions: Invalid value: null: conflicting scopes"
     ]
 
 
