@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from kubecore.cel import CompileError
 from kubecore.cel.literals import plain_maps
-from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects import names
+from kubecore.json import JsonObject
 from kubecore.objects.fields import FieldError, FieldPath, invalid
 
 from .conditions import compiled, expression_type
@@ -23,55 +23,54 @@ _DECLARED = {
 """Types that are declared by other names than messages of the type checker use."""
 
 
-def webhook_expressions(configuration: JsonObject) -> list[FieldError]:
-    """Errors in the match conditions of a webhook configuration."""
-    found: list[FieldError] = []
-    for index, webhook in enumerate(get_list(configuration, "webhooks")):
-        path = FieldPath("webhooks").index(index).child("matchConditions")
-        found += _conditions(get_list(webhook, "matchConditions"), path, ())
-    return found
+@dataclass(frozen=True, slots=True)
+class Expressions:
+    """The checks of the expressions of one webhook or policy: they compile and give what is wanted."""
 
+    known: tuple[str, ...]
+    """The variables that the server declares for them."""
+    types: dict[str, str] = field(default_factory=dict)
+    """The types of the policy's own variables, as far as they have been judged."""
+    has_variables: bool = False
 
-def policy_expressions(policy: JsonObject) -> list[FieldError]:
-    """The errors in the expressions of a validating or mutating policy."""
-    spec, path = get_object(policy, "spec"), FieldPath("spec")
-    known: tuple[str, ...] = ("namespaceObject",)
-    if spec.get("paramKind") is not None:
-        known += ("params",)
-    found = list(_conditions(get_list(spec, "matchConditions"), path.child("matchConditions"), known))
-    variables = get_list(spec, "variables")
-    if variables:
-        known += ("variables",)
-    types: dict[str, str] = {}
-    for index, variable in enumerate(variables):
-        here = path.child("variables").index(index).child("expression")
-        found += _variable(variable.get("expression"), here, known, types)
-        _note_type(variable, known, types)
-    for index, validation in enumerate(get_list(spec, "validations")):
-        here = path.child("validations").index(index)
-        text, message = validation.get("expression"), validation.get("messageExpression")
-        found += _expression(text, here.child("expression"), known, ("bool",), types=types)
-        found += _expression(message, here.child("messageExpression"), known, ("string",), types=types)
-    for index, annotation in enumerate(get_list(spec, "auditAnnotations")):
-        here = path.child("auditAnnotations").index(index)
-        found += _annotation_key(get_str(policy, "metadata", "name"), annotation, here.child("key"))
-        value = annotation.get("valueExpression")
-        wanted = ("string", "null_type")
-        found += _expression(value, here.child("valueExpression"), known, wanted, types=types)
-    for index, mutation in enumerate(get_list(spec, "mutations")):
-        here = path.child("mutations").index(index)
-        for field in ("applyConfiguration", "jsonPatch"):
-            text = get_object(mutation, field).get("expression")
-            if text:
-                shown = here.child(field, "expression")
-                found += _mutation(text, shown, known)
-    return found
+    @classmethod
+    def of_policy(cls, spec: JsonObject) -> Expressions:
+        """Those of a policy, which knows namespaces and perhaps a parameter."""
+        params = ("params",) if spec.get("paramKind") is not None else ()
+        return cls(("namespaceObject", *params), has_variables=bool(spec.get("variables")))
 
+    @property
+    def _all(self) -> tuple[str, ...]:
+        return (*self.known, "variables") if self.has_variables else self.known
 
-def _conditions(conditions: list[Any], path: FieldPath, known: tuple[str, ...]) -> Iterator[FieldError]:
-    for index, condition in enumerate(conditions):
-        here = path.index(index).child("expression")
-        yield from _expression(condition.get("expression"), here, known, ("bool",))
+    def condition(self, path: FieldPath, text: str) -> Iterable[FieldError]:
+        """A condition of a match, which is judged before the variables are."""
+        return _expression(text, path, self.known, ("bool",))
+
+    def truth(self, path: FieldPath, text: str) -> Iterable[FieldError]:
+        """What must be true."""
+        return _expression(text, path, self._all, ("bool",), types=self.types)
+
+    def text(self, path: FieldPath, text: str) -> Iterable[FieldError]:
+        """What gives a text."""
+        return _expression(text, path, self._all, ("string",), types=self.types)
+
+    def text_or_null(self, path: FieldPath, text: str) -> Iterable[FieldError]:
+        """What gives a text or nothing."""
+        return _expression(text, path, self._all, ("string", "null_type"), types=self.types)
+
+    def variable(self, path: FieldPath, text: str) -> Iterable[FieldError]:
+        """The expression of a variable, which may give anything."""
+        return _variable(text, path, self._all, self.types)
+
+    def note_type(self, path: FieldPath, variable: JsonObject) -> Iterable[FieldError]:
+        """Learn the type of a variable, which those after it use; nothing is wrong with it here."""
+        _note_type(variable, self._all, self.types)
+        return ()
+
+    def mutation(self, path: FieldPath, text: str) -> Iterable[FieldError]:
+        """What gives a change."""
+        return _mutation(text, path, self._all)
 
 
 def _variable(
@@ -118,14 +117,3 @@ def _mutation(text: Any, path: FieldPath, known: tuple[str, ...]) -> Iterator[Fi
     program = compiled(plain_maps(str(text)), *known) if text and str(text).strip() else None
     if isinstance(program, CompileError):
         yield invalid(path, text, f"compilation failed: {program}")
-
-
-def _annotation_key(policy: str, annotation: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    """An annotation key is prefixed with the policy's name, and both together must be a qualified name."""
-    key = get_str(annotation, "key")
-    if not policy:
-        yield invalid(path, key, "requires metadata.name be non-empty")
-        return
-    full = f"{policy}/{key}"
-    for message in names.is_qualified_name(full):
-        yield invalid(path, full, message)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from kindling.apiserver.admission.expression_rules import policy_expressions, webhook_expressions
 from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.rules import Judge, Rules
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.resources import (
@@ -26,11 +25,6 @@ MUTATING_POLICY_BINDINGS = ResourceType(
 _CATEGORIES = ("api-extensions",)
 
 
-def _compiled(table: Judge, expressions: Judge) -> Rules:
-    """What the form of an object must satisfy, and its expressions after it."""
-    return Rules(lambda obj: [*table(obj), *expressions(obj)])
-
-
 class WebhookStrategy(BuiltinStrategy):
     """Webhook configurations of either kind."""
 
@@ -41,7 +35,7 @@ class WebhookStrategy(BuiltinStrategy):
     def __init__(self, *, mutating: bool) -> None:
         self.mutating = mutating
         table = validation.MUTATING_WEBHOOKS if mutating else validation.VALIDATING_WEBHOOKS
-        self.rules = _compiled(table, webhook_expressions)
+        self.rules = Rules(table)
 
     def complete(self, obj: JsonObject) -> None:
         """Default to failurePolicy Fail, matchPolicy Equivalent and a timeout of ten seconds."""
@@ -68,8 +62,8 @@ class PolicyStrategy(BuiltinStrategy):
 
     def __init__(self, *, mutating: bool) -> None:
         self.has_status = not mutating
-        table = validation.MUTATING_POLICY if mutating else validation.VALIDATING_POLICY
-        self.rules = _compiled(table, policy_expressions)
+        judge = validation.validate_mutating_policy if mutating else validation.validate_validating_policy
+        self.rules = Rules(judge)
 
     def complete(self, obj: JsonObject) -> None:
         """Default to failurePolicy Fail, and set the defaults of the match constraints."""

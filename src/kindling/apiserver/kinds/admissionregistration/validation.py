@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from operator import not_
 
+from kindling.apiserver.admission.expression_rules import Expressions
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.checks import messages
 from kindling.apiserver.kinds.machinery.webhook_clients import webhook_client
-from kubecore.json import JsonObject
+from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required
 
@@ -79,11 +80,26 @@ _FAILURE_POLICY = f.given("failurePolicy", f.choice("Fail", "Ignore"))
 _MATCH_POLICY = f.given("matchPolicy", f.choice("Equivalent", "Exact"))
 _SELECTORS = (f.given("namespaceSelector", f.selector), f.given("objectSelector", f.selector))
 _REINVOCATIONS = f.choice("IfNeeded", "Never")
-_MATCH_CONDITIONS = f.may(
-    "matchConditions",
-    f.fewer(MAX_CONDITIONS),
-    f.items(f.always("expression", "", _written()), f.must("name", f.QUALIFIED), f.Once("name")),
-)
+
+
+def _code(check: f.Check, detail: str = "") -> f.Check:
+    """An expression, which is more than white space and satisfies `check`."""
+    return lambda path, text: check(path, text) if text.strip() else [required(path, detail)]
+
+
+def _match_conditions(check: f.Check) -> f.Row:
+    """Expressions, of which all must be true for an admission to matter; `check` compiles them."""
+
+    def trimmed(path: FieldPath, text: str) -> Iterable[FieldError]:
+        return check(path, text.strip())
+
+    return f.may(
+        "matchConditions",
+        f.fewer(MAX_CONDITIONS),
+        f.items(f.always("expression", "", _code(trimmed)), f.must("name", f.QUALIFIED), f.Once("name")),
+    )
+
+
 _SIDE_EFFECTS = f.must(
     "sideEffects",
     f.choice("None", "NoneOnDryRun"),
@@ -102,7 +118,7 @@ _WEBHOOK_HEAD: tuple[f.Row, ...] = (
 _WEBHOOK_TAIL = (
     f.part("clientConfig", webhook_client),
     f.must("admissionReviewVersions", _review_versions, detail=f"must specify one of {_KNOWN_VERSIONS}"),
-    _MATCH_CONDITIONS,
+    _match_conditions(Expressions(()).condition),
 )
 _REINVOKED = f.given("reinvocationPolicy", _REINVOCATIONS)
 VALIDATING_WEBHOOKS = f.document(f.may("webhooks", f.items(*_WEBHOOK_HEAD, *_WEBHOOK_TAIL, f.Once("name"))))
@@ -114,6 +130,19 @@ MUTATING_WEBHOOKS = f.document(
 def _group_version(path: FieldPath, version: str) -> Iterator[FieldError]:
     if version.count("/") > 1:
         yield invalid(path, version, f"unexpected GroupVersion string: {version}")
+        return
+    group, _, name = version.rpartition("/")
+    if group and (problems := names.is_dns1123_subdomain(group)):
+        yield invalid(path, group, ",".join(problems))
+    if not name:
+        yield invalid(path, version, "version must be specified")
+    elif problems := names.is_dns1035_label(name):
+        yield invalid(path, name, ",".join(problems))
+
+
+def _kind(path: FieldPath, kind: str) -> Iterator[FieldError]:
+    if problems := names.is_dns1035_label(kind.lower()):
+        yield invalid(path, kind, f"may have mixed case, but should otherwise match: {','.join(problems)}")
 
 
 def _message(path: FieldPath, message: str) -> Iterator[FieldError]:
@@ -123,20 +152,24 @@ def _message(path: FieldPath, message: str) -> Iterator[FieldError]:
         yield invalid(path, message, "message must not contain line breaks")
 
 
-def _mutation(path: FieldPath, mutation: JsonObject) -> Iterable[FieldError]:
-    kind = mutation.get("patchType", "")
-    field = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}.get(kind)
-    if field is None:
-        return f.check_fields(
-            mutation, path, f.must("patchType", f.choice("ApplyConfiguration", "JSONPatch"))
-        )
-    expression = f.always("expression", "", _written())
-    missing = f"must be specified when patchType is {kind}"
-    return f.check_fields(mutation, path, f.must(field, expression, detail=missing, given=True))
+def _mutation(expressions: Expressions) -> f.Check:
+    """What a policy changes, by a patch of one of two types."""
+
+    def check(path: FieldPath, mutation: JsonObject) -> Iterable[FieldError]:
+        kind = mutation.get("patchType", "")
+        field = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}.get(kind)
+        if field is None:
+            types = f.choice("ApplyConfiguration", "JSONPatch")
+            return f.check_fields(mutation, path, f.must("patchType", types))
+        expression = f.always("expression", "", _code(expressions.mutation))
+        missing = f"must be specified when patchType is {kind}"
+        return f.check_fields(mutation, path, f.must(field, expression, detail=missing, given=True))
+
+    return check
 
 
 _IDENTIFIER = f.refused(names.is_c_identifier, "must be a valid CEL identifier")
-_NO_EXPRESSION = _written("expression is not specified")
+_NO_EXPRESSION = "expression is not specified"
 _NAMED_RULES = f.items(f.may("resourceNames", f.items(f.PATH_SEGMENT, f.Once())), *_RULE)
 _MATCH_RESOURCES: tuple[f.Row, ...] = (
     _MATCH_POLICY,
@@ -146,52 +179,97 @@ _MATCH_RESOURCES: tuple[f.Row, ...] = (
 )
 _POLICY_HEAD: tuple[f.Row, ...] = (
     _FAILURE_POLICY,
-    f.given("paramKind", f.must("apiVersion", _group_version), f.must("kind")),
+    f.given("paramKind", f.must("apiVersion", _group_version), f.must("kind", _kind)),
     f.must("matchConstraints", *_MATCH_RESOURCES, f.must("resourceRules"), given=True),
 )
-_POLICY_TAIL = (
-    f.may(
-        "variables",
-        f.items(
-            f.must("name", _IDENTIFIER, detail="name is not specified"),
-            f.Once("name"),
-            f.always("expression", "", _NO_EXPRESSION),
+
+
+def _conditions_and_variables(expressions: Expressions) -> tuple[f.Row, ...]:
+    """When a policy matters, and what its expressions share."""
+    return (
+        _match_conditions(expressions.condition),
+        f.may(
+            "variables",
+            f.items(
+                f.must("name", _IDENTIFIER, detail="name is not specified"),
+                f.Once("name"),
+                f.always("expression", "", _code(expressions.variable, _NO_EXPRESSION)),
+                expressions.note_type,
+            ),
         ),
-    ),
-    _MATCH_CONDITIONS,
-)
-VALIDATING_POLICY = f.spec(
-    *_POLICY_HEAD,
-    f.lacking(
-        lambda spec: not spec.get("validations") and not spec.get("auditAnnotations"),
-        "validations or auditAnnotations must contain at least one item",
-        "validations",
-        "auditAnnotations",
-    ),
-    f.may(
-        "validations",
-        f.items(
-            f.always("expression", "", _NO_EXPRESSION),
-            f.may("message", _message),
-            f.given("reason", f.choice("Forbidden", "Invalid", "RequestEntityTooLarge")),
-        ),
-    ),
-    f.may(
-        "auditAnnotations",
-        f.items(f.always("valueExpression", "", _written("valueExpression is not specified"))),
-    ),
-    *_POLICY_TAIL,
-)
-MUTATING_POLICY = f.spec(
-    *_POLICY_HEAD,
-    f.must("mutations", f.items(_mutation), detail="mutations must contain at least one item"),
-    f.must("reinvocationPolicy", _REINVOCATIONS),
-    *_POLICY_TAIL,
-)
+    )
+
+
+def _validation(expressions: Expressions) -> tuple[f.Row, ...]:
+    """What must be true, and what is said where it is not."""
+
+    def message_expression(path: FieldPath, text: str) -> Iterable[FieldError]:
+        return expressions.text(path, text) if text.strip() else [invalid(path, text, _NON_EMPTY)]
+
+    return (
+        f.always("expression", "", _code(expressions.truth, _NO_EXPRESSION)),
+        f.may("messageExpression", message_expression),
+        f.may("message", _message),
+        f.given("reason", f.choice("Forbidden", "Invalid", "RequestEntityTooLarge")),
+    )
+
+
+def _annotation(policy: str, expressions: Expressions) -> tuple[f.Row | f.Once, ...]:
+    """A value for the audit log, under a key that starts with the name of the policy."""
+
+    def key(path: FieldPath, key: str) -> list[FieldError]:
+        if not policy:
+            return [invalid(path, key, "requires metadata.name be non-empty")]
+        return messages(path, f"{policy}/{key}", names.is_qualified_name)
+
+    def value(path: FieldPath, text: str) -> Iterable[FieldError]:
+        if len(text.strip().encode()) > MAX_VALUE_EXPRESSION:
+            return [required(path, f"must not exceed {MAX_VALUE_EXPRESSION} bytes in length")]
+        return expressions.text_or_null(path, text)
+
+    missing = "valueExpression is not specified"
+    return f.always("key", "", key), f.always("valueExpression", "", _code(value, missing)), f.Once("key")
+
+
+def _few_annotations(path: FieldPath, annotations: list[JsonObject]) -> list[FieldError]:
+    text = f"must not have more than {MAX_ANNOTATIONS} auditAnnotations"
+    return [invalid(path, annotations, text)] if len(annotations) > MAX_ANNOTATIONS else []
+
+
+MAX_ANNOTATIONS, MAX_VALUE_EXPRESSION = 20, 5 * 1024
+_NON_EMPTY = "must be non-empty if specified"
+_NOTHING = "validations or auditAnnotations must contain at least one item"
+
+
+def validate_validating_policy(policy: JsonObject) -> Iterable[FieldError]:
+    """A policy that refuses, its expressions compiled."""
+    spec, name = get_object(policy, "spec"), get_str(policy, "metadata", "name")
+    expressions = Expressions.of_policy(spec)
+    idle = not spec.get("validations") and not spec.get("auditAnnotations")
+    return f.spec(
+        *_POLICY_HEAD,
+        *_conditions_and_variables(expressions),
+        f.lacking(lambda spec: idle, _NOTHING, "validations", "auditAnnotations"),
+        f.may("validations", f.items(*_validation(expressions))),
+        f.may("auditAnnotations", _few_annotations, f.items(*_annotation(name, expressions))),
+    )(policy)
+
+
+def validate_mutating_policy(policy: JsonObject) -> Iterable[FieldError]:
+    """A policy that changes objects, its expressions compiled."""
+    expressions = Expressions.of_policy(get_object(policy, "spec"))
+    mutations = f.items(_mutation(expressions))
+    return f.spec(
+        *_POLICY_HEAD,
+        *_conditions_and_variables(expressions),
+        f.must("mutations", mutations, detail="mutations must contain at least one item"),
+        f.must("reinvocationPolicy", _REINVOCATIONS),
+    )(policy)
 
 
 def _param_ref(path: FieldPath, reference: JsonObject) -> Iterator[FieldError]:
     name, picks = reference.get("name"), reference.get("selector")
+    yield from f.check_fields(reference, path, f.may("name", f.PATH_SEGMENT))
     if name and picks is not None:
         yield forbidden(path.child("name"), _EXCLUSIVE)
     yield from f.check_fields(reference, path, f.given("selector", f.selector))

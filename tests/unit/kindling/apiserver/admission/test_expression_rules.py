@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from kindling.apiserver.admission.expression_rules import policy_expressions
+import pytest
+
+from kindling.apiserver.kinds.admissionregistration.validation import (
+    VALIDATING_WEBHOOKS,
+    validate_mutating_policy,
+    validate_validating_policy,
+)
+
+_RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]}
 
 
-def problems(**spec: Any) -> list[str]:
-    return [
-        f"{problem.field}: {problem.detail}"
-        for problem in policy_expressions({"metadata": {"name": "p"}, "spec": spec})
-    ]
+def problems(name: str = "p", **spec: Any) -> list[str]:
+    policy = {"metadata": {"name": name}, "spec": {"matchConstraints": {"resourceRules": [_RULE]}, **spec}}
+    return [f"{problem.field}: {problem.detail}" for problem in validate_validating_policy(policy)]
 
 
 def test_a_variable_has_the_type_of_its_expression() -> None:
@@ -67,3 +73,80 @@ def test_only_variables_defined_before_can_be_used() -> None:
         "spec.validations[0].expression: compilation failed: ERROR: <input>:2:31: undefined field 'none'\n"
         " |   variables.first && variables.none == 'variables.text'\n | ..............................^",
     ]
+
+
+def fields(found: list[str]) -> list[str]:
+    return [problem.partition(":")[0] for problem in found]
+
+
+def test_what_is_wrong_with_an_expression_is_told_where_the_expression_is() -> None:
+    condition = {"name": "a b", "expression": "a"}
+    bad = {"expression": "a", "messageExpression": " ", "message": " "}
+    found = problems(matchConditions=[condition], variables=[{"name": "1"}], validations=[bad])
+    assert fields(found) == [
+        "spec.matchConditions[0].expression",
+        "spec.matchConditions[0].name",
+        "spec.variables[0].name",
+        "spec.variables[0].expression",
+        "spec.validations[0].expression",
+        "spec.validations[0].messageExpression",
+        "spec.validations[0].message",
+    ]
+
+
+def test_conditions_of_webhooks_are_compiled_in_their_place() -> None:
+    webhook = {
+        "name": "a.b.c",
+        "clientConfig": {"url": "https://a"},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "matchConditions": [{"name": "a b", "expression": "a"}],
+    }
+    found = [problem.field for problem in VALIDATING_WEBHOOKS({"webhooks": [webhook]})]
+    assert found == ["webhooks[0].matchConditions[0].expression", "webhooks[0].matchConditions[0].name"]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ([{"key": "a", "valueExpression": "'x'"}] * 2, ["spec.auditAnnotations[1].key"]),
+        ([{"key": "a", "valueExpression": f"'{'x' * 6000}'"}], ["spec.auditAnnotations[0].valueExpression"]),
+        ([{"key": "a b"}], ["spec.auditAnnotations[0].key", "spec.auditAnnotations[0].valueExpression"]),
+        ([{"key": f"k{n}", "valueExpression": "'x'"} for n in range(21)], ["spec.auditAnnotations"]),
+    ],
+)
+def test_annotations_are_few_short_and_named_once(annotations: list[Any], expected: list[str]) -> None:
+    assert fields(problems(auditAnnotations=annotations)) == expected
+
+
+def test_a_policy_without_a_name_annotates_nothing() -> None:
+    annotation = {"key": "a", "valueExpression": "null"}
+    assert problems(name="", auditAnnotations=[annotation]) == [
+        "spec.auditAnnotations[0].key: requires metadata.name be non-empty"
+    ]
+
+
+def test_a_mutation_is_compiled_before_what_comes_after_it() -> None:
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "1 +"}}
+    spec = {"matchConstraints": {"resourceRules": [_RULE]}, "mutations": [mutation]}
+    found = [each.field for each in validate_mutating_policy({"metadata": {"name": "p"}, "spec": spec})]
+    assert found == ["spec.mutations[0].jsonPatch.expression", "spec.reinvocationPolicy"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ({"apiVersion": "a/b/c", "kind": "K"}, ["apiVersion: unexpected GroupVersion string: a/b/c"]),
+        ({"apiVersion": "a/", "kind": "K"}, ["apiVersion: version must be specified"]),
+        ({"apiVersion": "A/v1", "kind": "K"}, ["apiVersion: a lowercase RFC 1123 subdomain"]),
+        ({"apiVersion": "a/1", "kind": "K"}, ["apiVersion: a DNS-1035 label"]),
+        ({"apiVersion": "v1", "kind": "K_"}, ["kind: may have mixed case, but should otherwise match"]),
+        ({"apiVersion": "v1", "kind": "Kind"}, []),
+    ],
+)
+def test_a_parameter_is_of_a_kind(kind: dict[str, str], expected: list[str]) -> None:
+    found = problems(paramKind=kind, validations=[{"expression": "true"}])
+    assert len(found) == len(expected)
+    assert all(
+        each.startswith(f"spec.paramKind.{start}") for each, start in zip(found, expected, strict=True)
+    )
