@@ -104,6 +104,10 @@ class DefinitionStrategy(BuiltinStrategy):
         """See ``validation``."""
         return validation.validate_update(new, old)
 
+    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """See ``validation``."""
+        return list(validation.validate_status(new))
+
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Formats that mean nothing are ignored."""
         found: dict[str, None] = {}

@@ -11,17 +11,16 @@ from kubecore.objects.fields import (
     FieldError,
     FieldPath,
     duplicate,
-    forbidden,
     invalid,
     not_supported,
     required,
 )
 from kubecore.schema.structural import check_structural
 
-from ..kinds.machinery.webhook_clients import ca_bundle, webhook_client
+from .conversion_rules import conversion_rules, label
 from .internal_form import beyond_status, schema_form
 from .rule_checks import check_rules
-from .versions import all_versions, each_setting, internal_form
+from .versions import all_versions, each_setting, internal_form, schema_of
 
 API_APPROVED = "api-approved.kubernetes.io"
 _SPEC = FieldPath("spec")
@@ -32,22 +31,33 @@ _MAX_SELECTABLE_FIELDS = 8
 
 def validate(crd: JsonObject) -> list[FieldError]:
     """The errors of a new definition (except those of its metadata)."""
-    return [*_name(crd), *_spec(crd), *_stored_versions(crd), *_approval(crd)]
+    return [*_name(crd), *_spec(crd), *_status(crd), *_approval(crd), *_preserving(crd)]
 
 
 def validate_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
     """The errors of an updated definition, including changes of immutable fields."""
-    errors = [*_spec(new), *_stored_versions(new)]
-    immutable = [("group",), ("names", "plural")]
-    if meta.is_condition_true(old, "Established"):
-        immutable += [("scope",), ("names", "kind")]
-    for path in immutable:
+    errors = list(_spec(new))
+    immutable = [("scope",), ("names", "kind")] if meta.is_condition_true(old, "Established") else []
+    for path in (*immutable, ("group",), ("names", "plural")):
         value = get_str(new, "spec", *path)
         if value != get_str(old, "spec", *path):
             errors.append(invalid(_SPEC.child(*path), value, "field is immutable"))
+    errors += _status(new)
     if API_APPROVED in meta.annotations(old) or not list(_approval(old)):
         errors += _approval(new)
+    if not get_object(old, "spec").get("preserveUnknownFields"):
+        errors += _preserving(new)
     return errors
+
+
+def validate_status(crd: JsonObject) -> Iterator[FieldError]:
+    """The errors of a written status: the names that were accepted are names."""
+    yield from _well_named(get_object(crd, "status", "acceptedNames"), FieldPath("status", "acceptedNames"))
+
+
+def _status(crd: JsonObject) -> Iterator[FieldError]:
+    yield from validate_status(crd)
+    yield from _stored_versions(crd)
 
 
 def _name(crd: JsonObject) -> Iterator[FieldError]:
@@ -88,22 +98,54 @@ def _spec(crd: JsonObject) -> Iterator[FieldError]:
         yield required(_SPEC.child("scope"))
     elif scope not in ("Cluster", "Namespaced"):
         yield not_supported(_SPEC.child("scope"), scope, ("Cluster", "Namespaced"))
-    if spec.get("preserveUnknownFields"):
+    if spec.get("preserveUnknownFields") and any(map(_has_defaults, map(schema_of, all_versions(crd)))):
+        text = "must be false in order to use defaults in the schema"
+        yield invalid(_SPEC.child("preserveUnknownFields"), True, text)
+    yield from _missing_schemas(crd)
+    yield from _versions(crd)
+    yield from _names(get_object(crd, "spec", "names"))
+    yield from _settings(crd, None)
+    strategy = get_str(crd, "spec", "conversion", "strategy")
+    if spec.get("preserveUnknownFields") and strategy not in ("", "None"):
+        text = "must be None if spec.preserveUnknownFields is true"
+        yield invalid(_SPEC.child("conversion", "strategy"), strategy, text)
+    yield from conversion_rules(get_object(crd, "spec", "conversion"))
+
+
+def _preserving(crd: JsonObject) -> Iterator[FieldError]:
+    """Unknown fields are kept where a schema says so, not everywhere."""
+    if get_object(crd, "spec").get("preserveUnknownFields"):
         yield invalid(
             _SPEC.child("preserveUnknownFields"),
             True,
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema "
             "instead",
         )
-    yield from _versions(crd)
-    yield from _names(get_object(crd, "spec", "names"))
-    yield from _schemas(crd)
-    for subresources, path in each_setting(crd, "subresources"):
+
+
+def _has_defaults(schema: Any) -> bool:
+    """Whether a schema has a default anywhere."""
+    if isinstance(schema, list):
+        return any(map(_has_defaults, schema))
+    if not isinstance(schema, dict):
+        return False
+    named = [part for field in _NAMED_SCHEMAS for part in get_object(schema, field).values()]
+    own = [part for field, part in schema.items() if field in _NESTED_SCHEMAS]
+    return schema.get("default") is not None or any(map(_has_defaults, (*named, *own)))
+
+
+_NAMED_SCHEMAS = ("properties",)
+_NESTED_SCHEMAS = ("items", "additionalProperties", "allOf", "anyOf", "oneOf", "not")
+
+
+def _settings(crd: JsonObject, version: int | None) -> Iterator[FieldError]:
+    """What is wrong with the settings of one version; None: with those that all versions share."""
+    yield from _schemas(crd, version)
+    for subresources, path in each_setting(crd, "subresources", version):
         yield from _subresources(subresources, path)
-    for columns, path in each_setting(crd, "additionalPrinterColumns"):
+    for columns, path in each_setting(crd, "additionalPrinterColumns", version):
         yield from _columns(columns, path)
-    yield from _selectable_fields(crd)
-    yield from _conversion(get_object(crd, "spec", "conversion"))
+    yield from _selectable_fields(crd, version)
 
 
 def _group(group: str) -> Iterator[FieldError]:
@@ -120,19 +162,15 @@ def _versions(crd: JsonObject) -> Iterator[FieldError]:
     path, versions = _SPEC.child("versions"), all_versions(crd)
     found = [str(version.get("name") or "") for version in versions]
     for index, (name, version) in enumerate(zip(found, versions, strict=True)):
-        yield from _label(path.index(index).child("name"), name)
+        yield from label(path.index(index).child("name"), name)
         yield from _deprecation(version, path.index(index))
+        yield from _settings(crd, index)
     if len(set(found)) != len(found):
         yield invalid(path, internal_form(crd), "must contain unique version names")
     if sum(1 for version in versions if version.get("storage")) != 1:
         yield invalid(path, internal_form(crd), "must have exactly one version marked as storage version")
     if found:
-        yield from _label(_SPEC.child("version"), found[0])
-
-
-def _label(path: FieldPath, value: str) -> list[FieldError]:
-    messages = names.is_dns1035_label(value)
-    return [invalid(path, value, ",".join(messages))] if messages else []
+        yield from label(_SPEC.child("version"), found[0])
 
 
 def _deprecation(version: JsonObject, path: FieldPath) -> Iterator[FieldError]:
@@ -154,28 +192,44 @@ def _deprecation(version: JsonObject, path: FieldPath) -> Iterator[FieldError]:
 
 def _names(spec_names: JsonObject) -> Iterator[FieldError]:
     path = _SPEC.child("names")
-    for field in ("plural", "singular", "kind", "listKind"):
-        value = str(spec_names.get(field) or "")
-        is_kind = field in ("kind", "listKind")
-        if not value:
+    for field in _NAMES:
+        if not spec_names.get(field):
             yield required(path.child(field))
-        elif messages := names.is_dns1035_label(value.lower() if is_kind else value):
+    yield from _well_named(spec_names, path)
+
+
+_NAMES = ("plural", "singular", "kind", "listKind")
+
+
+def _well_named(given: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+    """The names that there are follow the rules of names."""
+    for field in _NAMES:
+        value = str(given.get(field) or "")
+        is_kind = field in ("kind", "listKind")
+        if value and (messages := names.is_dns1035_label(value.lower() if is_kind else value)):
             prefix = "may have mixed case, but should otherwise match: " if is_kind else ""
             yield invalid(path.child(field), value, prefix + ",".join(messages))
-    kind, list_kind = spec_names.get("kind"), spec_names.get("listKind")
+    yield from _labels(given, path, "shortNames")
+    kind, list_kind = given.get("kind"), given.get("listKind")
     if kind and kind == list_kind:
         yield invalid(path.child("listKind"), list_kind, "kind and listKind may not be the same")
-    for field in ("shortNames", "categories"):
-        for index, value in enumerate(spec_names.get(field) or ()):
-            yield from _label(path.child(field).index(index), str(value))
+    yield from _labels(given, path, "categories")
 
 
-def _schemas(crd: JsonObject) -> Iterator[FieldError]:
+def _labels(given: JsonObject, path: FieldPath, field: str) -> Iterator[FieldError]:
+    for index, value in enumerate(given.get(field) or ()):
+        yield from label(path.child(field).index(index), str(value))
+
+
+def _missing_schemas(crd: JsonObject) -> Iterator[FieldError]:
     for index, version in enumerate(all_versions(crd)):
         if not get_object(version, "schema").get("openAPIV3Schema"):
             path = _SPEC.child("versions").index(index).child("schema", "openAPIV3Schema")
             yield required(path)
-    for schema, path in each_setting(crd, "schema"):
+
+
+def _schemas(crd: JsonObject, at: int | None) -> Iterator[FieldError]:
+    for schema, path in each_setting(crd, "schema", at):
         raw = schema.get("openAPIV3Schema")
         if not isinstance(raw, dict):
             continue
@@ -240,8 +294,8 @@ def _subresources(subresources: JsonObject, path: FieldPath) -> Iterator[FieldEr
         yield from wrong
 
 
-def _selectable_fields(crd: JsonObject) -> Iterator[FieldError]:
-    for selectable, path in each_setting(crd, "selectableFields"):
+def _selectable_fields(crd: JsonObject, at: int | None) -> Iterator[FieldError]:
+    for selectable, path in each_setting(crd, "selectableFields", at):
         version = next(each for each in all_versions(crd) if each.get("selectableFields") == selectable)
         schema = get_object(version, "schema", "openAPIV3Schema")
         if not schema:
@@ -278,45 +332,6 @@ def _selectable_complaint(schema: JsonObject, text: str) -> str:
             "Enum string fields and strings with formats are allowed."
         )
     return ""
-
-
-def _conversion(conversion: JsonObject) -> Iterator[FieldError]:
-    path = _SPEC.child("conversion")
-    strategy = conversion.get("strategy")
-    if not strategy:
-        yield required(path.child("strategy"))
-    elif strategy not in ("None", "Webhook"):
-        yield not_supported(path.child("strategy"), strategy, ("None", "Webhook"))
-    webhook = get_object(conversion, "webhook")
-    reviews = get_list(webhook, "conversionReviewVersions")
-    client, client_path = webhook.get("clientConfig"), path.child("webhookClientConfig")
-    reviews_path = path.child("conversionReviewVersions")
-    if strategy != "Webhook":
-        message = "should not be set when strategy is not set to Webhook"
-        if client is not None:
-            yield forbidden(client_path, message)
-        if reviews:
-            yield forbidden(reviews_path, message)
-        return
-    if client is None:
-        yield required(client_path, "required when strategy is set to Webhook")
-    else:
-        yield from webhook_client(client_path, client)
-        yield from ca_bundle(client_path, client)
-    yield from _review_versions(reviews, reviews_path)
-
-
-def _review_versions(reviews: list[Any], path: FieldPath) -> Iterator[FieldError]:
-    if not reviews:
-        yield required(path)
-        return
-    for index, version in enumerate(reviews):
-        if version in reviews[:index]:
-            yield invalid(path.index(index), version, "duplicate version")
-        else:
-            yield from _label(path.index(index), str(version))
-    if not {"v1", "v1beta1"} & set(reviews):
-        yield invalid(path, reviews, "must include at least one of v1, v1beta1")
 
 
 def _stored_versions(crd: JsonObject) -> Iterator[FieldError]:

@@ -12,8 +12,14 @@ from typing import Any
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects.fields import FieldPath
 
+from ..kinds.machinery.internal import internal_form as named_form
 from .internal_form import schema_form
 
+_SUBRESOURCES = {
+    "Status": {},
+    "Scale": {"SpecReplicasPath": "", "StatusReplicasPath": "", "LabelSelectorPath": None},
+}
+_COLUMN = {"Name": "", "Type": "", "Format": "", "Description": "", "Priority": 0, "JSONPath": ""}
 _SHARED_FIELDS = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
 
 
@@ -43,19 +49,19 @@ def is_shared(crd: JsonObject, name: str) -> bool:
     return all(value == values[0] for value in values)
 
 
-def each_setting(crd: JsonObject, name: str) -> Iterator[tuple[Any, FieldPath]]:
-    """The distinct values of setting `name` with the paths at which errors are reported.
+def each_setting(crd: JsonObject, name: str, version: int | None) -> Iterator[tuple[Any, FieldPath]]:
+    """The value of setting `name` with the path at which errors are reported, if it is set.
 
-    Values that are not set are left out.
+    That of one version, if versions differ in it; with `version` None that which all versions share.
     """
     versions = all_versions(crd)
-    if is_shared(crd, name):
-        if versions and (value := _value(versions[0], name)):
-            yield value, _shared_path(name)
+    if not versions or is_shared(crd, name) != (version is None):
         return
-    for index, version in enumerate(versions):
-        if value := _value(version, name):
-            yield value, FieldPath("spec", "versions").index(index).child(name)
+    path = _shared_path(name)
+    if version is not None:
+        path = FieldPath("spec", "versions").index(version).child(name)
+    if value := _value(versions[version or 0], name):
+        yield value, path
 
 
 def _value(version: JsonObject, name: str) -> Any:
@@ -80,9 +86,9 @@ def internal_form(crd: JsonObject) -> list[JsonObject]:
                 "Deprecated": bool(version.get("deprecated")),
                 "DeprecationWarning": version.get("deprecationWarning"),
                 "Schema": {"OpenAPIV3Schema": schema_form(schema_of(version))} if own["schema"] else None,
-                "Subresources": own["subresources"],
-                "AdditionalPrinterColumns": own["additionalPrinterColumns"],
-                "SelectableFields": own["selectableFields"],
+                "Subresources": named_form(own["subresources"], _SUBRESOURCES),
+                "AdditionalPrinterColumns": named_form(own["additionalPrinterColumns"], [_COLUMN]),
+                "SelectableFields": named_form(own["selectableFields"], [{"JSONPath": ""}]),
             }
         )
     return dumped

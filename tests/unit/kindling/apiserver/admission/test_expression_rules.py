@@ -147,6 +147,5 @@ def test_a_mutation_is_compiled_before_what_comes_after_it() -> None:
 def test_a_parameter_is_of_a_kind(kind: dict[str, str], expected: list[str]) -> None:
     found = problems(paramKind=kind, validations=[{"expression": "true"}])
     assert len(found) == len(expected)
-    assert all(
-        each.startswith(f"spec.paramKind.{start}") for each, start in zip(found, expected, strict=True)
-    )
+    for each, start in zip(found, expected, strict=True):
+        assert each.startswith(f"spec.paramKind.{start}")

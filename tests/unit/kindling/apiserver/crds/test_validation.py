@@ -158,3 +158,66 @@ def test_old_values_are_told_apart_by_keys_only() -> None:
         '"self == oldSelf": oldSelf cannot be used on the uncorrelatable portion of the schema within '
         "spec.validation.openAPIV3Schema.properties[spec]"
     )
+
+
+def fields(doc: dict[str, Any]) -> list[str]:
+    return [message.partition(": ")[0] for message in messages(doc)]
+
+
+def test_what_is_wrong_with_a_version_is_told_with_the_version() -> None:
+    columns = [{"name": "x", "type": "odd", "jsonPath": ".a"}]
+    second = version(name="v2", storage=False, additionalPrinterColumns=columns, deprecationWarning="x")
+    names = {"plural": "widgets", "kind": "Widget", "shortNames": ["W"], "categories": ["C"]}
+    assert fields(crd(versions=[version(name="V"), second], names=names)) == [
+        "spec.versions[0].name",
+        "spec.versions[1].deprecationWarning",
+        "spec.versions[1].additionalPrinterColumns[0].type",
+        "spec.version",
+        "spec.names.shortNames[0]",
+        "spec.names.categories[0]",
+    ]
+
+
+def test_versions_are_quoted_with_their_settings_as_the_server_holds_them() -> None:
+    scale = {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}
+    columns = [{"name": "x", "type": "string", "jsonPath": ".a"}]
+    first = version(subresources={"status": {}, "scale": scale}, additionalPrinterColumns=columns)
+    (found,) = messages(crd(versions=[first, version(name="v2")]))
+    assert found.endswith("must have exactly one version marked as storage version")
+    assert (
+        '"Subresources":{"Status":{},"Scale":{"SpecReplicasPath":".spec.n","StatusReplicasPath":".status.n",'
+        '"LabelSelectorPath":null}},"AdditionalPrinterColumns":[{"Name":"x","Type":"string","Format":"",'
+        '"Description":"","Priority":0,"JSONPath":".a"}],"SelectableFields":null'
+    ) in found
+
+
+def test_unknown_fields_are_not_kept_everywhere() -> None:
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"a": {"type": "string", "default": "x"}}}}
+    webhook = {"clientConfig": {"url": "https://a"}, "conversionReviewVersions": ["v1"]}
+    conversion = {"strategy": "Webhook", "webhook": webhook}
+    doc = crd(preserveUnknownFields=True, versions=[version(schema=schema)], conversion=conversion)
+    assert [message.rpartition(": ")[2][:24] for message in messages(doc)] == [
+        "must be false in order t",
+        "must be None if spec.pre",
+        "cannot set to true, set ",
+    ]
+
+
+def test_accepted_names_are_names() -> None:
+    doc = {"status": {"acceptedNames": {"plural": "A_", "kind": "Kind"}}}
+    (problem,) = validation.validate_status(doc)
+    assert problem.field == "status.acceptedNames.plural"
+
+
+def test_what_never_changes_is_told_after_what_is_wrong_with_the_definition() -> None:
+    doc = crd()
+    messages(doc)
+    doc["status"]["conditions"] = [{"type": "Established", "status": "True"}]
+    new = deep_copy(doc)
+    new["spec"] |= {"scope": "Cluster", "group": "other.com"}
+    new["status"]["storedVersions"] = []
+    assert [error.field for error in validation.validate_update(new, doc)] == [
+        "spec.scope",
+        "spec.group",
+        "status.storedVersions",
+    ]
