@@ -103,7 +103,7 @@ class Subresources:
                 await bodies.decoded(call.request, raw, bodies.media_type(call.request), "Scale")
             ).document
             bodies.check_kind(body, "autoscaling/v1", "Scale")
-            scales.check_body(body, raw)
+            scales.check_body(ctx, body, raw)
             object_meta.check_name((body.get("metadata") or {}).get("name"), ctx.name)
             change = scales.replacement(definition, subresource, ctx, body)
         else:

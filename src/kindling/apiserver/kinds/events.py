@@ -185,6 +185,7 @@ class CoreEventStrategy(_EventStrategy):
     """Events as most clients write them."""
 
     metadata_checks = (0, 0)
+    standard_finalizers = False
     rules = Rules(validate_core_event)
 
 

@@ -5,6 +5,7 @@ They are stored only: this server does not limit requests by them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -188,6 +189,13 @@ def _queuing(path: FieldPath, queuing: JsonObject) -> Iterator[FieldError]:
         yield invalid(path.child("handSize"), hand, "must be positive")
     elif hand > queues:
         yield invalid(path.child("handSize"), hand, f"should not be greater than queues ({queues})")
+    elif math.ceil(math.log2(queues) * hand) > _MAX_ENTROPY:
+        text = f"required entropy bits of deckSize {queues} and handSize {hand} should not be greater than"
+        yield invalid(path.child("handSize"), hand, f"{text} {_MAX_ENTROPY}")
+
+
+_MAX_ENTROPY = 60
+"""Bits of the hash by which requests are dealt to queues."""
 
 
 def _response(path: FieldPath, response: JsonObject) -> Iterable[FieldError]:
@@ -239,7 +247,7 @@ class FlowSchemaStrategy(BuiltinStrategy):
     """Which requests share a priority level."""
 
     metadata_checks = (0, 1)
-    rules = Rules(validate_flow_schema, warnings=_not_enforced)
+    rules = Rules(validate_flow_schema, status=_CONDITIONS, warnings=_not_enforced)
 
     def complete(self, obj: JsonObject) -> None:
         """Default to precedence 1000."""
@@ -251,7 +259,7 @@ class PriorityLevelStrategy(BuiltinStrategy):
     """How many requests run at once."""
 
     metadata_checks = (0, 1)
-    rules = Rules(validate_priority_level, warnings=_not_enforced)
+    rules = Rules(validate_priority_level, status=_CONDITIONS, warnings=_not_enforced)
 
     def complete(self, obj: JsonObject) -> None:
         """Default the shares and limits of both types."""

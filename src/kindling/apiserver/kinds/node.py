@@ -40,6 +40,7 @@ class RuntimeClassStrategy(BuiltinStrategy):
     tracks_generation = False
     allow_unconditional_update = False
     metadata_checks = (1, 1)
+    standard_finalizers = False
     rules = Rules(validate_class, immutable_texts=("handler",))
 
 

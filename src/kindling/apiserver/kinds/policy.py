@@ -43,6 +43,7 @@ class BudgetStrategy(BuiltinStrategy):
 
     allow_unconditional_update = False
     metadata_checks = (0, 0)
+    standard_finalizers = False
     validate_name = path_segment
     rules = Rules(validate_budget, status=validate_budget_status)
 

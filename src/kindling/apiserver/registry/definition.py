@@ -53,6 +53,10 @@ class Strategy:
     It shows in how often an error is listed; the rules that all kinds share list it once more.
     """
 
+    standard_finalizers: bool = True
+    """Whether finalizers must be standard ones or qualified. Of extensions' kinds, and of some others, only
+    the form is judged."""
+
     def default(self, obj: JsonObject) -> None:
         """Set defaults of absent fields, in place. Also runs when stored objects are read back."""
 

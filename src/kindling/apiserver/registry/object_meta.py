@@ -93,6 +93,8 @@ def finalizer_names(definition: ResourceDefinition, obj: JsonObject) -> list[Fie
     """Finalizers of Kubernetes' own kinds are standard ones or qualified; extensions' may have any name."""
     if definition.custom or definition.resource.group in _LENIENT_GROUPS:
         return []
+    if not definition.strategy.standard_finalizers:
+        return []
     path = meta_validation.METADATA.child("finalizers")
     found: list[FieldError] = []
     for position, finalizer in enumerate(obj["metadata"].get("finalizers") or ()):
@@ -118,11 +120,16 @@ def carry_over(new: JsonObject, old: JsonObject) -> None:
 def check_name(sent: object, name: str) -> None:
     """Refuse an object without a name, or with another than the URL's (400)."""
     if not sent:
-        raise errors.bad_request(
-            f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        )
+        raise nameless(name)
     if sent != name:
         raise other_name(sent, name)
+
+
+def nameless(name: str) -> errors.StatusError:
+    """The refusal (400) of an object without a name."""
+    return errors.bad_request(
+        f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+    )
 
 
 def other_name(sent: object, name: str) -> errors.StatusError:

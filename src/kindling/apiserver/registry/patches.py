@@ -66,8 +66,9 @@ def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> 
         new = patched_document(patch_type, raw, current, definition)
         if definition.custom and not new.get("apiVersion"):
             raise errors.internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")
+        if not new.get("apiVersion"):
+            raise _without_version(patch_type, raw, new, strictness, ctx)
         new.setdefault("kind", definition.resource.kind)
-        new.setdefault("apiVersion", definition.resource.api_version)
         restored = patch_type == "strategic"
         problem = decoding.wrong_type(definition, new, restored=restored) or _foreign_kind(definition, new)
         if problem:
@@ -93,6 +94,19 @@ def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> 
         return await ctx.run(patched, current)
 
     return apply
+
+
+def _without_version(
+    patch_type: str, raw: bytes, new: JsonObject, strictness: str, ctx: RequestContext
+) -> errors.StatusError:
+    """The refusal of an outcome without apiVersion: it is read as the internal form, which knows no field."""
+    unknown = sorted(new.keys() - {"kind", "apiVersion"})
+    problems = [f"unknown field {go_quote(field)}" for field in unknown]
+    if strictness == "Strict" and problems:
+        return _strictly_invalid(patch_type, raw, orjson.dumps(new).decode(), problems)
+    for problem in problems if strictness == "Warn" else ():
+        ctx.warn(problem)
+    return object_meta.nameless(ctx.name)
 
 
 def _complaints(patch_type: str, raw: bytes) -> list[str]:

@@ -9,9 +9,11 @@ from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import fields
 from kubecore.objects.fields import FieldError
 from kubecore.objects.selectors import SelectorError, from_label_selector_object, label_selector_of_map
+from kubecore.schema.model import Schema
+from kubecore.schema.pruning import prune
 
 from ..kinds.schemas.builtin import builtin_schemas
-from . import managed, object_meta, patches
+from . import decoding, managed, object_meta, patches
 from .context import RequestContext
 from .definition import ResourceDefinition, ScalePaths, Subresource
 from .go_types import type_error
@@ -84,15 +86,30 @@ def _selector_text(selector: Any) -> str:
         return ""
 
 
-def check_body(scale: JsonObject, raw: bytes = b"") -> None:
-    """Refuse a body that no Scale can be read from (400)."""
-    problem = _wrong_type(scale, raw)
+def check_body(ctx: RequestContext, scale: JsonObject, raw: bytes = b"") -> None:
+    """Refuse a body that no Scale can be read from (400); unknown fields are refused or told."""
+    problem = _wrong_type(scale, raw) or _unknown_fields(ctx, scale)
     if problem:
         raise errors.bad_request(f'Scale in version "v1" cannot be handled as a Scale: {problem}')
 
 
+def _unknown_fields(ctx: RequestContext, scale: JsonObject) -> str:
+    """Warn of fields that a Scale does not have; for a strict request the error about them."""
+    strictness = ctx.options.get("fieldValidation") or "Warn"
+    problems = [f"unknown field {fields.go_quote(path)}" for path in prune(scale, _schema())]
+    if strictness == "Strict" and problems:
+        return decoding.strict_error(problems)
+    for problem in problems if strictness == "Warn" else ():
+        ctx.warn(problem)
+    return ""
+
+
+def _schema() -> Schema:
+    return builtin_schemas().kind("autoscaling", "v1", "Scale")
+
+
 def _wrong_type(scale: JsonObject, raw: bytes = b"", *, restored: bool = False) -> str:
-    return type_error(scale, builtin_schemas().kind("autoscaling", "v1", "Scale"), raw, restored=restored)
+    return type_error(scale, _schema(), raw, restored=restored)
 
 
 def _apply(
@@ -149,6 +166,7 @@ def patched(
         before = view(definition, subresource, current)
         after = await ctx.run(patches.patched_document, patch_type, raw, before, definition)
         problem = _wrong_type(after, restored=patch_type == "strategic")
+        problem = problem or _unknown_fields(ctx, after)
         if problem:
             raise patches.not_restorable(patch_type, raw, after, problem)
         if after["metadata"].get("resourceVersion") == before["metadata"]["resourceVersion"]:

@@ -160,3 +160,36 @@ async def test_a_strict_patch_with_a_repeated_field_is_shown_itself(server: Runn
     assert message == (
         f' "" is invalid: patch: Invalid value: "{shown}": strict decoding error: duplicate field "data.a"'
     )
+
+
+async def test_a_patch_that_takes_the_version_away_leaves_nothing_known(server: RunningServer) -> None:
+    collection = "/api/v1/namespaces/default/configmaps"
+    await send(server, "POST", collection, '{"metadata":{"name":"c"},"data":{"a":"1"}}', "application/json")
+    path, patch = f"{collection}/c?fieldValidation=", '{"apiVersion":null}'
+    media_type = "application/merge-patch+json"
+
+    message, _ = await send(server, "PATCH", path + "Strict", patch, media_type)
+    assert message.endswith('strict decoding error: unknown field "data", unknown field "metadata"')
+    message, warned = await send(server, "PATCH", path + "Warn", patch, media_type)
+    assert message == "the name of the object (c based on URL) was undeterminable: name must be provided"
+    assert warned == ['unknown field "data"', 'unknown field "metadata"']
+    assert (await send(server, "PATCH", path + "Ignore", patch, media_type))[1] == []
+
+
+async def test_a_scale_is_decoded_as_strictly_as_an_object(server: RunningServer) -> None:
+    collection = "/api/v1/namespaces/default/replicationcontrollers"
+    template = '{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}'
+    body = f'{{"metadata":{{"name":"r"}},"spec":{{"replicas":0,"template":{template}}}}}'
+    await send(server, "POST", collection, body, "application/json")
+    path, told = f"{collection}/r/scale?fieldValidation=", 'unknown field "spec.odd"'
+    patch, media_type = '{"spec":{"odd":1}}', "application/merge-patch+json"
+    scale = '{"metadata":{"name":"r"},"spec":{"odd":1}}'
+
+    assert await send(server, "PATCH", path + "Warn", patch, media_type) == ("", [told])
+    assert await send(server, "PUT", path + "Warn", scale, "application/json") == ("", [told])
+    assert await send(server, "PATCH", path + "Ignore", patch, media_type) == ("", [])
+    message, _ = await send(server, "PATCH", path + "Strict", patch, media_type)
+    assert message.startswith(' "" is invalid: patch: Invalid value: ')
+    assert message.endswith(f"strict decoding error: {told}")
+    message, _ = await send(server, "PUT", path + "Strict", scale, "application/json")
+    assert message == f'Scale in version "v1" cannot be handled as a Scale: strict decoding error: {told}'

@@ -8,6 +8,7 @@ from typing import Any
 from kindling.apiserver.kinds.core.pods.resources import (
     COUNTED_RESOURCES,
     QUOTA_RESOURCES,
+    may_overcommit,
     plain_name_problems,
     resource_name_problems,
     whole,
@@ -184,11 +185,17 @@ def _validate_order(values: dict[str, Any], name: str, path: FieldPath) -> Itera
         if small is not None and large is not None and amount(small) > amount(large):
             shown = small if field == low else large
             yield invalid(path.child(field).key(name), str(shown), text.format(small, large))
-    ratio = values["maxLimitRequestRatio"]
+    at, ratio = path.child("maxLimitRequestRatio").key(name), values["maxLimitRequestRatio"]
     if ratio is not None and amount(ratio).milli_value < 1000:
-        yield invalid(
-            path.child("maxLimitRequestRatio").key(name), str(ratio), f"ratio {ratio} is less than 1"
-        )
+        yield invalid(at, str(ratio), f"ratio {ratio} is less than 1")
+    if None not in (ratio, values["min"], values["max"]) and amount(values["min"]).milli_value:
+        most = amount(values["max"]).milli_value / amount(values["min"]).milli_value
+        if amount(ratio).milli_value / 1000 > most:
+            yield invalid(at, str(ratio), f"ratio {ratio} is greater than max/min = {most:f}")
+    default, request = values["default"], values["defaultRequest"]
+    if None not in (default, request) and amount(default) != amount(request) and not may_overcommit(name):
+        text = f"default value {default} must equal to defaultRequest value {request} in {name}"
+        yield invalid(path.child("defaultRequest").key(name), str(request), text)
 
 
 validate_limit_range = f.spec(

@@ -7,7 +7,7 @@ from typing import Any
 from kindling.apiserver.kinds.machinery import printing as p
 from kindling.apiserver.kinds.machinery.address_forms import balancer_warnings
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.resources import NETWORK_POLICIES, ResourceType
@@ -68,6 +68,7 @@ class ServiceCidrStrategy(BuiltinStrategy):
     """A range of service addresses. Stored only: addresses come from the range of the server's settings."""
 
     tracks_generation = False
+    standard_finalizers = False
     rules = Rules(validation.validate_service_cidr, update=validation.validate_service_cidr_update)
 
 
@@ -76,7 +77,8 @@ class IpAddressStrategy(BuiltinStrategy):
 
     has_status = False
     tracks_generation = False
-    rules = Rules(validation.validate_ip_address, update=unjudged, immutable=("spec.parentRef",))
+    standard_finalizers = False
+    rules = Rules(validation.validate_ip_address, update=validation.validate_ip_address_update)
 
     def validate_name(self, name: str, *, prefix: bool) -> list[str]:
         """The name is a canonical address."""

@@ -18,6 +18,7 @@ from kindling.apiserver.kinds.machinery.checks import (
     parse_network,
     port,
 )
+from kindling.apiserver.kinds.machinery.internal import internal_form
 from kindling.network.policy_readings import MAX_PARTS
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import names
@@ -266,6 +267,17 @@ def validate_service_cidr(obj: JsonObject) -> Iterator[FieldError]:
     versions = [network.version for network in map(parse_network, ranges) if network is not None]
     if len(versions) == 2 and versions[0] == versions[1]:
         yield invalid(_CIDRS, ranges, _ONE_OF_EACH)
+
+
+def validate_ip_address_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    """Who has an address stays."""
+    shown, before = (
+        internal_form(get_object(each, "spec").get("parentRef"), _INTERNAL_PARENT) for each in (new, old)
+    )
+    yield from immutable(FieldPath("spec", "parentRef"), shown, before)
+
+
+_INTERNAL_PARENT = {"Group": "", "Resource": "", "Namespace": "", "Name": ""}
 
 
 def validate_service_cidr_update(new: JsonObject, old: JsonObject) -> Iterable[FieldError]:

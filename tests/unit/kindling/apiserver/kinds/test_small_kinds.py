@@ -6,8 +6,9 @@ import pytest
 from tests.unit.kindling.apiserver.kinds.conftest import Kinds, make, told
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy
+from kindling.apiserver.registry import object_meta
 from kubecore import errors
-from kubecore.json import deep_copy
+from kubecore.json import JsonObject, deep_copy
 
 
 def test_text_data_of_secrets_is_encoded(kinds: Kinds) -> None:
@@ -309,3 +310,70 @@ def test_requests_are_approved_by_their_own_path_and_not_denied_as_well(kinds: K
     both["status"]["conditions"].append({"type": "Denied", "status": "True"})
     (found,) = approval.validate_update(ctx, both, new)
     assert found.detail == "Approved and Denied conditions are mutually exclusive"
+
+
+@pytest.mark.parametrize(
+    ("limit", "problem"),
+    [
+        (
+            {"max": {"cpu": "2"}, "min": {"cpu": "1"}, "maxLimitRequestRatio": {"cpu": "3"}},
+            'maxLimitRequestRatio[cpu]: Invalid value: "3": ratio 3 is greater than max/min = 2.000000',
+        ),
+        (
+            {"default": {"a.b/c": "2"}, "defaultRequest": {"a.b/c": "1"}},
+            'defaultRequest[a.b/c]: Invalid value: "1": '
+            "default value 2 must equal to defaultRequest value 1 in a.b/c",
+        ),
+    ],
+)
+def test_limits_leave_room_for_their_ratio_and_promise_devices_once(
+    kinds: Kinds, limit: JsonObject, problem: str
+) -> None:
+    spec = {"limits": [{"type": "a.b/Other", **limit}]}
+    assert kinds.create("limitranges", {"spec": spec})[1] == [f"spec.limits[0].{problem}"]
+
+
+def test_who_has_an_address_stays_and_is_quoted_as_the_server_holds_it(kinds: Kinds) -> None:
+    parent = {"resource": "services", "name": "s"}
+    made = make(kinds, "ipaddresses", {"metadata": {"name": "10.0.0.1"}, "spec": {"parentRef": parent}})
+    other = {"spec": {"parentRef": {**parent, "name": "t"}}}
+    assert kinds.update("ipaddresses", made, {"spec": {"parentRef": {**parent, "group": ""}}})[1] == []
+    assert kinds.update("ipaddresses", made, other)[1] == [
+        'spec.parentRef: Invalid value: {"Group":"","Resource":"services","Namespace":"","Name":"t"}: '
+        "field is immutable"
+    ]
+
+
+def test_requests_are_dealt_to_queues_by_sixty_bits(kinds: Kinds) -> None:
+    def level(hand: int) -> JsonObject:
+        queuing = {"queues": 1024, "handSize": hand, "queueLengthLimit": 1}
+        limited = {"limitResponse": {"type": "Queue", "queuing": queuing}}
+        return {"spec": {"type": "Limited", "limited": limited}}
+
+    assert kinds.create("prioritylevelconfigurations", level(6))[1] == []
+    (problem,) = kinds.create("prioritylevelconfigurations", level(7))[1]
+    assert problem.endswith(
+        "handSize: Invalid value: 7: required entropy bits of deckSize 1024 and handSize 7 "
+        "should not be greater than 60"
+    )
+
+
+@pytest.mark.parametrize("plural", ["flowschemas", "prioritylevelconfigurations"])
+def test_conditions_of_flows_have_types_each_once(kinds: Kinds, plural: str) -> None:
+    strategy = kinds.definition(plural).strategy
+    assert isinstance(strategy, BuiltinStrategy)
+    new = {"status": {"conditions": [{"type": "A"}, {"type": "A"}, {"type": ""}]}}
+    assert told(strategy.validate_status(kinds.context(plural), new, {})) == [
+        'status.conditions[1].type: Duplicate value: "A"',
+        "status.conditions[2].type: Required value: must not be empty",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plural", "told_more"), [("runtimeclasses", False), ("servicecidrs", False), ("priorityclasses", True)]
+)
+def test_finalizers_of_some_kinds_are_judged_by_their_form_alone(
+    kinds: Kinds, plural: str, told_more: bool
+) -> None:
+    named = {"metadata": {"name": "a", "finalizers": ["a"]}}
+    assert bool(object_meta.finalizer_names(kinds.definition(plural), named)) == told_more

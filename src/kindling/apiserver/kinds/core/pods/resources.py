@@ -85,7 +85,7 @@ def _amounts(path: FieldPath, resources: JsonObject, rule: _NameRule) -> Iterato
                 yield from _pages(at, name, value)
             if field == "requests" and name in limits:
                 yield from _validate_against_limit(name, value, limits[name], path.child("requests"))
-            elif field == "requests" and not _may_overcommit(name):
+            elif field == "requests" and not may_overcommit(name):
                 yield required(path.child("limits"), "Limit must be set for non overcommitable resources")
             if field == "requests":
                 yield from _pages(at, name, value)
@@ -166,19 +166,20 @@ def _total(spec: JsonObject, field: str, name: str) -> Quantity:
 
 def whole(path: FieldPath, name: str, value: Any) -> list[FieldError]:
     """Devices and the like come in whole numbers."""
-    if _may_overcommit(name) or name.startswith("hugepages-"):
+    if may_overcommit(name) or name.startswith("hugepages-"):
         return []
     return [] if amount(value).milli_value % 1000 == 0 else [invalid(path, str(value), "must be an integer")]
 
 
-def _may_overcommit(name: str) -> bool:
+def may_overcommit(name: str) -> bool:
+    """Whether containers may be promised more of a resource than there is: not of devices and huge pages."""
     native = "/" not in name or "kubernetes.io/" in name
     return native and not name.startswith("hugepages-")
 
 
 def _validate_against_limit(name: str, value: Any, limit: Any, path: FieldPath) -> list[FieldError]:
     wanted, most = amount(value), amount(limit)
-    if wanted != most and not _may_overcommit(name):
+    if wanted != most and not may_overcommit(name):
         return [invalid(path, str(value), f"must be equal to {name} limit of {limit}")]
     if wanted > most:
         return [invalid(path, str(value), f"must be less than or equal to {name} limit of {limit}")]
