@@ -102,9 +102,11 @@ def _claim_errors(claim: JsonObject, limit: JsonObject) -> Iterator[str]:
     for name, bound in get_object(limit, "min").items():
         yield from _beyond("minimum", name, str(bound), "PersistentVolumeClaim", requests, {})
     for name, bound in get_object(limit, "max").items():
-        value = requests.get(name)
-        if value is not None and Quantity.parse(str(value)) > Quantity.parse(str(bound)):
-            yield f"maximum {name} usage per PersistentVolumeClaim is {bound}, but request is {value}"
+        value, text = requests.get(name), f"maximum {name} usage per PersistentVolumeClaim is {bound}"
+        if value is None:
+            yield f"{text}.  No request is specified"
+        elif Quantity.parse(str(value)) > Quantity.parse(str(bound)):
+            yield f"{text}, but request is {value}"
 
 
 def _bounds(limit: JsonObject, kind: str, requests: JsonObject, limits: JsonObject) -> Iterator[str]:
@@ -129,6 +131,7 @@ def _beyond(
         amount = amounts[noun]
         if amount is not None and is_beyond(Quantity.parse(str(amount)), Quantity.parse(bound)):
             yield f"{text}, but {noun} is {amount}"
+            return
 
 
 def _ratio(name: str, bound: str, kind: str, requests: JsonObject, limits: JsonObject) -> Iterator[str]:
