@@ -152,7 +152,7 @@ class Connectors:
         pairs = [(key, value) for key, value in call.query.items() if key != "container"]
         if not (pod.get("spec") or {}).get("nodeName"):
             # Not scheduled yet: there is nothing to read.
-            return web.Response(status=200, body=b"", content_type="text/plain")
+            return web.Response(status=204)
         target = await self._of_pod(call, pod, "containerLogs", container, urlencode(pairs))
         async with self._forwarder.open(target) as upstream:
             if upstream.status != 200:

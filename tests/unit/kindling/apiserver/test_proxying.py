@@ -38,6 +38,18 @@ async def test_logs_come_from_the_node_without_the_clients_credentials(tmp_path:
     assert "Authorization" not in seen[0].headers
 
 
+async def test_a_pod_that_is_on_no_node_has_no_log_yet(tmp_path: Path) -> None:
+    pod = {
+        "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"containers": [{"name": "main", "image": "i"}]},
+    }
+    async with running_server(tmp_path, definitions()) as running, session(running) as client:
+        await running.server.objects.create(resources.PODS, pod)
+        async with client.get(f"{running.url}/api/v1/namespaces/default/pods/p/log") as answer:
+            assert (answer.status, await answer.read()) == (204, b"")
+            assert "Content-Type" not in answer.headers
+
+
 async def test_a_websocket_is_tunnelled_to_the_node_byte_for_byte(tmp_path: Path) -> None:
     async def echo(request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io",))

@@ -197,7 +197,8 @@ def _stateful_strategy(path: FieldPath, strategy: JsonObject) -> Iterator[FieldE
         shown = {"Type": kind, "RollingUpdate": internal_form(rolling, _INTERNAL_PARTITION)}
         yield invalid(path, shown, "must be 'RollingUpdate' or 'OnDelete'")
     elif kind == "OnDelete" and rolling is not None:
-        yield invalid(at, rolling, "only allowed for updateStrategy 'RollingUpdate'")
+        shown = internal_form(rolling, _INTERNAL_PARTITION)
+        yield invalid(at, shown, "only allowed for updateStrategy 'RollingUpdate'")
     elif rolling is not None:
         yield from _STATEFUL_ROLLING(at, rolling)
 
@@ -245,12 +246,13 @@ _STATEFUL_TAIL: tuple[f.Row, ...] = (
 )
 validate_stateful_set = f.spec(
     *_STATEFUL_HEAD,
+    f.may("serviceName", f.LABEL),
     f.may("volumeClaimTemplates", f.items(f.part("spec", validate_claim_spec))),
     *_STATEFUL_TAIL,
 )
 """A StatefulSet."""
 _CHANGED_STATEFUL_SET = f.spec(*_STATEFUL_HEAD, *_STATEFUL_TAIL)
-"""Claims of one that is there stay as they were."""
+"""Claims and the service of one that is there stay as they were."""
 
 
 def validate_stateful_set_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:

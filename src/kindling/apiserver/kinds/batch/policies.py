@@ -71,7 +71,7 @@ def _one_condition(path: FieldPath, rule: JsonObject) -> Iterator[FieldError]:
 def _exit_codes(path: FieldPath, codes: JsonObject) -> Iterator[FieldError]:
     values, at = codes.get("values") or [], path.child("values")
     if not values:
-        yield invalid(at, values, "at least one value is required")
+        yield invalid(at, codes.get("values"), "at least one value is required")
     yield from f.fewer(255)(at, values)
     for position, value in enumerate(values):
         if codes.get("operator") == "In" and value == 0:

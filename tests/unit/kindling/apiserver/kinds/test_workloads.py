@@ -131,6 +131,22 @@ def test_of_a_stateful_set_only_some_fields_change(kinds: Kinds) -> None:
     )
 
 
+def test_a_new_stateful_set_names_a_service_that_there_can_be(kinds: Kinds) -> None:
+    (problem,) = kinds.create("statefulsets", {"spec": {**workload()["spec"], "serviceName": "A_"}})[1]
+    assert problem.startswith('spec.serviceName: Invalid value: "A_": a lowercase RFC 1123 label')
+    made = make(kinds, "statefulsets", workload())
+    made["spec"]["serviceName"] = "A_"
+    assert kinds.update("statefulsets", made, {"spec": {**made["spec"], "replicas": 2}})[1] == []
+
+
+def test_a_rolling_update_is_quoted_as_the_server_holds_it(kinds: Kinds) -> None:
+    strategy = {"type": "OnDelete", "rollingUpdate": {"partition": 1}}
+    assert kinds.create("statefulsets", {"spec": {**workload()["spec"], "updateStrategy": strategy}})[1] == [
+        'spec.updateStrategy.rollingUpdate: Invalid value: {"Partition":1,"MaxUnavailable":null}: '
+        "only allowed for updateStrategy 'RollingUpdate'"
+    ]
+
+
 def test_annotations_of_a_deployment_count_as_a_change(kinds: Kinds) -> None:
     strategy = kinds.definition("deployments").strategy
     old = make(kinds, "deployments", workload())
