@@ -9,6 +9,7 @@ from typing import Final
 from kubecore.schema.formats import STRING_FORMATS
 from kubecore.schema.regexes import Pattern, PatternError
 
+from .records import Records
 from .signatures import Signature, signatures
 from .syntax import Call, Comprehension, Constant, Ident, ListLiteral, MapLiteral, Node, Select, qualified
 from .types import (
@@ -41,9 +42,17 @@ _OTHER_TYPE_NAMES: Final = {
 class Checker:
     """Walks a tree once; `problems` holds the errors."""
 
-    def __init__(self, variables: Mapping[str, Type], *, escaped: bool, steps: int) -> None:
+    def __init__(
+        self,
+        variables: Mapping[str, Type],
+        *,
+        escaped: bool,
+        steps: int,
+        records: Records | None = None,
+    ) -> None:
         self.problems: list[Problem] = []
         self._escaped = escaped
+        self._records = records or Records()
         self._bindings = Bindings(steps)
         self._free = 0
         self._texts = 0
@@ -85,7 +94,9 @@ class Checker:
         return ERROR
 
     def _undeclared(self, at: int, name: str) -> Type:
-        return self._report(at, f"undeclared reference to '{name}' (in container '')")
+        return self._report(
+            at, f"undeclared reference to '{name}' (in container '{self._records.container}')"
+        )
 
     def _ident(self, node: Ident) -> Type:
         found = self._scope.get(node.name.removeprefix("."))
@@ -106,6 +117,9 @@ class Checker:
             return operand.parameters[1]
         if operand.schema is not None:
             found = field_type(operand, name, escaped=self._escaped)
+            return found if found is not None else self._report(at, f"undefined field '{name}'")
+        if operand.name in self._records.types:
+            found = self._records.field_type(operand.name, name)
             return found if found is not None else self._report(at, f"undefined field '{name}'")
         if operand.is_parameter:
             self._bindings.assign([DYN], [operand])
@@ -217,13 +231,28 @@ class Checker:
 
     def _map(self, node: MapLiteral) -> Type:
         if node.message:
-            return self._undeclared(node.at, node.message)
+            return self._record(node)
         keys, values = [], []
         for entry in node.entries:
             if entry.key is not None:
                 keys.append((entry.key.at, self._check(entry.key)))
             values.append((entry.value.at, self._element(entry.value, is_optional=entry.is_optional)))
         return map_of(self._joined(keys), self._joined(values))
+
+    def _record(self, node: MapLiteral) -> Type:
+        name = self._records.full_name(node.message)
+        if not name:
+            return self._undeclared(node.at, node.message)
+        for entry in node.entries:
+            found = self._element(entry.value, is_optional=entry.is_optional)
+            wanted = self._records.field_type(name, entry.field)
+            if wanted is None:
+                self._report(entry.at, f"undefined field '{entry.field}'")
+            elif not self._bindings.assign([found], [wanted]):
+                shown = self._bindings.substitute(found, close=True)
+                text = f"expected type of field '{entry.field}' is '{wanted}' but provided type is '{shown}'"
+                self._report(entry.at, text)
+        return Type(name)
 
     def _joined(self, kinds: list[tuple[int, Type]]) -> Type:
         if not self._texts:

@@ -16,6 +16,7 @@ from .actual_costs import PRICES, work
 from .declarations import Declared, choose
 from .lists import with_entries
 from .operators import OPERATORS, field
+from .records import Record, Records
 from .syntax import Call, Comprehension, Constant, Ident, ListLiteral, MapLiteral, Node, Select, qualified
 from .values import (
     CALL_TOO_EXPENSIVE,
@@ -27,7 +28,7 @@ from .values import (
     shown,
 )
 
-_LIST_COST, _MAP_COST = 10, 30
+_LIST_COST, _MAP_COST, _RECORD_COST = 10, 30, 40
 _TYPES: Final[Mapping[str, TypeValue]] = {
     **{name: TypeValue(name) for name in ("bool", "bytes", "double", "int", "null_type", "string", "type")},
     **{name: TypeValue(name) for name in ("uint", "list", "map", "optional_type", "net.IP", "net.CIDR")},
@@ -65,9 +66,10 @@ def _functions() -> Mapping[tuple[str, bool], Callable[..., Any]]:
     return {name: choose(overloads) for name, overloads in found.items()}
 
 
-def compiled(node: Node, variables: Mapping[str, Any]) -> Step:
+def compiled(node: Node, variables: Mapping[str, Any], records: Records | None = None) -> Step:
     """The function that computes a tree's value; `variables` are the names that have dots in them, too."""
-    return _Compiler(frozenset(name for name in variables if "." in name) | _TYPES.keys()).step(node)
+    dotted = frozenset(name for name in variables if "." in name) | _TYPES.keys()
+    return _Compiler(dotted, records or Records()).step(node)
 
 
 def _constant(value: Any) -> Step:
@@ -75,8 +77,9 @@ def _constant(value: Any) -> Step:
 
 
 class _Compiler:
-    def __init__(self, dotted: frozenset[str]) -> None:
+    def __init__(self, dotted: frozenset[str], records: Records) -> None:
         self._dotted = dotted
+        self._records = records
 
     def step(self, node: Node) -> Step:
         match node:
@@ -89,7 +92,7 @@ class _Compiler:
             case ListLiteral():
                 return self._list(node)
             case MapLiteral():
-                return self._map(node)
+                return self._record(node) if node.message else self._map(node)
             case Comprehension():
                 return self._comprehension(node)
             case Call():
@@ -109,6 +112,8 @@ class _Compiler:
                 if not container.held:
                     return False
                 container = container.held[0]
+            if isinstance(container, Record):
+                return name in container.fields
             if not isinstance(container, dict):
                 raise EvaluationError(f"no such key: {name}")
             return name in container
@@ -147,6 +152,21 @@ class _Compiler:
                     made[key] = each
             run.pay(_MAP_COST)
             return made
+
+        return build
+
+    def _record(self, node: MapLiteral) -> Step:
+        parts = [(entry.field, self.step(entry.value), entry.is_optional) for entry in node.entries]
+        kind, records = self._records.full_name(node.message), self._records
+
+        def build(run: Run) -> Record:
+            made: dict[str, Any] = {}
+            for name, value_of, is_optional in parts:
+                value = value_of(run)
+                for each in _held(value) if is_optional else (value,):
+                    made[name] = each
+            run.pay(_RECORD_COST)
+            return Record(kind, made, records)
 
         return build
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from .records import Record
 from .values import NO_OVERLOAD, EvaluationError, Optional, Uint, before, equal, shown
 
 _SIGNED, _UNSIGNED = (-(2**63), 2**63 - 1), (0, 2**64 - 1)
@@ -137,6 +138,8 @@ def field(container: Any, name: str) -> Any:
         return container[name]
     if isinstance(container, Optional):
         return optional_index(container, name)
+    if isinstance(container, Record):
+        return container.get(name)
     raise EvaluationError(f"no such key: {name}")
 
 

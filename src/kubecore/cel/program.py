@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from . import interpreter
 from .access_checks import ASKING, Authorize
+from .records import Records
 from .syntax import Node
 from .values import OUT_OF_BUDGET, CostExceededError, EvaluationError
 
@@ -40,12 +41,22 @@ class BudgetExceededError(CostExceededError):
 class Program:
     """A compiled expression."""
 
-    def __init__(self, text: str, tree: Node, return_type: str, variables: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        text: str,
+        tree: Node,
+        return_type: str,
+        variables: Mapping[str, str],
+        *,
+        records: Records | None = None,
+        limit: int = CALL_LIMIT,
+    ) -> None:
         self.text = text
         self.tree = tree
         self.return_type = return_type
         """The name of the value's type."""
-        self._step = interpreter.compiled(tree, variables)
+        self._limit = limit
+        self._step = interpreter.compiled(tree, variables, records)
 
     def evaluate(
         self, values: Mapping[str, Any], authorize: Authorize | None = None, budget: Budget | None = None
@@ -56,7 +67,7 @@ class Program:
         Raises EvaluationError; CostExceededError for one evaluation that costs too much, BudgetExceededError
         when the budget is used up.
         """
-        run = interpreter.Run(values, CALL_LIMIT)
+        run = interpreter.Run(values, self._limit)
         token = ASKING.set(authorize) if authorize is not None else None
         try:
             return self._step(run)
@@ -66,16 +77,23 @@ class Program:
             if token is not None:
                 ASKING.reset(token)
             if budget is not None:
-                budget.left -= CALL_LIMIT - max(run.left, 0)
+                budget.left -= self._limit - max(run.left, 0)
                 if budget.left < 0:
                     raise BudgetExceededError(OUT_OF_BUDGET)
 
 
 class Environment:
-    """The variables that expressions may name, with the names of their types (see ``types``)."""
+    """The variables that expressions may name, with the names of their types (see ``types``).
 
-    def __init__(self, variables: Mapping[str, str]) -> None:
+    These may be types of `records`. One evaluation may cost `limit`.
+    """
+
+    def __init__(
+        self, variables: Mapping[str, str], records: Records | None = None, limit: int = CALL_LIMIT
+    ) -> None:
         self._variables = dict(variables)
+        self._records = records
+        self._limit = limit
 
     def compile(self, text: str) -> Program:
         """Parse and check `text`. Raises CompileError."""
@@ -83,7 +101,9 @@ class Environment:
 
         if len(text.encode()) > MAX_EXPRESSION_BYTES:
             raise CompileError(f"expression is longer than {MAX_EXPRESSION_BYTES} bytes")
-        checked = check_types(text, {}, self._variables, literals=False)
+        checked = check_types(text, {}, self._variables, literals=False, records=self._records)
         if checked.problem or checked.tree is None:
             raise CompileError(checked.problem)
-        return Program(text, checked.tree, checked.type, self._variables)
+        return Program(
+            text, checked.tree, checked.type, self._variables, records=self._records, limit=self._limit
+        )

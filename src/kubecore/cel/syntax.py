@@ -74,6 +74,7 @@ class Entry:
     field: str
     value: Node
     is_optional: bool
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,8 @@ class _Reader:
 
     def _entry(self, members: dict[int, list[Any]]) -> Entry:
         key = self._first(members, 3) if 3 in members else None
-        return Entry(key, _text(members, 2), self._first(members, 4), 5 in members)
+        at = self._positions.get(members[1][0], 0) if 1 in members else 0
+        return Entry(key, _text(members, 2), self._first(members, 4), 5 in members, at)
 
 
 def _constant(members: dict[int, list[Any]], at: int) -> Constant:

@@ -15,6 +15,7 @@ from kubecore.schema.model import Schema
 
 from .checker import Checker, Problem
 from .engine import parse_only
+from .records import Records
 from .syntax import Node, parse
 from .types import of_schema, optional_of, parse_type
 
@@ -56,12 +57,14 @@ def check_types(
     type_name: str = "selfType1",
     optional: Collection[str] = (),
     literals: bool = True,
+    records: Records | None = None,
 ) -> Checked:
     """Check `text`; `schemas` gives the schema of each variable, `others` the names of the others' types.
 
     Field names are escaped by ``cel_name`` unless `escape_names` is off. Messages call the objects of a
     schema `type_name`. Variables named in `optional` hold an optional value of their schema. Lists and maps
     whose parts are of several types, and patterns that are none, only count if `literals` is set.
+    Variables may have the types of `records`, too.
     """
     variables = {name: parse_type(kind) for name, kind in others.items()}
     for name, schema in schemas.items():
@@ -74,7 +77,8 @@ def check_types(
         # An error without a position (the expression is too long or nested too deeply) is reported in the
         # parser's words.
         return Checked(_shown(text, _parser_problems(str(error), text)) or str(error), "", None)
-    checker = Checker(variables, escaped=escape_names, steps=_STEPS + _STEPS_PER_CHARACTER * len(text))
+    steps = _STEPS + _STEPS_PER_CHARACTER * len(text)
+    checker = Checker(variables, escaped=escape_names, steps=steps, records=records)
     kind = checker.check(tree, literals=literals)
     return Checked(_shown(text, checker.problems), str(kind), tree)
 
