@@ -11,19 +11,24 @@ import json
 import logging
 import re
 import stat
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lxml import etree
 
-from kubecore.objects.structs import encode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.compute.domain.xml import Element
 from virtplane.compute.handler import hookmessages
+from virtplane.compute.handler.hookcalls import (
+    QUOTED,
+    Channel,
+    HookError,
+    asked,
+    document,
+    own_domain,
+    parsed,
+)
 from virtplane.compute.handler.settings import PodPaths
-from virtplane.compute.handler.sockets import reachable
 from virtplane.compute.handler.storage.cloudinit import CloudInitData
 from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.threads import StepBlocked, Steps
@@ -40,26 +45,13 @@ _MOST_NAMES = 64
 """Names in a sidecar's folder that are looked at."""
 
 _MOST_POINTS = 16
-ANSWER_BYTES = 1 << 20
 CALL_SECONDS = 20.0
 """A step that asks one sidecar ends before a step counts as blocked."""
 
 _INFO_SECONDS = 5.0
-_QUOTED = 200
-_CHANNEL = (
-    ("grpc.default_authority", "localhost"),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.max_receive_message_length", ANSWER_BYTES),
-    ("grpc.max_metadata_size", 8192),
-)
-
 
 _TABLES = ("system", "bios", "baseBoard", "chassis")
 """Tables of SMBIOS, in the order in which sidecars see them."""
-
-
-class HookError(ValueError):
-    """A hook sidecar does not answer, or its answer cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +86,7 @@ class HookSidecars:
             self._known = await self._steps.run("hooks", self._present)
         for sidecar in self._wanting(DEFINE):
             told = shown_domain(sidecar.name, xml)
-            values = {"domainXML": told.encode(), "vmi": _document(vmi)}
+            values = {"domainXML": told.encode(), "vmi": document(vmi)}
             answer = await self._steps.run("hook", self._call, sidecar, DEFINE, values)
             xml = checked_domain(sidecar.name, name, answer.domainXML)
         return xml
@@ -111,7 +103,7 @@ class HookSidecars:
             values = {
                 "cloudInitData": json.dumps(told).encode(),
                 "cloudInitNoCloudSource": json.dumps(source).encode(),
-                "vmi": _document(vmi),
+                "vmi": document(vmi),
             }
             answer = self._call(sidecar, CLOUD_INIT, values)
             data = changed_data(sidecar.name, answer.cloudInitData, answer.cloudInitNoCloudSource)
@@ -147,14 +139,13 @@ class HookSidecars:
     def _introduced(self, socket: Path) -> Sidecar:
         info = hookmessages.info()
         with self._channel(socket) as channel:
-            said = _asked(
-                info.stub(channel, "Info")["Info"], info.message("InfoParams"), socket, _INFO_SECONDS
-            )
+            call = info.stub(channel, "Info")["Info"]
+            said = asked(call, info.message("InfoParams"), _INFO_SECONDS, _silent(socket))
         version = next((each for each in hookmessages.VERSIONS if each in said.versions), None)
         if version is None:
             raise HookError(f"hook sidecar {socket.parent.name} speaks none of {hookmessages.VERSIONS}")
         points = tuple((str(each.name), int(each.priority)) for each in said.hookPoints[:_MOST_POINTS])
-        return Sidecar(socket, str(said.name)[:_QUOTED], version, points)
+        return Sidecar(socket, str(said.name)[:QUOTED], version, points)
 
     def _call(self, sidecar: Sidecar, hook: str, values: dict[str, bytes]) -> Message:
         callbacks = hookmessages.callbacks(sidecar.version)
@@ -163,38 +154,15 @@ class HookSidecars:
             raise HookError(f"hook sidecar {sidecar.name} has no {hook} in version {sidecar.version}")
         with self._channel(sidecar.socket) as channel:
             call = callbacks.stub(channel, "Callbacks")[hook]
-            return _asked(call, callbacks.message(f"{hook}Params", values), sidecar.socket, CALL_SECONDS)
+            request = callbacks.message(f"{hook}Params", values)
+            return asked(call, request, CALL_SECONDS, _silent(sidecar.socket))
 
-    def _channel(self, socket: Path) -> _Channel:
-        return _Channel(self._folder, socket)
-
-
-class _Channel:
-    """A gRPC channel to a socket below a folder that pods write to, held open meanwhile."""
-
-    def __init__(self, folder: Path, socket: Path) -> None:
-        self._reach = reachable(folder / socket, below=folder)
-
-    def __enter__(self) -> Any:
-        import grpc  # noqa: PLC0415 - few guests have sidecars, and loading it takes memory
-
-        address = self._reach.__enter__()
-        self._made = grpc.insecure_channel(f"unix:{address}", options=_CHANNEL)
-        return self._made
-
-    def __exit__(self, *error: Any) -> None:
-        self._made.close()
-        self._reach.__exit__(*error)
+    def _channel(self, socket: Path) -> Channel:
+        return Channel(self._folder / socket, self._folder)
 
 
-def _asked(call: Callable[..., Message], request: Message, socket: Path, seconds: float) -> Message:
-    import grpc  # noqa: PLC0415 - as above
-
-    try:
-        return call(request, timeout=seconds)
-    except grpc.RpcError as error:
-        why = f"{error.code().name}: {str(error.details() or '')[:_QUOTED]}"
-        raise HookError(f"hook sidecar {socket.parent.name} does not answer: {why}") from error
+def _silent(socket: Path) -> str:
+    return f"hook sidecar {socket.parent.name} does not answer"
 
 
 def _socket_in(root: Root, folder: str) -> str:
@@ -205,16 +173,12 @@ def _socket_in(root: Root, folder: str) -> str:
     raise HookError(f"{folder} has not opened its socket yet")
 
 
-def _document(vmi: VirtualMachineInstance) -> bytes:
-    return json.dumps(encode(vmi)).encode()
-
-
 def shown_domain(sidecar: str, xml: str) -> str:
     """The domain as KubeVirt shows it to sidecars, many of which change its text (pure). Raises HookError.
 
     Elements without content have an end tag, and the tables of SMBIOS are there even where they are empty.
     """
-    root = _parsed(sidecar, xml.encode())
+    root = parsed(f"hook sidecar {sidecar}", xml.encode())
     tables = root.find("sysinfo")
     if tables is not None:
         for index, name in enumerate(_TABLES):
@@ -227,25 +191,12 @@ def shown_domain(sidecar: str, xml: str) -> str:
 
 
 def checked_domain(sidecar: str, name: str, answer: bytes) -> str:
-    """The XML that a sidecar made of the domain `name` (pure). Raises HookError.
-
-    Whatever devices it names, QEMU opens them with the launcher's rights.
-    """
-    root = _parsed(sidecar, answer)
-    if root.tag != "domain" or root.findtext("name") != name:
-        raise HookError(f"hook sidecar {sidecar} answers with another domain than {name}")
+    """The XML that a sidecar made of the domain `name` (pure). Raises HookError."""
+    root = own_domain(f"hook sidecar {sidecar}", name, answer)
     for tables in root.findall("sysinfo"):
         for table in [each for each in tables if len(each) == 0]:
             tables.remove(table)
     return etree.tostring(root, encoding="unicode")
-
-
-def _parsed(sidecar: str, xml: bytes) -> Element:
-    parser = etree.XMLParser(resolve_entities=False, no_network=True)
-    try:
-        return etree.fromstring(xml, parser)
-    except (etree.XMLSyntaxError, ValueError) as error:
-        raise HookError(f"hook sidecar {sidecar} answers with no XML: {str(error)[:_QUOTED]}") from error
 
 
 def changed_data(sidecar: str, data: bytes, source: bytes) -> CloudInitData:
@@ -256,7 +207,7 @@ def changed_data(sidecar: str, data: bytes, source: bytes) -> CloudInitData:
     try:
         said = json.loads(data or source)
     except (ValueError, RecursionError) as error:
-        text = f"hook sidecar {sidecar} answers with no JSON: {str(error)[:_QUOTED]}"
+        text = f"hook sidecar {sidecar} answers with no JSON: {str(error)[:QUOTED]}"
         raise HookError(text) from error
     names = ("UserData", "NetworkData") if data else ("userData", "networkData")
     found = [said.get(name) or "" for name in names] if isinstance(said, dict) else [None]

@@ -21,8 +21,8 @@ STEP_SECONDS = 30.0
 class StepBlocked(Exception):
     """A blocking step has not ended in time. Its thread runs on; once that ends, the step can be repeated."""
 
-    def __init__(self, step: str) -> None:
-        super().__init__(f"{step}: the node's kernel has not answered for {STEP_SECONDS:g} s")
+    def __init__(self, step: str, seconds: float = STEP_SECONDS) -> None:
+        super().__init__(f"{step}: the node's kernel has not answered for {seconds:g} s")
 
 
 async def in_thread(name: str, function: Callable[..., _Result], *arguments: object) -> _Result:
@@ -56,10 +56,16 @@ class Steps:
         """Whether an earlier run of the step has not ended yet."""
         return step in self._running
 
-    async def run(self, step: str, function: Callable[..., _Result], *arguments: object) -> _Result:
+    async def run(
+        self,
+        step: str,
+        function: Callable[..., _Result],
+        *arguments: object,
+        seconds: float = STEP_SECONDS,
+    ) -> _Result:
         """Run `function` and return or raise what it does.
 
-        Raises StepBlocked after `STEP_SECONDS`, and at once while an earlier run of the step has not ended.
+        Raises StepBlocked after `seconds`, and at once while an earlier run of the step has not ended.
         """
         if self.is_blocked(step):
             raise StepBlocked(step)
@@ -67,10 +73,10 @@ class Steps:
         self._running[step] = task
         task.add_done_callback(lambda _: self._running.pop(step))
         # Not asyncio.timeout: a TimeoutError can be the function's own, as from a network file system.
-        await asyncio.wait((task,), timeout=STEP_SECONDS)
+        await asyncio.wait((task,), timeout=seconds)
         if not task.done():
             task.add_done_callback(self._ended_late)
-            raise StepBlocked(step)
+            raise StepBlocked(step, seconds)
         return task.result()
 
     def _ended_late(self, task: asyncio.Future[Any]) -> None:

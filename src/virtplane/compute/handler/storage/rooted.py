@@ -34,12 +34,13 @@ class Root:
     Paths are relative to it, with or without a slash in front.
 
     With `beneath`, links that lead out of the folder are refused (OSError, EXDEV) rather than followed
-    inside it. All methods raise OSError.
+    inside it; without `links`, every link is (ELOOP). All methods raise OSError.
     """
 
-    def __init__(self, path: Path | str | int, *, beneath: bool = False) -> None:
+    def __init__(self, path: Path | str | int, *, beneath: bool = False, links: bool = True) -> None:
         self._descriptor = os.dup(path) if isinstance(path, int) else os.open(path, _FOLDER)
         self._resolve = openat2.NO_MAGIC_LINKS | (openat2.BENEATH if beneath else openat2.IN_ROOT)
+        self._resolve |= 0 if links else openat2.NO_LINKS
 
     def __enter__(self) -> Root:
         return self

@@ -15,9 +15,9 @@ from tests.support.hook_sidecar import sidecar
 
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.meta_v1 import ObjectMeta
-from virtplane.compute.handler import hookmessages, hooks
+from virtplane.compute.handler import hookcalls, hookmessages, hooks
+from virtplane.compute.handler.hookcalls import HookError
 from virtplane.compute.handler.hooks import (
-    HookError,
     HookSidecars,
     changed_data,
     checked_domain,
@@ -144,7 +144,7 @@ async def test_a_sidecar_that_never_answers_is_given_up(pod: Pod, monkeypatch: p
 
 
 async def test_an_endless_answer_is_refused(pod: Pod) -> None:
-    answers = {"OnDefineDomain": lambda _: {"domainXML": b"x" * (hooks.ANSWER_BYTES + 1)}}
+    answers = {"OnDefineDomain": lambda _: {"domainXML": b"x" * (hookcalls.ANSWER_BYTES + 1)}}
     with (
         sidecar(pod.socket(0), [("OnDefineDomain", 0)], answers),
         pytest.raises(HookError, match="RESOURCE_EXHAUSTED"),
