@@ -27,10 +27,11 @@ class DomainHook(ApiStruct, kw_only=True):
 
     cel: CELMutation | None = None
     condition: Annotated[
-        str | None, describe("A CEL expression over `vmi`; the hook runs when it is true.")
+        str | None, describe("A CEL expression over `vmi` and `domainSpec`; the hook runs when it is true.")
     ] = None
-    failure_strategy: Annotated[str | None, describe("Fail (when absent) or Ignore.")] = None
+    failure_strategy: Annotated[str | None, describe("Fail or Ignore; the plugin's when absent.")] = None
     sidecar: SidecarMutation | None = None
+    timeout: Annotated[Duration | None, describe("How long a sidecar may take; 30s when absent.")] = None
 
 
 class NodeHook(ApiStruct, kw_only=True):
@@ -47,7 +48,7 @@ class NodeHook(ApiStruct, kw_only=True):
         describe("Points at which it is called, such as PreVMStart."),
     ]
     socket: Annotated[str, mark(minLength=1), describe("The service's socket on the node.")]
-    timeout: Duration | None = None
+    timeout: Annotated[Duration | None, describe("How long a call may take; 30s when absent.")] = None
 
 
 class AdmissionReference(ApiStruct, kw_only=True):
