@@ -33,8 +33,10 @@ from virtplane.compute.handler.launcher import LauncherGone
 from virtplane.compute.handler.libvirtcalls import DomainState
 from virtplane.compute.handler.network.cards import Card
 from virtplane.compute.handler.node.heartbeat import Heartbeat
-from virtplane.compute.handler.settings import HandlerSettings
+from virtplane.compute.handler.plugins import MachinePlugins
+from virtplane.compute.handler.settings import HandlerSettings, pod_paths
 from virtplane.compute.handler.status import GuestFacts
+from virtplane.compute.handler.threads import Steps
 
 
 class _Networks:
@@ -91,6 +93,8 @@ class SimulatedMachine:
         self.lasting_trouble = ""
         self.ping_failed = False
         self.networks = _Networks()
+        paths = pod_paths(settings, pod_uid)
+        self.plugins = MachinePlugins(settings, self.name, paths, Steps(self.name, on_change))
         self._world = world
         self._weather = weather
         self._on_change = on_change

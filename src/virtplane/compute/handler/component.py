@@ -18,7 +18,8 @@ from kubecore.runtime.metrics import collected
 from virtplane.api import labels
 from virtplane.api.config import VERSION_DETAIL, ClusterConfig, LastGood, observed_version
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.resources import KUBEVIRTS, VIRTUAL_MACHINE_INSTANCES
+from virtplane.api.plugin_v1alpha1.plugin import Plugin
+from virtplane.api.resources import KUBEVIRTS, PLUGINS, VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import kubeletroot, kvm, libvirtcalls
 from virtplane.compute.handler.api import until_answered
 from virtplane.compute.handler.controller import InstanceController
@@ -30,6 +31,7 @@ from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage import heldimages
 from virtplane.compute.handler.thaws import Thaws
 from virtplane.compute.handler.threads import StepBlocked, Steps, in_thread
+from virtplane.compute.plugins import hooks
 from virtplane.serving.tls import ServersTLS
 
 logger = logging.getLogger(__name__)
@@ -60,6 +62,7 @@ class VirtHandler:
             label_selector=f"{labels.NODE_NAME}={context.node_name}",
             struct=VirtualMachineInstance,
         )
+        plugins = manager.informer(PLUGINS, struct=Plugin)
         installation = _Installation(manager.informer(KUBEVIRTS, namespace=context.namespace))
         await installation.read(client, context.namespace)
         context.health.add_detail(VERSION_DETAIL, lambda: observed_version(installation.document()))
@@ -71,6 +74,7 @@ class VirtHandler:
                 settings,
                 installation.config,
                 emulation=not verdict.usable,
+                plugins=lambda: plugins.list() if installation.config().gate(hooks.GATE) else (),
             )
             manager.add(controller.controller)
             keepers = NodeKeepers(client, manager, recorder, settings, verdict, installation.config)

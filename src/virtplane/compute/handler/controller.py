@@ -5,25 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from kubecore.client import Client
-from kubecore.objects.structs import UnfitDocument, encode
+from kubecore.objects.structs import UnfitDocument
 from kubecore.objects.times import now_rfc3339
 from kubecore.runtime import DONE, Controller, EventRecorder, Informer, Key, RequeueAfter, Result, key_of
 from virtplane.api.config import ClusterConfig
-from virtplane.api.kubevirt_v1.configuration import KubeVirtConfiguration
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.plugin_v1alpha1.plugin import Plugin
 from virtplane.compute.domain.disks import MissingSource
 from virtplane.compute.domain.document import domain_name
 from virtplane.compute.handler import agentsupport, decisions, ioerrors, status
 from virtplane.compute.handler.decisions import Action, Observation
+from virtplane.compute.handler.domainoptions import domain_options
 from virtplane.compute.handler.guestmetrics import Guest
 from virtplane.compute.handler.instanceevents import InstanceEvents
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone
 from virtplane.compute.handler.libvirtcalls import DomainState, HypervisorError
+from virtplane.compute.handler.lifecycle import Lifecycle
 from virtplane.compute.handler.machine import Machine, ServersSpent
 from virtplane.compute.handler.network.functions import FunctionsUnknown
 from virtplane.compute.handler.network.setup import NetworkSetupError
@@ -81,6 +82,7 @@ class InstanceController:
         config: Callable[[], ClusterConfig],
         *,
         emulation: bool,
+        plugins: Callable[[], Sequence[Plugin]] = tuple,
     ) -> None:
         self.machines: dict[str, Machine] = {}
         """By the instance's UID."""
@@ -88,6 +90,7 @@ class InstanceController:
         self.controller.watch(informer)
         self._informer = informer
         self.events = InstanceEvents(recorder)
+        self._lifecycle = Lifecycle(plugins, self.events)
         self._settings = settings
         self._config = config
         self._emulation = emulation
@@ -134,6 +137,8 @@ class InstanceController:
         except UnfitDocument:
             return await self._leave_alone(key)
         await self._forget_others(key, vmi)
+        if vmi is None:
+            self._lifecycle.forget(key)
         if vmi is None or not decisions.belongs_to_node(vmi, self._settings.node_name):
             return DONE
         if self._writes.is_unseen(vmi):
@@ -146,6 +151,7 @@ class InstanceController:
         seen = await machine.observe()
         action = decisions.next_action(vmi, seen, datetime.now(UTC))
         error = await self._act(machine, vmi, action)
+        is_held = action is Action.RELEASE and error is not None
         seen = await machine.observe()
         if error is None and action in _IDLE and _is_unread(machine, seen):
             # Libvirt answered only now, so that the step did nothing for its guest.
@@ -154,13 +160,17 @@ class InstanceController:
         lasting = machine.fatal or ("" if machine.lines.gone else machine.lines.lasting_trouble)
         if error is None and lasting:
             error = _FAILED, lasting
-        return await self._report(machine, vmi, error, seen)
+        result = await self._report(machine, vmi, error, seen)
+        return RequeueAfter(_RETRY_SECONDS) if is_held else result
 
     async def _forget_others(self, key: Key, vmi: VirtualMachineInstance | None) -> None:
         """Drop machines of this name that belong to earlier instances or whose pod has ended."""
         for uid, machine in self._machines_of(key):
             is_own = vmi is not None and uid == vmi.metadata.uid
-            if not is_own or (vmi is not None and decisions.is_final(vmi) and machine.lines.gone):
+            if not is_own:
+                await self._forget(key, uid, machine)
+            elif vmi is not None and decisions.is_final(vmi) and machine.lines.gone:
+                await self._lifecycle.after_end(machine, vmi)
                 await self._forget(key, uid, machine)
 
     async def _leave_alone(self, key: Key) -> Result:
@@ -207,6 +217,7 @@ class InstanceController:
             return DONE
         lost = Machine(self._settings, vmi, "", lambda: self.controller.enqueue(key))
         seen = Observation(launcher_ready=False, launcher_gone=True, domain=None)
+        await self._lifecycle.after_end(lost, vmi)
         return await self._report(lost, vmi, None, seen)
 
     def _machine(self, key: Key, vmi: VirtualMachineInstance, pod_uid: str) -> Machine:
@@ -254,13 +265,16 @@ class InstanceController:
         if action is Action.START:
             await self._start(machine, vmi)
         elif action is Action.SHUT_DOWN:
+            await self._lifecycle.before_stop(machine, vmi)
             if machine.shutdown_started is None:
                 self.events.send(vmi, "Normal", "ShuttingDown", "Signaled Graceful Shutdown")
             await machine.press_power_button()
         elif action is Action.DESTROY:
+            await self._lifecycle.before_stop(machine, vmi)
             self.events.send(vmi, "Normal", "Deleted", "VirtualMachineInstance stopping")
             await machine.cut_power()
         elif action is Action.RELEASE:
+            await self._lifecycle.before_release(machine, vmi)
             await machine.release(0 if vmi.status.phase == "Succeeded" else 1)
         elif machine.domain is not None and machine.domain.is_active:
             await self._follow(machine, vmi, machine.domain)
@@ -286,6 +300,7 @@ class InstanceController:
                 options=domain_options(self._config().configuration),
                 claim_settings=self._claim_settings(),
                 ovmf_folder=self._config().ovmf_path(vmi.spec.architecture or "amd64"),
+                plugins=self._lifecycle.plugins(),
             )
         finally:
             self._pass_on_remarks(machine, vmi)
@@ -353,6 +368,7 @@ class InstanceController:
                 return RequeueAfter(_RETRY_SECONDS)
             await self._writes.write(vmi, fresh)
             self.events.announce(vmi, fresh)
+            await self._lifecycle.after_write(machine, vmi, fresh)
         return self._again(vmi, phase, error, seen)
 
     def _again(
@@ -375,17 +391,6 @@ def _is_unread(machine: Machine, seen: Observation) -> bool:
     """Whether a guest runs of which this virt-handler does not know yet what it has."""
     is_active = seen.domain_known and seen.domain is not None and seen.domain.is_active
     return is_active and not machine.networks.is_recalled
-
-
-def domain_options(configuration: KubeVirtConfiguration) -> dict[str, Any]:
-    """What the installation says about every domain: members of DomainContext (pure)."""
-    options, seconds = configuration.virtual_machine_options, configuration.mem_balloon_stats_period
-    return {
-        "smbios": {key: value for key, value in encode(configuration.smbios).items() if value},
-        "serial_console_log": options.disable_serial_console_log is None,
-        "free_page_reporting": options.disable_free_page_reporting is None,
-        "balloon_seconds": 10 if seconds is None else seconds,
-    }
 
 
 def _is_reported(vmi: VirtualMachineInstance, reason: str, message: str) -> bool:

@@ -1,4 +1,4 @@
-"""The messages of hook sidecars: KubeVirt's interfaces ``kubevirt.hooks``, by their field numbers."""
+"""The messages of hook sidecars and plugins: KubeVirt's ``kubevirt.hooks``, by their field numbers."""
 
 from __future__ import annotations
 
@@ -43,6 +43,38 @@ _MESSAGES: dict[str, Any] = {
 
 VERSIONS = ("v1alpha3", "v1alpha2", "v1alpha1")
 """The newest that a sidecar speaks is used."""
+
+
+_PLUGINS = "kubevirt.hooks.plugins.v1alpha1"
+PLUGINS: dict[str, Any] = {
+    "package": _PLUGINS,
+    "services": {
+        "NodeHookService": {"ExecuteNodeHook": ["ExecuteNodeHookRequest", "ExecuteNodeHookResponse"]},
+        "DomainHookService": {"MutateDomain": ["MutateDomainRequest", "MutateDomainResponse"]},
+    },
+    "messages": {
+        "ExecuteNodeHookRequest": {
+            "hookPoint": [1, "string"],
+            "vmi": [2, "bytes"],
+            "node_context": [3, "NodeContext"],
+        },
+        "NodeContext": {"node_name": [1, "string"]},
+        "ExecuteNodeHookResponse": {},
+        "MutateDomainRequest": {
+            "domain_type": [1, "string"],
+            "domain": [2, "bytes"],
+            "vmi": [3, "bytes"],
+            "sidecar_context": [4, "SidecarContext"],
+        },
+        "SidecarContext": {"invocation_context": [1, "string"]},
+        "MutateDomainResponse": {"domain": [1, "bytes"]},
+    },
+}
+
+
+def plugins() -> Interface:
+    """The interfaces by which plugins are called."""
+    return build_interface(_PLUGINS, PLUGINS)
 
 
 def info() -> Interface:

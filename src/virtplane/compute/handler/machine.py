@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from kubecore.runtime import key_of
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.plugin_v1alpha1.plugin import Plugin
 from virtplane.compute.domain import devicetags
 from virtplane.compute.domain.context import (
     BootFiles,
@@ -37,6 +38,7 @@ from virtplane.compute.handler.metrics.provider import MetricsProvider, Source
 from virtplane.compute.handler.metrics.report import GuestFigures
 from virtplane.compute.handler.network.functions import functions_of
 from virtplane.compute.handler.network.keeper import GuestNetworks
+from virtplane.compute.handler.plugins import MachinePlugins
 from virtplane.compute.handler.process import Process
 from virtplane.compute.handler.settings import HandlerSettings, PodPaths, pod_paths
 from virtplane.compute.handler.stopwatch import Stopwatch
@@ -45,6 +47,7 @@ from virtplane.compute.handler.storage.claims import ClaimSettings
 from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.storage.volumes import VolumeBlocked, VolumePreparer
 from virtplane.compute.handler.threads import StepBlocked, Steps
+from virtplane.compute.plugins.hooks import PRE_START
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +95,7 @@ class Machine:
         self._steps = Steps(self.vmi, on_change)
         self.networks = GuestNetworks(self.name, self.vmi, self._steps)
         self._hooks = HookSidecars(self.paths, self._steps)
+        self.plugins = MachinePlugins(settings, self.vmi, self.paths, self._steps)
         self._growth = DiskGrowth(self.name, self.vmi)
         self._probes = AgentProbes(self.vmi)
         self._metrics = MetricsProvider(Source(settings.node_name, self.vmi, self._figures), self.paths)
@@ -144,6 +148,7 @@ class Machine:
         options: dict[str, Any],
         claim_settings: ClaimSettings,
         ovmf_folder: str,
+        plugins: Sequence[Plugin] = (),
     ) -> None:
         """Prepare devices, network and volumes, start libvirt and the domain.
 
@@ -185,7 +190,10 @@ class Machine:
         )
         hypervisor = await self.lines.open_hypervisor()
         watch.lap("connection")
+        await self.plugins.tell(plugins, PRE_START, vmi)
         xml = await self._hooks.define(vmi, self.name, render(vmi, context))
+        xml = await self.plugins.define(plugins, vmi, self.name, xml)
+        watch.lap("hooks")
         tags = partial(self._tell_devices, vmi, process) if devicetags.is_tagged(vmi) else None
         await self._boot(vmi, hypervisor, xml, tags)
         await self._steps.run("real time", privileges.schedule_in_real_time, vmi, self.paths.pod_uid)

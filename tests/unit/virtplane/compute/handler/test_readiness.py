@@ -17,7 +17,7 @@ from kubecore.objects import meta
 from kubecore.resources import CONFIG_MAPS, NODES
 from kubecore.runtime import Context
 from kubecore.testing import MemoryApi
-from virtplane.api.resources import KUBEVIRTS, VIRTUAL_MACHINE_INSTANCES
+from virtplane.api.resources import KUBEVIRTS, PLUGINS, VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import component, kubeletroot, kvm, libvirtcalls
 from virtplane.compute.handler.kvm import KvmVerdict
 from virtplane.compute.handler.server import ConsoleServer
@@ -62,7 +62,7 @@ async def test_virt_handler_keeps_its_node_once_it_has_probed_it(
     monkeypatch.setattr(component, "_prepare_node", AsyncMock(return_value=KvmVerdict(False)))
     settings = partial(HandlerSettings, kubelet_root=tmp_path, certificate_directory=tmp_path)
     monkeypatch.setattr(component, "HandlerSettings", settings)
-    api = MemoryApi([KUBEVIRTS, VIRTUAL_MACHINE_INSTANCES])
+    api = MemoryApi([KUBEVIRTS, PLUGINS, VIRTUAL_MACHINE_INSTANCES])
     api.put(NODES, {"metadata": {"name": "n"}})
     # This machine's own mediated devices are none of the test's.
     configuration = {"mediatedDevicesConfiguration": {"enabled": False}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from kubecore.runtime import EventRecorder, Manager
 from kubecore.testing import MemoryApi
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.meta_v1 import ObjectMeta
+from virtplane.api.plugin_v1alpha1.plugin import Plugin, PluginSpec
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import controller as module
 from virtplane.compute.handler.controller import InstanceController
@@ -24,11 +26,13 @@ from virtplane.compute.handler.decisions import Observation
 from virtplane.compute.handler.hotplug.plugs import Plugged
 from virtplane.compute.handler.libvirtcalls import DomainState
 from virtplane.compute.handler.network.cards import Card
+from virtplane.compute.handler.plugins import PluginError
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.status import GuestFacts
 
 NODE, POD = "node01", "0a1b2c3d-0000-1111-2222-333344445555"
 RUNNING = DomainState("Running", "Unknown")
+PLUGIN = Plugin(metadata=ObjectMeta(name="known"), spec=PluginSpec())
 
 
 class Lines:
@@ -61,6 +65,10 @@ class Machine:
         self.looks = 0
         self.asked: list[str] = []
         self.failure: Exception | None = None
+        self.heard: list[tuple[str, str]] = []
+        """Points of its guest's life that plugins have heard of, each with the phase at that time."""
+        self.refusing = ""
+        """The point at which a plugin refuses."""
         self.changed: Callable[[], None] = lambda: None
         # What the report is made of.
         self.facts, self.fatal, self.machine_type = GuestFacts(), "", "q35"
@@ -136,6 +144,22 @@ class Machine:
         """The part of IoErrors."""
         return self.disk_troubles
 
+    @property
+    def plugins(self) -> Machine:
+        return self
+
+    async def tell(self, plugins: Sequence[Plugin], point: str, vmi: VirtualMachineInstance) -> None:
+        """The part of MachinePlugins."""
+        assert [plugin.metadata.name for plugin in plugins] == ["known"]
+        self.heard.append((point, vmi.status.phase or ""))
+        if point == self.refusing:
+            raise PluginError(f"{point}: no")
+
+    async def tell_once(self, plugins: Sequence[Plugin], point: str, vmi: VirtualMachineInstance) -> None:
+        """The part of MachinePlugins."""
+        if (point, vmi.status.phase) not in self.heard or point == self.refusing:
+            await self.tell(plugins, point, vmi)
+
     async def unmount_images(self) -> None:
         """There are none."""
 
@@ -160,7 +184,7 @@ class Node:
     def make(self, _settings: object, vmi: Any, pod_uid: str, on_change: Any) -> Machine:
         made = copy.copy(self.prepared)
         made.name = f"ns_{vmi.metadata.name}"
-        made.pod_uid, made.changed, made.asked = pod_uid, on_change, []
+        made.pod_uid, made.changed, made.asked, made.heard = pod_uid, on_change, [], []
         self.machines.append(made)
         return made
 
@@ -202,7 +226,9 @@ class Node:
         )
         async with EventRecorder(client, "virt-handler") as recorder:
             settings = HandlerSettings(NODE, pods_directory=Path("/nowhere"))
-            made = InstanceController(client, informer, recorder, settings, ClusterConfig, emulation=True)
+            made = InstanceController(
+                client, informer, recorder, settings, ClusterConfig, emulation=True, plugins=lambda: [PLUGIN]
+            )
             self.controller = made
             manager.add(made.controller)
             try:

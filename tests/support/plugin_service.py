@@ -1,0 +1,57 @@
+"""The services of plugins, served from this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from virtplane.compute.handler import hookmessages
+
+
+@contextmanager
+def _served(socket: Path, handler: Any) -> Iterator[None]:
+    socket.parent.mkdir(parents=True, exist_ok=True)
+    server = grpc.server(ThreadPoolExecutor(2))
+    server.add_generic_rpc_handlers((handler,))
+    server.add_insecure_port(f"unix:{socket}")
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop(0).wait(5)
+
+
+@contextmanager
+def domain_service(socket: Path, answer: Callable[[Any], bytes]) -> Iterator[None]:
+    """A sidecar at `socket`; `answer` turns a request into the changed domain."""
+    plugins = hookmessages.plugins()
+
+    def mutate(request: Any, context: Any) -> Any:
+        try:
+            return plugins.message("MutateDomainResponse", {"domain": answer(request)})
+        except ValueError as error:
+            context.abort(grpc.StatusCode.INTERNAL, str(error))
+
+    with _served(socket, plugins.handler("DomainHookService", {"MutateDomain": mutate})):
+        yield
+
+
+@contextmanager
+def node_service(socket: Path, told: Callable[[Any], None]) -> Iterator[None]:
+    """A service of node hooks at `socket`; `told` gets each request and may raise ValueError."""
+    plugins = hookmessages.plugins()
+
+    def execute(request: Any, context: Any) -> Any:
+        try:
+            told(request)
+        except ValueError as error:
+            context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        return plugins.message("ExecuteNodeHookResponse")
+
+    with _served(socket, plugins.handler("NodeHookService", {"ExecuteNodeHook": execute})):
+        yield
