@@ -20,7 +20,7 @@ from virtplane.api.kubevirt_v1.volumes import (
     claim_name,
     kind_of,
 )
-from virtplane.api.launcherpods import KERNEL_BOOT_VOLUME
+from virtplane.api.launcherpods import KERNEL_BOOT_VOLUME, PLUGIN_SOCKETS
 from virtplane.api.paths import (
     CONTAINER_DISK_DIR,
     EMPTY_DISK_DIR,
@@ -31,6 +31,7 @@ from virtplane.api.paths import (
     LIBVIRT_RUNTIME_DIR,
     NETWORK_INFO_DIR,
     NETWORK_INFO_FILE,
+    PLUGIN_SOCKET_DIR,
     PRIVATE_DIR,
     SHARE_DIR,
 )
@@ -81,6 +82,8 @@ def pod_volumes(inputs: RenderInputs) -> VolumeSet:
         result.add({"name": "hugetblfs-dir", "emptyDir": {}}, "/dev/hugepages/libvirt/qemu")
     if inputs.devices.filesystems:
         result.add({"name": "virtiofs-containers", "emptyDir": {}}, SHARE_DIR + "/virtiofs-containers")
+    if inputs.settings.gate("Plugins"):
+        result.add({"name": PLUGIN_SOCKETS, "emptyDir": {}}, PLUGIN_SOCKET_DIR)
     carried = inputs.volumes
     for index, volume in enumerate(inputs.spec.volumes):
         if volume in carried:

@@ -14,6 +14,7 @@ from virtplane.operators.kubevirt.strategy.consoleproxy import console_proxy
 from virtplane.operators.kubevirt.strategy.instancetypes import common_instancetypes
 from virtplane.operators.kubevirt.strategy.monitoring import monitoring
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
+from virtplane.operators.kubevirt.strategy.pluginpolicies import plugin_policies
 from virtplane.operators.kubevirt.strategy.policies import launcher_restriction, node_restriction
 from virtplane.operators.kubevirt.strategy.services import priority_class, services
 from virtplane.operators.kubevirt.strategy.user_roles import user_roles
@@ -43,6 +44,7 @@ def installation(parameters: Parameters) -> Installation:
     ]
     gated = {
         "ContainerPathVolumes": pod_webhooks(parameters),
+        "Plugins": plugin_policies(),
         vnc_access.GATE: [*console_proxy(parameters.namespace), *token_services(parameters)],
     }
     entry, withdrawn = [*api_webhooks(parameters), *api_services(parameters)], list[JsonObject]()

@@ -45,3 +45,15 @@ def test_a_sidecar_of_another_image_is_part_of_the_pod() -> None:
 def test_an_annotation_that_lists_no_sidecars_is_told(annotation: str) -> None:
     with pytest.raises(ValueError, match=r"not a JSON list of sidecars|JSON|EOF|unexpected"):
         rendered(*with_sidecars(annotation))
+
+
+def test_with_the_gate_sidecars_of_plugins_have_a_volume_for_their_sockets() -> None:
+    gate = settings(developerConfiguration={"featureGates": ["Plugins"]})
+    images = Images(launcher="launcher:1", sidecar="launcher:1")
+    vmi = decode(VirtualMachineInstance, instance())
+    pod = render_launcher_pod(RenderInputs(vmi, gate, images))
+    assert {"name": "kubevirt-plugin-sockets", "emptyDir": {}} in pod["spec"]["volumes"]
+    mount = {"name": "kubevirt-plugin-sockets", "mountPath": "/var/run/kubevirt-plugin"}
+    assert mount in pod["spec"]["containers"][0]["volumeMounts"]
+    without = render_launcher_pod(RenderInputs(vmi, settings(), images))
+    assert "kubevirt-plugin-sockets" not in str(without)
