@@ -68,16 +68,32 @@ BACKUP: Table = dict.fromkeys(
 
 BACKUP_TRACKER: Table = {"source": warns(_NO_CONTROLLER)}
 
-PLUGIN: Table = dict.fromkeys(
-    (
-        "condition",
-        "domainHooks",
-        "failureStrategy",
-        "mutatingAdmissionPolicies",
-        "mutatingAdmissionWebhooks",
-        "nodeHooks",
-        "validatingAdmissionPolicies",
-        "validatingAdmissionWebhooks",
-    ),
-    warns(_NO_CONTROLLER),
+_REFERENCE = warns(
+    "a note of what belongs to the plugin, which nobody reads, in KubeVirt neither",
+    warning="nothing reads this list; the objects that it names act by themselves",
 )
+
+PLUGIN: Table = {
+    "condition": acts("guests whose hooks are called"),
+    "domainHooks[].cel.expression": acts("changes of the domain"),
+    "domainHooks[].condition": acts("guests whose domain is changed"),
+    "domainHooks[].failureStrategy": acts("whether a guest starts whose domain could not be changed"),
+    "domainHooks[].sidecar.socketPath": acts("the sidecar that changes the domain"),
+    "domainHooks[].timeout": acts("time that the sidecar has, up to 5 minutes"),
+    "failureStrategy": acts("the strategy of hooks that have none"),
+    "mutatingAdmissionPolicies": _REFERENCE,
+    "mutatingAdmissionWebhooks": _REFERENCE,
+    "nodeHooks[].condition": acts("guests that the service is told of"),
+    "nodeHooks[].failureStrategy": acts("whether guests start and stop without the service"),
+    "nodeHooks[].permittedHooks": acts(
+        "when the service is called; nothing migrates yet",
+        "PreVMStart",
+        "PostVMStart",
+        "PreVMStop",
+        "PostVMStop",
+    ),
+    "nodeHooks[].socket": acts("the service; below `/var/run/kubevirt`"),
+    "nodeHooks[].timeout": acts("time that the service has, up to 5 minutes"),
+    "validatingAdmissionPolicies": _REFERENCE,
+    "validatingAdmissionWebhooks": _REFERENCE,
+}

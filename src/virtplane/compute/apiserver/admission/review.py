@@ -19,6 +19,7 @@ from virtplane.compute.apiserver.admission.kinds import (
     machine,
     migration,
     operations,
+    plugin,
     storage,
 )
 from virtplane.compute.apiserver.admission.request import Refused, Request
@@ -32,7 +33,7 @@ WEBHOOKS: Mapping[str, Webhook] = {
     "/migration-policy-validate-create": migration.validate_policy,
     "/migration-validate-create": migration.validate_create,
     "/migration-validate-update": migration.validate_update,
-    "/plugin-validate": operations.validate_plugin,
+    "/plugin-validate": plugin.validate_plugin,
     "/status-validate": operations.validate_status,
     "/virtualmachinebackups-validate": storage.validate_backup,
     "/virtualmachinebackuptrackers-validate": storage.validate_backup_tracker,

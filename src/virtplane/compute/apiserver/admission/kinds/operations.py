@@ -1,18 +1,15 @@
-"""Status updates and plugins."""
+"""Status updates."""
 
 from __future__ import annotations
-
-import posixpath
 
 from kubecore.json import get_str
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
-from virtplane.api.plugin_v1alpha1.plugin import Plugin
 from virtplane.compute.apiserver.admission.kinds.machine import volume_request_causes
 from virtplane.compute.apiserver.admission.request import Request
 from virtplane.compute.apiserver.admission.request_schema import status_causes
 from virtplane.compute.apiserver.admission.rules import machine as rules
-from virtplane.serving.responses import Cause, Response
+from virtplane.serving.responses import Response
 
 
 async def validate_status(request: Request) -> Response:
@@ -26,24 +23,3 @@ async def validate_status(request: Request) -> Response:
         causes = await volume_request_causes(request, machine, old)
         causes += rules.locks(machine, old) if old is not None else []
     return Response.refuse(causes) if causes else Response.allow()
-
-
-async def validate_plugin(request: Request) -> Response:
-    """Plugins need the gate and clean socket paths."""
-    request.expect("plugins")
-    if request.is_creation and not request.config.gate("Plugins"):
-        return Response.plain("Plugins feature gate is not enabled")
-    for index, hook in enumerate(request.read(Plugin).spec.domain_hooks):
-        path = hook.sidecar.socket_path if hook.sidecar is not None else ""
-        if path and posixpath.normpath(path) != path:
-            message = "socketPath must be a clean path (no '..' segments or redundant separators)"
-            field = f"spec.domainHooks[{index}].sidecar.socketPath"
-            return Response(
-                False,
-                {
-                    "reason": "Invalid",
-                    "message": message,
-                    "details": {"causes": [Cause(message, field).document()]},
-                },
-            )
-    return Response.allow()
