@@ -99,6 +99,7 @@ _POLL_SECONDS = 0.2
 async def _install(state: Path) -> None:
     from kubecore.client import Client
     from kubecore.client.kubeconfig import load_kubeconfig
+    from virtplane.api import guestfs
     from virtplane.cli import storage, uploads
     from virtplane.cli.install import install
     from virtplane.compute.handler import kvm
@@ -115,6 +116,7 @@ async def _install(state: Path) -> None:
                 use_emulation=not verdict.usable,
                 dense=True,
                 require_webhook_certificate=True,
+                guestfs_image=guestfs.LOADED_IMAGE,
             ),
         )
         await storage.install(client, state, storage.deadline_in(_READY_SECONDS))

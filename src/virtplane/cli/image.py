@@ -2,6 +2,7 @@
 
 ``virtplane image FILE``: one OCI image archive of the product, for clusters of other machines.
 ``virtplane image build debian``: a disk for virtual machines, kept in the state directory.
+``virtplane image build guestfs``: the image of ``virtctl guestfs``, kept there as well.
 
 Exit codes: 0 done; 1 the image could not be built; 2 wrong arguments; 3 not permitted; 130 interrupted.
 """
@@ -35,10 +36,13 @@ from virtplane.cli.terminal import (
 from virtplane.image import distribution, product, system
 from virtplane.image.commands import BuildError, NotRoot
 from virtplane.image.debian import build as debian
+from virtplane.image.guestfs import build as guestfs
 from virtplane.oci import ImageConfig, Layer, LayerWriter, write_archive
 
 _BUILD = "build"
-"""The first argument where a disk is to be built; a file of this name is ``./build``."""
+"""The first argument where something is to be kept; a file of this name is ``./build``."""
+
+_KEPT = {"debian": debian.ensure, "guestfs": guestfs.ensure}
 
 _NEEDED_BYTES = 1_500_000_000
 """The work folder at its fullest: packages, what is in them, and the compressed layers."""
@@ -46,12 +50,12 @@ _NEEDED_BYTES = 1_500_000_000
 
 def main(arguments: list[str]) -> int:
     """Command line."""
-    builds_disk = arguments[:1] == [_BUILD]
-    options = disk_parser().parse_args(arguments[1:]) if builds_disk else parser().parse_args(arguments)
+    keeps = arguments[:1] == [_BUILD]
+    options = kept_parser().parse_args(arguments[1:]) if keeps else parser().parse_args(arguments)
     try:
         with _ending_by_signal():
-            if builds_disk:
-                _build_disk(options.state, force=options.force)
+            if keeps:
+                _build_kept(options.name, options.state, force=options.force)
             else:
                 _build(options.file, options.name)
     except CommandError as error:
@@ -80,21 +84,22 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def disk_parser() -> argparse.ArgumentParser:
+def kept_parser() -> argparse.ArgumentParser:
     """The options of ``image build``."""
     made = argparse.ArgumentParser(
         prog=f"virtplane image {_BUILD}",
-        description="Build a bootable disk (qcow2) from this system's packages, and print its path. It is"
-        " kept in the state directory; later calls only print the path.",
+        description="Build one of these from this system's packages, and print its path. It is kept in the"
+        " state directory; later calls only print the path. debian: a bootable disk (qcow2). guestfs: the"
+        " image of `virtctl guestfs`, an OCI archive.",
     )
-    made.add_argument("name", choices=("debian",), help="the release of Debian that this system runs")
+    made.add_argument("name", choices=tuple(_KEPT), help="of the release of Debian that this system runs")
     made.add_argument("--force", action="store_true", help="build it anew, from the newest packages")
     add_state_option(made)
     return made
 
 
-def _build_disk(state: Path, *, force: bool) -> None:
-    image = debian.ensure(state / IMAGES, step, force=force)
+def _build_kept(name: str, state: Path, *, force: bool) -> None:
+    image = _KEPT[name](state / IMAGES, step, force=force)
     built = image.stat()
     age_days = max(0, int((time.time() - built.st_mtime) // 86400))
     age = f", {age_days} days old (--force builds a new one)" if age_days else ""

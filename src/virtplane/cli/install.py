@@ -266,6 +266,12 @@ def parser() -> argparse.ArgumentParser:
         help="webhooks answer only a client with the front proxy's certificate, which the API server must be"
         " configured to show them (kubeConfigFile of WebhookAdmissionConfiguration)",
     )
+    made.add_argument(
+        "--guestfs-image",
+        default="",
+        metavar="NAME",
+        help="what `virtctl guestfs` runs (default: libguestfs-tools in the registry of --image)",
+    )
     made.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS")
     return made
 
@@ -292,5 +298,6 @@ async def _main(options: argparse.Namespace) -> None:
             use_emulation=options.emulation,
             kubelet_root=options.kubelet_root,
             require_webhook_certificate=options.require_webhook_certificate,
+            guestfs_image=options.guestfs_image,
         )
         await install(client, wanted, timeout_seconds=options.timeout)

@@ -13,13 +13,23 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from virtplane.api import guestfs
 from virtplane.cli import cluster
 from virtplane.cli.state import IMAGES, add_state_option
-from virtplane.cli.terminal import EXIT_UNUSABLE, CommandError, require_root, say, step
+from virtplane.cli.terminal import (
+    EXIT_FAILED,
+    EXIT_NOT_PERMITTED,
+    EXIT_UNUSABLE,
+    CommandError,
+    require_root,
+    say,
+    step,
+)
 from virtplane.guest import build as guest
 from virtplane.guest import oci
 from virtplane.guest.files import FileKind, NotLoadable, disk_reference, kind_of
 from virtplane.guest.variants import CLOUD, FULL, Variant
+from virtplane.image.commands import BuildError, NotRoot
 
 
 def parser() -> argparse.ArgumentParser:
@@ -45,6 +55,11 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="also a Debian disk, built here, as DataSource kubevirt-os-images/debian: machines clone it",
     )
+    made.add_argument(
+        "--guestfs",
+        action="store_true",
+        help=f"also {guestfs.LOADED_IMAGE}, built here: `virtctl guestfs` runs it",
+    )
     made.add_argument("files", nargs="*", type=Path, metavar="FILE", help="an image archive or a disk")
     return made
 
@@ -53,8 +68,8 @@ def main(arguments: list[str]) -> int:
     """Command line. Raises CommandError."""
     options = parser().parse_args(arguments)
     variants = [CLOUD] * options.demo_guest + [FULL] * options.demo_guest_full
-    if not options.files and not variants and not options.debian:
-        do = "Name a file, or --demo-guest, or --debian."
+    if not options.files and not variants and not options.debian and not options.guestfs:
+        do = "Name a file, or --demo-guest, or --debian, or --guestfs."
         raise CommandError("There is nothing to load.", do=do, code=EXIT_UNUSABLE)
     require_root("load")
     if not (options.state / "instance.json").is_file():
@@ -69,6 +84,8 @@ def main(arguments: list[str]) -> int:
         load_disk(options.state, disk, options.name or disk_reference(disk))
     for variant in variants:
         load_demo_guest(options.state, variant)
+    if options.guestfs:
+        load_guestfs(options.state)
     if options.debian:
         from virtplane.cli import goldenimage
 
@@ -107,6 +124,25 @@ def load_demo_guest(state: Path, variant: Variant) -> None:
                 built = build_demo_guest(Path(folder), variant)
             keep_demo_guest(built, archive)
     load_archives(state, [archive])
+
+
+def load_guestfs(state: Path) -> None:
+    """Import the image of ``virtctl guestfs`` into every node; it is built unless it exists.
+
+    Raises CommandError.
+    """
+    from virtplane.image.guestfs import build
+
+    try:
+        (state / IMAGES).mkdir(exist_ok=True)
+        archive = build.ensure(state / IMAGES, step)
+    except BuildError as error:
+        code = EXIT_NOT_PERMITTED if isinstance(error, NotRoot) else EXIT_FAILED
+        raise CommandError(error.what, error.why, error.do, code=code) from error
+    except OSError as error:
+        raise CommandError("The image could not be written.", str(error), "Is the disk full?") from error
+    load_archives(state, [archive])
+    say("Use it as: virtctl guestfs CLAIM (with --kvm=false where guests are emulated)")
 
 
 def demo_guest_archive(state: Path, variant: Variant = CLOUD) -> Path:

@@ -12,6 +12,7 @@ from kubecore import resources
 from kubecore.client import Client
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from virtplane.api.guestfs import APPLIANCE, ENTRYPOINT, IMAGE
 from virtplane.api.resources import SUBRESOURCES_PATH, VIRTUAL_MACHINES
 from virtplane.cli.virtctl.connection import Connection, connected
 from virtplane.cli.virtctl.console import raw_terminal, talk
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
     import aiohttp
 
 _CONTAINER = "libguestfs"
-_IMAGE = "libguestfs-tools"
 _KVM = "devices.kubevirt.io/kvm"
 _PROTOCOL = "v4.channel.k8s.io"
 _STDIN, _OUTPUTS = b"\x00", (1, 2)
 _START_SECONDS = 500.0
 _POLL_SECONDS = 1.0
+_CANNOT_PULL = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
 _POLICIES = ("Always", "Never", "IfNotPresent")
 _ENVIRONMENT = {
     "LIBGUESTFS_BACKEND": "direct",
-    "LIBGUESTFS_PATH": "/usr/local/lib/guestfs/appliance",
+    "LIBGUESTFS_PATH": APPLIANCE,
     "LIBGUESTFS_TMPDIR": "/tmp/guestfs",
     "HOME": "/home/guestfs",
 }
@@ -131,7 +132,7 @@ def pod(
         "name": _CONTAINER,
         "image": image,
         "imagePullPolicy": given["pull_policy"],
-        "command": ["/entrypoint.sh"],
+        "command": [ENTRYPOINT],
         "env": [{"name": name, "value": value} for name, value in _ENVIRONMENT.items()],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "stdin": True,
@@ -158,7 +159,7 @@ def pod(
         ],
         **place,
     }
-    metadata: JsonObject = {"name": f"{_IMAGE}-{claim}"}
+    metadata: JsonObject = {"name": f"{IMAGE}-{claim}"}
     labels = get_object(machine, "spec", "template", "metadata", "labels")
     if labels:
         metadata["labels"] = labels
@@ -174,7 +175,7 @@ async def _image(client: Client) -> str:
     if get_str(info, "gsImage"):
         return get_str(info, "gsImage")
     name, tag, digest = (
-        f"{get_str(info, 'imagePrefix')}{_IMAGE}",
+        f"{get_str(info, 'imagePrefix')}{IMAGE}",
         get_str(info, "tag"),
         get_str(info, "digest"),
     )
@@ -204,14 +205,32 @@ async def _check_claim(client: Client, claim: str, namespace: str) -> bool:
 async def _wait_until_running(client: Client, name: str, namespace: str) -> None:
     """Raises click.ClickException where the pod ends, or does not start in time."""
     deadline = asyncio.get_running_loop().time() + _START_SECONDS
+    said = ""
     while asyncio.get_running_loop().time() < deadline:
-        phase = get_str(await client.get(resources.PODS, name, namespace), "status", "phase")
+        status = get_object(await client.get(resources.PODS, name, namespace), "status")
+        phase = get_str(status, "phase")
         if phase == "Running":
             return
         if phase not in ("", "Pending"):
             raise click.ClickException(f"Pod is not in running state but got {phase}")
+        why = obstacle(status)
+        if why and why != said:
+            click.echo(f"The pod does not start yet: {why}", err=True)
+            said = why
         await asyncio.sleep(_POLL_SECONDS)
     raise click.ClickException(f"timeout in waiting for the containers to be started in pod {name}")
+
+
+def obstacle(status: JsonObject) -> str:
+    """What keeps a pod with `status` from starting, as its cluster says it; empty if nothing is known."""
+    for condition in get_list(status, "conditions"):
+        if get_str(condition, "type") == "PodScheduled" and get_str(condition, "status") == "False":
+            return get_str(condition, "message")
+    for container in get_list(status, "containerStatuses"):
+        waiting = get_object(container, "state", "waiting")
+        if get_str(waiting, "reason") in _CANNOT_PULL:
+            return get_str(waiting, "message") or get_str(waiting, "reason")
+    return ""
 
 
 async def _attach(client: Client, name: str, namespace: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from aiohttp import web
 
 from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject, get_list, get_object
+from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.runtime import Context, Manager
 from virtplane import KUBEVIRT_VERSION
@@ -166,9 +167,19 @@ class Served:
         for kubevirt in get_list(listing, "items"):
             status = get_object(kubevirt, "status")
             registry, tag = status.get("observedKubeVirtRegistry"), status.get("observedKubeVirtVersion")
-            return web.json_response({"registry": registry, "tag": tag, "imagePrefix": "", "gsImage": ""})
+            image = guestfs_image(status)
+            return web.json_response({"registry": registry, "tag": tag, "imagePrefix": "", "gsImage": image})
         failed = {"guestfs": {"status": "failed", "error": "no KubeVirt object found"}}
         return web.json_response(failed, status=500)
+
+
+def guestfs_image(status: JsonObject) -> str:
+    """The image of ``virtctl guestfs`` that a KubeVirt object's `status` names; empty if none."""
+    try:
+        config = json.loads(get_str(status, "observedDeploymentConfig"))
+    except ValueError:
+        return ""
+    return get_str(config, "gsImage") if isinstance(config, dict) else ""
 
 
 def _describe(router: web.UrlDispatcher) -> None:

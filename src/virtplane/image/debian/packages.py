@@ -1,12 +1,13 @@
-"""The packages of the disk, and the programs that build it."""
+"""Packages of this machine's Debian: those of the disk, and the programs that build with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from virtplane.image import distribution
 from virtplane.image.commands import BuildError, run
+from virtplane.image.locking import Step
 
 INCLUDED = (
     "apt",
@@ -61,14 +62,19 @@ _APT = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--yes", "-q=2"]
 _INSTALL = [*_APT, "install", "--no-install-recommends"]
 
 
-def release(os_release: str) -> str:
-    """The release of Debian, such as 12, out of the text of os-release. Raises BuildError elsewhere."""
-    words = dict(line.split("=", 1) for line in os_release.splitlines() if "=" in line)
+def os_release(path: Path) -> str:
+    """The text of the file os-release at `path`; empty where there is none."""
+    return path.read_text() if path.exists() else ""
+
+
+def release(text: str) -> str:
+    """The release of Debian, such as 12, out of the `text` of os-release. Raises BuildError elsewhere."""
+    words = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     name, version = (words.get(key, "").strip("\"'") for key in ("ID", "VERSION_ID"))
     if name != "debian" or not version.isdecimal():
         found = " ".join(filter(None, (name, version))) or "another system"
         raise BuildError(
-            "The Debian image is built of this machine's own packages.",
+            "Images of Debian are built of this machine's own packages.",
             f"This machine runs {found}, no release of Debian.",
             "Build it on Debian 12 or 13.",
         )
@@ -78,7 +84,7 @@ def release(os_release: str) -> str:
 def check_machine(architecture: str) -> None:
     """Raise BuildError where packages of another processor would be installed."""
     if architecture != "amd64":
-        raise BuildError("The Debian image can be built only on amd64.", f"This machine is {architecture}.")
+        raise BuildError("Images of Debian can be built only on amd64.", f"This machine is {architecture}.")
 
 
 def missing_tools(which: Callable[[str], str | None]) -> list[str]:
@@ -97,12 +103,20 @@ def install_tools(packages: list[str]) -> None:
         run([*_INSTALL, *packages], what, "Check /etc/apt/sources.list*, then try again.")
 
 
-def fetch(folder: Path) -> int:
-    """Fetch all packages into the new `folder` and make a repository of it. Returns how many there are.
+def install_missing_tools(step: Step, which: Callable[[str], str | None]) -> None:
+    """Install on this machine what a build needs and `which` does not find. Raises BuildError."""
+    if missing := missing_tools(which):
+        with step(f"Installing {' '.join(missing)}"):
+            install_tools(missing)
 
-    The machine's apt does it, with its sources, keys and proxies. Raises BuildError.
+
+def fetch(folder: Path, included: Sequence[str]) -> int:
+    """Fetch `included`, and what every Debian system has, into the new `folder`; it becomes a repository.
+
+    Returns how many packages there are. The machine's apt does it, with its sources, keys and proxies.
+    Raises BuildError.
     """
-    distribution.fetch(folder, (*BASE, *INCLUDED))
+    distribution.fetch(folder, (*BASE, *included))
     what = "The index of the fetched packages could not be written."
     (folder / "Packages").write_text(run(["apt-ftparchive", "packages", "."], what, folder=folder))
     return len(list(folder.glob("*.deb")))

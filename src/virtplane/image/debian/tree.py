@@ -13,6 +13,9 @@ from virtplane.image.commands import run
 from virtplane.image.debian import boot
 from virtplane.image.debian.disk import Identities
 
+ALONE = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child")
+"""Runs a program with mounts and processes of its own, which end with the thread that starts it, however
+that ends."""
 SERVICES = ("systemd-networkd.service", "systemd-resolved.service")
 """cloud-init configures the network through networkd where neither ifupdown nor netplan is installed."""
 
@@ -66,9 +69,8 @@ def files(identities: Identities) -> dict[str, str]:
 def command(debs: Path, overlay: Path, tree: Path, packages: Sequence[str]) -> list[str]:
     """mmdebstrap, which installs `packages` of the folder `debs` and the files of `overlay` into `tree`.
 
-    It runs with mounts and processes of its own, which end with the thread that starts it, however that ends.
+    It runs alone.
     """
-    alone = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child"]
     options = ["--mode=root", "--format=directory", "--variant=minbase", "--architectures=amd64"]
     options += ["--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"]
     options += ["--aptopt=APT::Install-Recommends false", "--aptopt=Acquire::Languages none"]
@@ -77,7 +79,7 @@ def command(debs: Path, overlay: Path, tree: Path, packages: Sequence[str]) -> l
     options += [f"--include={','.join(packages)}"]
     # apt has checked the signatures when it fetched the packages into this folder, which is root's.
     source = f"deb [trusted=yes] copy://{quote(str(debs))} ./"
-    return [*alone, "mmdebstrap", *options, "", str(tree), source]
+    return [*ALONE, "mmdebstrap", *options, "", str(tree), source]
 
 
 def make(debs: Path, work: Path, packages: Sequence[str], identities: Identities) -> Path:

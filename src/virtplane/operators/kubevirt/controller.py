@@ -79,6 +79,8 @@ class Settings:
     require_webhook_certificate: bool = False
     runbook_url: str = DEFAULT_RUNBOOK_URL
     """Where the alerts are explained; ``%s`` is an alert's name."""
+    guestfs_image: str = ""
+    """The image of ``virtctl guestfs``, if it is not beside the product's."""
 
 
 @dataclass(slots=True)
@@ -336,6 +338,8 @@ class KubeVirtController:
             "image": image,
             "kubeletRoot": self._settings.kubelet_root,
         }
+        if self._settings.guestfs_image:
+            config["gsImage"] = self._settings.guestfs_image
         config["id"] = hashlib.sha1(
             orjson.dumps(config, option=orjson.OPT_SORT_KEYS), usedforsecurity=False
         ).hexdigest()

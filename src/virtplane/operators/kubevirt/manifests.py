@@ -32,7 +32,8 @@ class InstallOptions:
     requests a twentieth of a processor for each of its own, so that as many fit as the memory holds.
     `kubelet_root` is the kubelets' ``--root-dir``. `require_webhook_certificate` is for clusters whose API
     server shows its front proxy's certificate to webhooks: they answer nobody else then. Without `has_cdi`,
-    data volumes are left to a CDI that the cluster has already.
+    data volumes are left to a CDI that the cluster has already. `guestfs_image` is what ``virtctl guestfs``
+    runs; if it is empty, an image beside `image`.
     """
 
     namespace: str
@@ -43,6 +44,7 @@ class InstallOptions:
     kubelet_root: str = KUBELET_ROOT
     require_webhook_certificate: bool = False
     has_cdi: bool = True
+    guestfs_image: str = ""
 
 
 def install_objects(options: InstallOptions) -> list[JsonObject]:
@@ -79,6 +81,7 @@ def install_objects(options: InstallOptions) -> list[JsonObject]:
             kubelet_root=options.kubelet_root,
             require_webhook_certificate=options.require_webhook_certificate,
             has_cdi=options.has_cdi,
+            guestfs_image=options.guestfs_image,
         ),
     ]
 

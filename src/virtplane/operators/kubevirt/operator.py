@@ -25,7 +25,7 @@ from virtplane.operators.kubevirt.controller import Caches, KubeVirtController, 
 from virtplane.operators.kubevirt.product import KUBEVIRT
 from virtplane.operators.kubevirt.strategy.alerts import DEFAULT_RUNBOOK_URL
 from virtplane.operators.kubevirt.strategy.parameters import Layout
-from virtplane.operators.kubevirt.strategy.workloads import MIRRORED_CERTIFICATES
+from virtplane.operators.kubevirt.strategy.workloads import GUESTFS_IMAGE, MIRRORED_CERTIFICATES
 from virtplane.operators.kubevirt.webhooks import KubeVirtReviews
 from virtplane.operators.webhookserver import WebhookServer
 from virtplane.serving.frontproxy import REQUIRE_WEBHOOK_CERTIFICATE
@@ -112,6 +112,7 @@ class VirtOperator:
             kubelet_root=str(context.settings.get("kubelet_root") or KUBELET_ROOT),
             require_webhook_certificate=bool(context.settings.get(REQUIRE_WEBHOOK_CERTIFICATE)),
             runbook_url=runbook_url(os.environ.get(_RUNBOOKS, "")),
+            guestfs_image=os.environ.get(GUESTFS_IMAGE, ""),
         )
         # In the compact layout the control plane is this process: it is ready when its components are.
         compact = settings.layout == "compact"

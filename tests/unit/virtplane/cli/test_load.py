@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from virtplane.api import guestfs
 from virtplane.cli import cluster, load, main
 from virtplane.guest import build as guest
 from virtplane.guest import oci
 from virtplane.guest.variants import CLOUD, FULL, Variant
+from virtplane.image.commands import BuildError, NotRoot
+from virtplane.image.guestfs import build as guestfs_build
+from virtplane.image.locking import Step
 
 _RAW = b"\0" * 510 + b"\x55\xaa" + b"\0" * 512
 
@@ -141,3 +145,37 @@ def test_a_demo_guest_is_built_once_and_replaces_those_of_older_versions(
     assert [name for name, _ in loaded] == [variant.reference] * 2
     kept = {load.demo_guest_archive(state, variant), state / "images" / other}
     assert set((state / "images").iterdir()) == kept
+
+
+def test_the_image_of_guestfs_is_built_and_loaded(
+    state: Path, loaded: list[tuple[str, list[str]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk.img"
+    disk.write_bytes(_RAW)
+
+    def ensure(folder: Path, step: Step) -> Path:
+        archive = folder / "guestfs.tar"
+        oci.write_archive(disk, archive, guestfs.LOADED_IMAGE)
+        return archive
+
+    monkeypatch.setattr(guestfs_build, "ensure", ensure)
+    assert main.main(["load", "--guestfs"]) == 0
+    assert [name for name, _ in loaded] == [guestfs.LOADED_IMAGE]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(BuildError("what", "why"), 1), (NotRoot("root"), 3), (OSError(28, "full"), 1)]
+)
+def test_an_image_of_guestfs_that_cannot_be_built_is_not_loaded(
+    state: Path,
+    loaded: list[tuple[str, list[str]]],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    code: int,
+) -> None:
+    def ensure(folder: Path, step: Step) -> Path:
+        raise error
+
+    monkeypatch.setattr(guestfs_build, "ensure", ensure)
+    assert main.main(["load", "--guestfs"]) == code
+    assert loaded == []

@@ -26,6 +26,8 @@ MIRRORED_CERTIFICATES: Mapping[str, str] = {
 _OPERATOR_REQUESTS = {"cpu": "10m", "memory": "450Mi"}
 _COMPACT_REQUESTS = {**_OPERATOR_REQUESTS, "cpu": "100m"}
 """The whole control plane in one process: guests that keep a node busy leave it time to renew its leases."""
+GUESTFS_IMAGE = "GS_IMAGE"
+"""KubeVirt's environment variable of virt-operator."""
 _REQUIRE_CERTIFICATE = "--require-webhook-certificate"
 
 
@@ -63,10 +65,11 @@ def operator_deployment(
     kubelet_root: str = KUBELET_ROOT,
     require_webhook_certificate: bool = False,
     has_cdi: bool = True,
+    guestfs_image: str = "",
 ) -> JsonObject:
     """The operator's own Deployment; in the compact layout its process is the whole control plane.
 
-    `has_cdi` says whether CDI is part of it.
+    `has_cdi` says whether CDI is part of it; `guestfs_image` is told to users' virtctl.
     """
     process = COMPACT_CONTROL_PLANE if layout == "compact" else OPERATOR_PROCESS
     names = [name for name in process if has_cdi or name != CDI_OPERATOR]
@@ -76,6 +79,8 @@ def operator_deployment(
         container["args"] += ["--kubelet-root", kubelet_root]
     if require_webhook_certificate:
         container["args"].append(_REQUIRE_CERTIFICATE)
+    if guestfs_image:
+        container["env"].append({"name": GUESTFS_IMAGE, "value": guestfs_image})
     container["ports"] = _ports({"metrics": ports.HEALTH, "webhooks": ports.OPERATOR_WEBHOOKS})
     volumes: list[JsonObject] = []
     if layout == "compact":

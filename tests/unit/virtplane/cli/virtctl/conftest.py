@@ -29,6 +29,8 @@ class FakeServer:
 
     url: str = ""
     answers: dict[tuple[str, str], tuple[int, Any]] = field(default_factory=dict)
+    earlier: dict[tuple[str, str], list[tuple[int, Any]]] = field(default_factory=dict)
+    """What is answered first, once each."""
     requests: list[tuple[str, str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     stream: Stream | None = None
@@ -58,7 +60,9 @@ class FakeServer:
                 request.transport.close()
             await socket.close()
             return socket
-        code, body = self.answers.get((request.method, request.path), (200, {}))
+        key = (request.method, request.path)
+        earlier = self.earlier.get(key)
+        code, body = earlier.pop(0) if earlier else self.answers.get(key, (200, {}))
         if isinstance(body, str):
             return web.Response(text=body, status=code)
         if isinstance(body, bytes):

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from virtplane.cli.virtctl.guestfs import obstacle
+
 from .conftest import FakeServer, Virtctl
 from .test_streams import SOURCES
 
@@ -131,3 +133,27 @@ def test_a_pod_that_ends_is_removed(api: FakeServer, virtctl: Virtctl) -> None:
     result = virtctl("guestfs", "c")
     assert (result.code, result.err) == (1, "Pod is not in running state but got Failed\n")
     assert api.requests[-1][:2] == ("DELETE", _POD)
+
+
+def test_what_keeps_the_pod_from_starting_is_said(api: FakeServer) -> None:
+    _cluster(api)
+    why = "0/1 nodes are available: 1 Insufficient devices.kubevirt.io/kvm."
+    condition = {"type": "PodScheduled", "status": "False", "message": why}
+    pending = (200, {"status": {"phase": "Pending", "conditions": [condition]}})
+    api.earlier["GET", _POD] = [pending, pending]
+    code, _, errors = _start(api, "c")
+    assert code == 0
+    assert errors.count(why) == 1
+
+
+@pytest.mark.parametrize(
+    ("waiting", "said"),
+    [
+        ({"reason": "ImagePullBackOff", "message": "Back-off pulling image"}, "Back-off pulling image"),
+        ({"reason": "ErrImageNeverPull"}, "ErrImageNeverPull"),
+        ({"reason": "ContainerCreating"}, ""),
+    ],
+)
+def test_an_image_that_cannot_be_had_keeps_a_pod_from_starting(waiting: dict[str, str], said: str) -> None:
+    status = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+    assert obstacle({**status, "containerStatuses": [{"state": {"waiting": waiting}}]}) == said

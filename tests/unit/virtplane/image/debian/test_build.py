@@ -45,7 +45,7 @@ def builder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Builder:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(distribution, "architecture", lambda: "amd64")
     monkeypatch.setattr(packages, "missing_tools", lambda which: [])
-    monkeypatch.setattr(packages, "fetch", lambda folder: 0)
+    monkeypatch.setattr(packages, "fetch", lambda folder, included: 0)
     monkeypatch.setattr(tree, "make", lambda debs, work, names, identities: work)
     monkeypatch.setattr(boot, "make_loader", lambda root, work, identities: None)
     monkeypatch.setattr(disk, "write", lambda raw, root, loader, identities: None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from kubecore.objects import meta
 from kubecore.runtime.component import Context
 from virtplane.api import crds, volumegroupsnapshot_crds, volumesnapshot_crds
 from virtplane.api import resources as api
+from virtplane.compute.apiserver.server import guestfs_image
 from virtplane.operators.kubevirt import manifests
 from virtplane.operators.kubevirt.operator import VirtOperator
 
@@ -55,7 +57,10 @@ async def eventually(check: Callable[[], Awaitable[object]]) -> None:
     await until(check, not_yet=errors.is_not_found)
 
 
-async def test_the_installation_comes_about_from_one_object(server: RunningServer) -> None:
+async def test_the_installation_comes_about_from_one_object(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GS_IMAGE", "mirror.test/guestfs:3")
     async with server.client() as client:
         for document in manifests.install_objects(_OPTIONS):
             if document["kind"] != "RoleBinding" or document["metadata"]["namespace"] == NAMESPACE:
@@ -102,6 +107,8 @@ async def test_the_installation_comes_about_from_one_object(server: RunningServe
             assert kubevirt["status"]["defaultArchitecture"] == "s390x"
             target = [kubevirt["status"][f"targetKubeVirt{each}"] for each in ("Registry", "Version")]
             assert target == ["mirror.test:5000/v", "2"]
+            config = json.loads(kubevirt["status"]["targetDeploymentConfig"])
+            assert guestfs_image({"observedDeploymentConfig": json.dumps(config)}) == "mirror.test/guestfs:3"
             template = (await handler())["spec"]["template"]["spec"]
             assert template["containers"][0]["image"] == "mirror.test:5000/v/virtplane:2"
         finally:

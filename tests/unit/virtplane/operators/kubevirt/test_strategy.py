@@ -145,6 +145,15 @@ def test_webhooks_insist_on_a_certificate_only_where_the_api_server_shows_one() 
         assert (flag in arguments(api)) is is_required
 
 
+@pytest.mark.parametrize("image", ["", "r.test/guestfs:1"])
+def test_the_operator_knows_the_image_of_guestfs_by_its_environment(image: str) -> None:
+    options = manifests.InstallOptions("ns", "i", "compact", guestfs_image=image)
+    operator = manifests.install_objects(options)[-1]
+    environment = operator["spec"]["template"]["spec"]["containers"][0]["env"]
+    found = [each["value"] for each in environment if each["name"] == "GS_IMAGE"]
+    assert found == ([image] if image else [])
+
+
 @pytest.mark.parametrize(("nodes", "replicas"), [(1, 1), (2, 2), (50, 5)])
 def test_virt_api_grows_with_the_cluster(nodes: int, replicas: int) -> None:
     assert named(rendered(nodes=nodes).components, "Deployment", "virt-api")["spec"]["replicas"] == replicas
