@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from kubecore.resources import ResourceType
 
 _HASH_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """The letters and digits of generated hashes: no vowels, so that no words come out."""
+_COST = re.compile("0|-[0-9]{1,100}|[1-9][0-9]{0,100}")
 
 
 def is_active(pod: JsonObject) -> bool:
@@ -110,20 +112,26 @@ def deletion_rank(pod: JsonObject, related_on_node: int, now: datetime) -> tuple
     (by powers of two of its age), restarts most often, and is youngest.
     """
     phase_rank = {"Pending": 0, "Unknown": 1, "Running": 2}
-    cost = meta.annotations(pod).get("controller.kubernetes.io/pod-deletion-cost", "0")
     since = ready_since(pod)
     created = parse_time(meta.creation_timestamp(pod)) if meta.creation_timestamp(pod) else now
     return (
         bool(get_str(pod, "spec", "nodeName")),
         phase_rank.get(get_str(pod, "status", "phase"), 1),
         is_ready(pod),
-        int(cost) if cost.lstrip("-").isdigit() else 0,
+        _deletion_cost(pod),
         -related_on_node,
         _age_bucket(since, now),
         -restarts(pod),
         _age_bucket(created, now),
         meta.uid(pod),
     )
+
+
+def _deletion_cost(pod: JsonObject) -> int:
+    """The cost that the pod's annotation says; 0 if that is no number of 32 bits in its usual form."""
+    text = meta.annotations(pod).get("controller.kubernetes.io/pod-deletion-cost", "0")
+    cost = int(text) if _COST.fullmatch(text) else 0
+    return cost if -(2**31) <= cost < 2**31 else 0
 
 
 def _age_bucket(moment: datetime | None, now: datetime) -> int:

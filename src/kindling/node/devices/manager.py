@@ -184,8 +184,11 @@ class DeviceManager:
         if wrong := _registration_problem(request.version, resource, request.endpoint):
             _log.warning("device plugin for %.100r is not registered: %s", resource, wrong)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, wrong)
-        _log.info("device plugin for %s registered", resource)
         previous = self._plugins.get(resource)
+        if previous is None:
+            # Before the plugin is known: it registers again where this fails, and the name is written then.
+            state_files.write(self._names, sorted({*self._plugins, resource}))
+        _log.info("device plugin for %s registered", resource)
         if previous is not None and previous.task is not None:
             previous.task.cancel()
         plugin = _Plugin(resource, self._directory / request.endpoint)
@@ -193,8 +196,6 @@ class DeviceManager:
         if previous is not None:
             plugin.devices = previous.devices
         self._plugins[resource] = plugin
-        if previous is None:
-            state_files.write(self._names, sorted(self._plugins))
         plugin.task = asyncio.create_task(self._watch(plugin), name=f"device-plugin-{resource}")
         return self._interface.message("Empty")
 

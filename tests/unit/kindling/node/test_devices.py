@@ -190,3 +190,18 @@ async def test_devices_that_cannot_be_recorded_are_not_given(tmp_path: Path, sta
     obstacle.rmdir()
     assert (await devices.allocate(pod("1"), CONTAINER)).envs == {"IDS": "a"}
     assert b'"1"' in (tmp_path / "kindling_allocations.json").read_bytes()
+
+
+async def test_a_plugin_whose_name_cannot_be_recorded_may_register_again(
+    tmp_path: Path, stack: AsyncExitStack
+) -> None:
+    _, changed = await started(stack, tmp_path)
+    await Plugin().serve(stack, tmp_path / "p.sock")
+    obstacle = tmp_path / "kindling_resources.new"
+    obstacle.mkdir()
+    with pytest.raises(grpc.aio.AioRpcError):
+        await register(tmp_path)
+    obstacle.rmdir()
+    await register(tmp_path)
+    await asyncio.wait_for(changed.wait(), 5)
+    assert (tmp_path / "kindling_resources.json").read_bytes() == f'["{RESOURCE}"]'.encode()

@@ -145,24 +145,23 @@ def _listed(group: Path) -> set[int]:
     return {os.makedev(int(major), int(minor)) for major, minor in found}
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("unified", [True, False])
 def test_nodes_that_the_launcher_has_made_are_no_devices_of_its_pod(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unified: bool
 ) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to make device nodes")
-    dev = tmp_path / "container/dev"
-    dev.mkdir(parents=True)
-    os.mknod(dev / "permanent", stat.S_IFBLK | 0o600, _OWN)
-    os.mknod(dev / "forged", stat.S_IFBLK | 0o600, _OTHER)
-    group = tmp_path / "group"
+    group, container = tmp_path / "group", tmp_path / "container"
     group.mkdir()
+    container.mkdir()
     lines = [f"b {os.major(each)}:{os.minor(each)} rwm\n" for each in (_OWN, _OTHER)]
     (group / "devices.list").write_text("".join(lines))
     monkeypatch.setattr(permissions, "cgroup_of", lambda *_: permissions.Cgroup(group, unified))
     enforced: list[filters.Rule] = []
     monkeypatch.setattr(filters, "enforce", lambda _, rules: enforced.extend(rules))
-    permissions.allow(_Launcher(1, tmp_path / "container"), [], [_OWN])  # type: ignore[arg-type]
+    with _devices(container / "dev") as devices:
+        os.mknod(devices / "permanent", stat.S_IFBLK | 0o600, _OWN)
+        os.mknod(devices / "forged", stat.S_IFBLK | 0o600, _OTHER)
+        permissions.allow(_Launcher(1, container), [], [_OWN])  # type: ignore[arg-type]
     if unified:
         numbers = {
             os.makedev(each.major, each.minor)
