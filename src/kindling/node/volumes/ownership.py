@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -15,6 +16,10 @@ from kubecore.json import JsonObject, get_object, get_str
 _DIRECTORY_BITS = 0o2770
 _FILE_BITS = 0o660
 _RESOLVE = openat2.NO_MOUNTS | openat2.NO_LINKS | openat2.BENEATH
+_OPEN_LEVELS = 32
+"""Directories within each other that are open at once, each with two descriptors."""
+_MOST_WAITING = 20_000
+"""Directories below those that are remembered by their paths, of up to 4096 characters."""
 _PASSED_OVER = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EXDEV)
 """Taken away or replaced by a link meanwhile, or the root of another mount: not the volume's."""
 
@@ -48,14 +53,69 @@ def hand_over(directory: Path, group: int, check: files.Check = lambda: None) ->
 
     Follows no symbolic links and enters no mounts. Raises OSError, also for names too long to resolve.
     """
-    root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    levels = [_Level(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))]
     try:
-        waiting = ["."]
-        while waiting:
-            waiting += _hand_over_entries(root, waiting.pop(), group, check)
-        _give(root, group)
+        while levels:
+            level = levels[-1]
+            entry = next(level.entries, None)
+            if entry is None:
+                if len(levels) == 1:
+                    _give(level.directory, group)
+                levels.pop().close()
+                continue
+            check()
+            if _hand_over_entry(level.directory, entry.name, group):
+                below = _open_below(level.directory, entry.name)
+                if below is not None and len(levels) < _OPEN_LEVELS:
+                    levels.append(below)
+                elif below is not None:
+                    with contextlib.closing(below):
+                        _hand_over_deep(below.directory, group, check)
     finally:
-        os.close(root)
+        for level in levels:
+            level.close()
+
+
+class _Level:
+    """An open directory that is being handed over, which owns the descriptor `directory`.
+
+    Its entries are read as they are needed, as there may be any number.
+    """
+
+    def __init__(self, directory: int) -> None:
+        self.directory = directory
+        try:
+            self.entries = os.scandir(directory)
+        except OSError:
+            os.close(directory)
+            raise
+
+    def close(self) -> None:
+        """Close it."""
+        self.entries.close()
+        os.close(self.directory)
+
+
+def _open_below(parent: int, name: str) -> _Level | None:
+    """The directory `name`; None where it is none of the volume's any more. Raises OSError."""
+    try:
+        return _Level(openat2.open_below(parent, name, os.O_RDONLY | os.O_DIRECTORY, _RESOLVE))
+    except OSError as error:
+        if error.errno in _PASSED_OVER:
+            return None
+        raise
+
+
+def _hand_over_deep(root: int, group: int, check: files.Check) -> None:
+    """Change the group of everything in a directory below so many others that no more are kept open.
+
+    Raises OSError, also where more directories than `_MOST_WAITING` are to be remembered.
+    """
+    waiting = ["."]
+    while waiting:
+        waiting += _hand_over_entries(root, waiting.pop(), group, check)
+        if len(waiting) > _MOST_WAITING:
+            raise OSError(errno.E2BIG, f"more than {_MOST_WAITING} directories, {_OPEN_LEVELS} levels deep")
 
 
 def _hand_over_entries(root: int, path: str, group: int, check: files.Check) -> list[str]:
@@ -73,6 +133,8 @@ def _hand_over_entries(root: int, path: str, group: int, check: files.Check) -> 
                 check()
                 if _hand_over_entry(opened, entry.name, group):
                     directories.append(f"{path}/{entry.name}")
+                    if len(directories) > _MOST_WAITING:
+                        return directories
     finally:
         os.close(opened)
     return directories

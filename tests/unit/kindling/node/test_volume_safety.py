@@ -216,6 +216,41 @@ async def test_the_agent_goes_on_while_a_large_volume_changes_hands(
     assert (volume / "f").stat().st_gid == GROUP
 
 
+@pytest.mark.parametrize("depth", [0, ownership._OPEN_LEVELS + 3])
+def test_every_level_of_a_volume_is_handed_over(volume: Path, depth: int) -> None:
+    place = volume
+    for _ in range(depth):
+        place = place / "d"
+    for name in ("a/b", "c"):
+        (place / name).mkdir(parents=True)
+        (place / name / "f").write_text("x")
+    ownership.hand_over(volume, GROUP)
+    for each in (volume, *volume.rglob("*")):
+        assert each.stat().st_gid == GROUP
+
+
+@pytest.mark.parametrize("is_deep", [False, True])
+def test_only_so_many_directories_are_remembered(
+    volume: Path, monkeypatch: pytest.MonkeyPatch, is_deep: bool
+) -> None:
+    """A volume may hold millions, whose paths would fill the agent's memory."""
+    monkeypatch.setattr(ownership, "_MOST_WAITING", 5)
+    place = volume
+    for number in range(ownership._OPEN_LEVELS + 3 if is_deep else 0):
+        place = place / f"d{number}"
+    place.mkdir(parents=True, exist_ok=True)
+    for number in range(20):
+        (place / str(number)).mkdir()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    if is_deep:
+        with pytest.raises(OSError, match="directories, 32 levels deep"):
+            ownership.hand_over(volume, GROUP)
+    else:
+        ownership.hand_over(volume, GROUP)
+        assert {each.stat().st_gid for each in (place, *place.iterdir())} == {GROUP}
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 def test_a_volume_too_deep_to_name_is_an_error_of_this_volume(volume: Path) -> None:
     current = os.open(volume, os.O_RDONLY | os.O_DIRECTORY)
     for _ in range(2200):
