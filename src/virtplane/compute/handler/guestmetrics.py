@@ -29,6 +29,7 @@ _ASK_SECONDS, _COLLECT_SECONDS = 8.0, 9.0
 _AT_ONCE = 16
 _MOST_DEVICES = 64
 _LONGEST_NAME = 64
+_MOST_LABELS = 64
 _NOT_IN_NAMES = re.compile(r"[./-]")
 _KIB, _NANOSECONDS = 1024.0, 1e-9
 _VCPU_STATES = {0: "offline", 1: "running", 2: "blocked"}
@@ -202,10 +203,14 @@ def samples(
 
 
 def labels_of(vmi: VirtualMachineInstance, node: str) -> dict[str, str]:
-    """The labels that every metric of a guest has (pure)."""
+    """The labels that every metric of a guest has (pure).
+
+    Of those of the instance, the first `_MOST_LABELS`: an instance may have a megabyte of them, and each of
+    its metrics repeats them.
+    """
     given = {
         f"kubernetes_vmi_label_{_NOT_IN_NAMES.sub('_', key)}": value
-        for key, value in vmi.metadata.labels.items()
+        for key, value in sorted(vmi.metadata.labels.items())[:_MOST_LABELS]
     }
     return {**given, "node": node, "namespace": vmi.metadata.namespace, "name": vmi.metadata.name}
 

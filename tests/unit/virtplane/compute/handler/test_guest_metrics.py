@@ -83,6 +83,14 @@ def _values(counted: Mapping[str, Any]) -> dict[tuple[str, tuple[str, ...]], flo
     return found
 
 
+def test_only_so_many_labels_of_an_instance_are_repeated_by_its_metrics() -> None:
+    labels = {f"label-{number:05}": "x" * 63 for number in range(15_000)}
+    document = {"metadata": {"name": "vm", "namespace": "ns", "labels": labels}, "status": {}}
+    found = guestmetrics.labels_of(decode(VirtualMachineInstance, document), "n")
+    kept = [f"kubernetes_vmi_label_label_{number:05}" for number in range(64)]
+    assert sorted(found) == sorted([*kept, "name", "namespace", "node"])
+
+
 @pytest.mark.feature("MON-18", "MON-19")
 def test_counts_become_metrics_in_seconds_and_bytes() -> None:
     assert _values(_COUNTED) == pytest.approx(
