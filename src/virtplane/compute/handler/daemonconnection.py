@@ -30,6 +30,9 @@ _Result = TypeVar("_Result")
 AGENT_SECONDS = 5
 """How long an agent may take to answer; libvirt would wait for ever."""
 
+_MOST_ASKED = 16
+"""Calls that may wait for one guest's agent, which answers one after the other, or never."""
+
 CLOSE_SECONDS = 5.0
 
 _KEEPALIVE = (10, 3)
@@ -49,6 +52,8 @@ class DaemonConnection:
         self._relay = relay
         self._slots = asyncio.Semaphore(2)
         self._agent_slot = asyncio.Semaphore(1)
+        self._asked = 0
+        """Calls that the agent has not answered, or has not got yet."""
         self._running: set[asyncio.Task[Any]] = set()
         self._events = RateLimit(*_EVENTS)
         self._on_change = on_change
@@ -143,7 +148,20 @@ class DaemonConnection:
         return await self.call(operation, call, domain, seconds=seconds)
 
     async def ask(self, name: str, operation: str, call: Callable[[libvirt.virDomain], _Result]) -> _Result:
-        """Make a call that the guest agent must answer. Raises HypervisorError."""
+        """Make a call that the guest agent must answer.
+
+        Raises HypervisorError, also where as many others wait for it as may: whoever asks through the API
+        goes away after a while, and the calls would pile up.
+        """
+        if self._asked >= _MOST_ASKED:
+            raise HypervisorError(operation, f"{_MOST_ASKED} other calls wait for the guest's agent")
+        self._asked += 1
+        try:
+            return await self._ask(name, operation, call)
+        finally:
+            self._asked -= 1
+
+    async def _ask(self, name: str, operation: str, call: Callable[[libvirt.virDomain], _Result]) -> _Result:
         domain = await self.call("lookup", self.libvirt.lookupByName, name)
 
         def ask() -> _Result:

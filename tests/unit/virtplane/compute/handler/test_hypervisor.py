@@ -232,6 +232,19 @@ async def test_answer_that_is_no_text_is_an_error() -> None:
         await libvirtcalls.call_daemon("describe", b"<domain>\xff".decode)
 
 
+async def test_only_so_many_calls_wait_for_an_agent_that_does_not_answer(impatient: None) -> None:
+    connection = Hypervisor(DaemonConnection(SlowAgent(), Mock(), lambda: None))
+    most = daemonconnection._MOST_ASKED
+    waiting = [asyncio.create_task(connection.guest_info("ns_vm")) for _ in range(most)]
+    await asyncio.sleep(0)
+    with pytest.raises(HypervisorError, match=f"{most} other calls wait for the guest's agent"):
+        await connection.guest_info("ns_vm")
+    for task in waiting[1:]:
+        task.cancel()
+    await asyncio.gather(*waiting[1:], return_exceptions=True)
+    assert await connection.guest_info("ns_vm") == await waiting[0] == {"os.id": "slow"}
+
+
 async def test_slow_agent_is_no_silent_daemon(impatient: None) -> None:
     connection = Hypervisor(DaemonConnection(SlowAgent(), Mock(), lambda: None))
     assert await connection.guest_info("ns_vm") == {"os.id": "slow"}
