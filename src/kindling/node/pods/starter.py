@@ -203,7 +203,7 @@ class ContainerStarter:
                 pod, services.node(), await services.sources(pod), ips or services.node().ips
             )
             values = environment.build_environment(container, context)
-            mounts, block = services.volumes.container_mounts(pod, container, session.prepared, values)
+            mounts, block = await services.volumes.container_mounts(pod, container, session.prepared, values)
             taken = {mount["container_path"] for mount in mounts}
             if "/etc/hosts" not in taken:
                 mounts.append(self._hosts(pod, ips))

@@ -166,14 +166,29 @@ class VolumeManager:
                     await loop_devices.detach(device)
                 link.unlink()
 
-    def container_mounts(
+    async def container_mounts(
         self,
         pod: JsonObject,
         container: JsonObject,
         prepared: Mapping[str, Prepared],
         values: Mapping[str, str],
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """CRI's mounts and devices of a container; `values` expand subPathExpr. Raises ContentProblem."""
+        """CRI's mounts and devices of a container; `values` expand subPathExpr.
+
+        A volume whose server does not answer keeps its own pod waiting, and no other. Raises ContentProblem,
+        OSError.
+        """
+        return await in_thread(
+            "container-mounts", lambda _: self._container_mounts(pod, container, prepared, values)
+        )
+
+    def _container_mounts(
+        self,
+        pod: JsonObject,
+        container: JsonObject,
+        prepared: Mapping[str, Prepared],
+        values: Mapping[str, str],
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         uid = get_str(pod, "metadata", "uid")
         documents = []
         for index, mount in enumerate(get_list(container, "volumeMounts")):

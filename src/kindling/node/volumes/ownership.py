@@ -39,12 +39,16 @@ async def apply(pod: JsonObject, directory: Path) -> None:
     group = fs_group(pod)
     if group is None:
         return
-    status = directory.lstat()
     policy = get_str(pod, "spec", "securityContext", "fsGroupChangePolicy", default="Always")
-    right = status.st_gid == group and status.st_mode & _DIRECTORY_BITS == _DIRECTORY_BITS
-    if policy == "OnRootMismatch" and right:
-        return
-    await in_thread("fsgroup", lambda check: hand_over(directory, group, check))
+
+    def work(check: files.Check) -> None:
+        # Here as well, for the server of a volume may not answer.
+        status = directory.lstat()
+        right = status.st_gid == group and status.st_mode & _DIRECTORY_BITS == _DIRECTORY_BITS
+        if policy != "OnRootMismatch" or not right:
+            hand_over(directory, group, check)
+
+    await in_thread("fsgroup", work)
 
 
 def hand_over(directory: Path, group: int, check: files.Check = lambda: None) -> None:

@@ -11,13 +11,16 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from tests.support.waiting import until
 
 from kindling.node import files
 from kindling.node.pods import identity
 from kindling.node.volumes import mounts, ownership, subpath
 from kindling.node.volumes.content import ContentProblem
+from kindling.node.volumes.manager import Prepared, VolumeManager
 
 GROUP = 4711
 _RENAME_EXCHANGE = 2
@@ -249,6 +252,34 @@ def test_only_so_many_directories_are_remembered(
         ownership.hand_over(volume, GROUP)
         assert {each.stat().st_gid for each in (place, *place.iterdir())} == {GROUP}
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+async def test_the_agent_goes_on_while_the_server_of_a_volume_does_not_answer(
+    volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening a file there then waits for ever, in the kernel."""
+    answering, waiting = threading.Event(), threading.Event()
+
+    def hang(*_: object) -> Any:
+        waiting.set()
+        assert answering.wait(10), "the event loop stands still"
+        raise OSError("stale")
+
+    monkeypatch.setattr(subpath, "prepare", hang)
+    monkeypatch.setattr(Path, "lstat", hang)
+    container = {"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "a"}]}
+    manager = VolumeManager(Mock())
+    for work in (
+        manager.container_mounts(pod(), container, {"v": Prepared(volume)}, {}),
+        ownership.apply(pod(), volume),
+    ):
+        task = asyncio.create_task(work)
+        await until(waiting.is_set)
+        answering.set()
+        with pytest.raises(OSError, match="stale"):
+            await task
+        answering.clear()
+        waiting.clear()
 
 
 def test_a_volume_too_deep_to_name_is_an_error_of_this_volume(volume: Path) -> None:
