@@ -6,6 +6,7 @@ import copy
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from lxml import etree
 
@@ -19,6 +20,8 @@ from virtplane.compute.domain.xml import Element, element
 _ALIAS = re.compile(r"ua-([a-z0-9][-a-z0-9]{0,252})", re.ASCII)
 _CONTROLLER_UNIT = 7
 """The controller's own place on its bus."""
+_MOST_DISKS = 1024
+"""More than a guest can have; each that is not wanted is asked for."""
 _TARGET = re.compile(r"[a-z]{3,8}", re.ASCII)
 
 
@@ -50,14 +53,15 @@ class LiveDisk:
 
 def live_disks(xml: str) -> list[LiveDisk]:
     """The disks that virt-handler has given to the domain. The XML is a launcher's: what is not understood is
-    left out.
+    left out, and more than `_MOST_DISKS`.
     """
     parser = etree.XMLParser(resolve_entities=False, no_network=True)
     try:
         root = etree.fromstring(xml, parser)
     except (etree.XMLSyntaxError, ValueError):
         return []
-    return [disk for node in root.findall("devices/disk") if (disk := _live(node)) is not None]
+    found = (disk for node in root.iterfind("devices/disk") if (disk := _live(node)) is not None)
+    return list(islice(found, _MOST_DISKS))
 
 
 def _live(node: Element) -> LiveDisk | None:

@@ -29,7 +29,11 @@ class Releases:
     @contextmanager
     def asking(self, alias: str) -> Iterator[None]:
         """The guest is being asked; where that fails, it was not."""
-        self._asked[alias] = self._clock()
+        now = self._clock()
+        for known, asked in list(self._asked.items()):
+            if now - asked >= _AGAIN_SECONDS:
+                self.end(known)  # Its libvirt, which names the devices, may never say that they have gone.
+        self._asked[alias] = now
         try:
             yield
         except BaseException:

@@ -90,3 +90,10 @@ def test_a_medium_is_put_into_a_drive_and_taken_out_again() -> None:
     live = _LIVE.replace("<target dev='sda'", "<source file='/x'/><target dev='sda'")
     full = next(disk for disk in plugs.live_disks(live) if disk.name == "drive")
     assert ElementTree.fromstring(plugs.ejected(full)).find("source") is None
+
+
+def test_only_so_many_disks_of_a_launchers_domain_are_looked_at() -> None:
+    node = "<disk><alias name='ua-d{}'/><target dev='sda'/><source file='/x'/></disk>"
+    devices = "".join(node.format(number) for number in range(5000))
+    found = plugs.live_disks(f"<domain><devices>{devices}</devices></domain>")
+    assert [disk.name for disk in found] == [f"d{number}" for number in range(plugs._MOST_DISKS)]

@@ -29,3 +29,13 @@ def test_a_request_that_failed_is_none() -> None:
     with pytest.raises(OSError), releases.asking("ua-disk"):
         raise OSError("the daemon is gone")
     assert not releases.is_open("ua-disk")
+
+
+def test_devices_that_a_libvirt_invents_are_forgotten() -> None:
+    now = 0.0
+    releases = Releases(lambda: now)
+    for number in range(1000):
+        with releases.asking(f"ua-invented-{number}"):
+            now += 1.0
+    assert len(releases._asked) <= 11
+    assert releases.is_open("ua-invented-999")
