@@ -23,6 +23,8 @@ ANNOTATION_TERMINATION_FILE = "kindling.local/termination-file"
 ROOT = Path("/var/lib/kubelet")
 LOGS = Path("/var/log/pods")
 CONTAINER_LOGS = Path("/var/log/containers")
+_LOG_SUFFIX = ".log"
+_MAX_FILE_NAME = 255
 
 
 def pod_labels(pod: JsonObject) -> dict[str, str]:
@@ -42,10 +44,20 @@ def identity_labels(pod: JsonObject) -> dict[str, str]:
 
 
 def log_directory(pod: JsonObject) -> Path:
-    """``/var/log/pods/NAMESPACE_NAME_UID``."""
+    """``/var/log/pods/NAMESPACE_NAME_UID``, of which a name that is too long for a file's loses its end."""
     metadata = get_object(pod, "metadata")
-    name = f"{get_str(metadata, 'namespace')}_{get_str(metadata, 'name')}_{get_str(metadata, 'uid')}"
-    return LOGS / name
+    name, end = (
+        f"{get_str(metadata, 'namespace')}_{get_str(metadata, 'name')}",
+        f"_{get_str(metadata, 'uid')}",
+    )
+    return LOGS / f"{name[: _MAX_FILE_NAME - len(end)]}{end}"
+
+
+def container_log_link(pod: JsonObject, container: str, container_id: str) -> Path:
+    """The link to a container's log in ``/var/log/containers``, cut to what a file's name may have."""
+    metadata = get_object(pod, "metadata")
+    name = f"{get_str(metadata, 'name')}_{get_str(metadata, 'namespace')}_{container}-{container_id}"
+    return CONTAINER_LOGS / f"{name[: _MAX_FILE_NAME - len(_LOG_SUFFIX)]}{_LOG_SUFFIX}"
 
 
 def pod_directory(uid: str) -> Path:

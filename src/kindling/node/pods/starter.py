@@ -306,8 +306,7 @@ def _termination_file(pod: JsonObject, name: str, attempt: int) -> Path:
 
 def _link_log(pod: JsonObject, name: str, log_path: str, container_id: str) -> None:
     target = identity.log_directory(pod) / log_path
-    pod_name, namespace = get_str(pod, "metadata", "name"), get_str(pod, "metadata", "namespace")
-    link = identity.CONTAINER_LOGS / f"{pod_name}_{namespace}_{name}-{container_id}.log"
+    link = identity.container_log_link(pod, name, container_id)
     link.unlink(missing_ok=True)
     link.symlink_to(target)
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from kindling.node import files
 from kindling.node.pods import identity
@@ -112,14 +111,9 @@ class PodStopper:
         """Remove stopped containers, sandboxes and logs."""
         for container in observed.all_containers():
             await self._runtime.remove_container(container.id)
-            for link in _log_links(pod, container):
-                link.unlink(missing_ok=True)
+            link = identity.container_log_link(pod, container.name, container.id)
+            link.unlink(missing_ok=True)
         for sandbox in observed.sandboxes:
             await self._runtime.remove_sandbox(sandbox.id)
         logs = identity.log_directory(pod)
         await in_thread("remove-logs", lambda check: files.remove_tree(logs, check))
-
-
-def _log_links(pod: JsonObject, container: Container) -> list[Path]:
-    name, namespace = get_str(pod, "metadata", "name"), get_str(pod, "metadata", "namespace")
-    return [identity.CONTAINER_LOGS / f"{name}_{namespace}_{container.name}-{container.id}.log"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kindling.node.pods import identity
+from kindling.node.pods import identity, starter
 from kindling.node.pods.runtime_status import PodRuntimeStatus
 from kindling.node.pods.stopper import PodStopper
 from kindling.node.runtime.interface import Container, ContainerState, ExecResult, RuntimeFailure, Sandbox
@@ -155,3 +155,26 @@ async def test_everything_of_a_pod_is_removed_and_links_lead_nowhere_else(
     assert not logs.exists()
     assert not link.is_symlink()
     assert (tmp_path / "kept/file").exists()
+
+
+async def test_a_pod_of_the_longest_name_is_linked_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file's name has 255 bytes. What cannot be removed would be tried again for ever."""
+    monkeypatch.setattr(identity, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(identity, "CONTAINER_LOGS", tmp_path / "links")
+    (tmp_path / "links").mkdir()
+    uid = "0d3ad4b8-6a3b-4f3c-9a58-6b4f0c0c9f11"
+    for length in (190, 253):
+        pod = {"metadata": {"name": "p" * length, "namespace": "n" * 63, "uid": uid}, "spec": POD["spec"]}
+        logs = identity.log_directory(pod)
+        assert logs.name.endswith(f"_{uid}")
+        logs.mkdir(parents=True)
+        container = "c" * 64
+        starter._link_log(pod, "main", "main/0.log", container)
+        (link,) = (tmp_path / "links").iterdir()
+        assert link.readlink() == logs / "main/0.log"
+        made = {"main": (Container(container, "s1", "main", 0, ContainerState.EXITED, 1),)}
+        await Stopping(Runtime()).stopper.remove_all(pod, PodRuntimeStatus((SANDBOX,), made))
+        assert not logs.exists()
+        assert list((tmp_path / "links").iterdir()) == []
