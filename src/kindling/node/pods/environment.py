@@ -10,6 +10,12 @@ from kindling.node.secret_values import decode_text
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects.names import is_relaxed_env_var_name
 
+_LONGEST = 131_072
+"""Of one variable or argument: the kernel's MAX_ARG_STRLEN, with the byte that ends it."""
+
+_MOST = 6 * 1024 * 1024
+"""Of all of them: the kernel takes no more, whatever the limit of the stack."""
+
 
 class ConfigProblem(Exception):
     """A container cannot be configured now (``CreateContainerConfigError``); the text is shown as is."""
@@ -51,36 +57,51 @@ def referenced(pod: JsonObject) -> tuple[set[str], set[str]]:
 
 
 def expand(text: str, lookup: Sequence[Mapping[str, str]]) -> str:
-    """Replace ``$(NAME)``; ``$$`` stands for ``$``; unknown references stay as they are."""
+    """Replace ``$(NAME)``; ``$$`` stands for ``$``; unknown references stay as they are.
+
+    Raises ConfigProblem when the result is longer than a program can be given: variables that name each other
+    twice double with each one, so the size is counted before anything is joined.
+    """
     result: list[str] = []
-    position = 0
+    parts: tuple[str, ...]
+    position = size = 0
+    closed = True  # whether a ")" may follow; looked for in vain only once
     while position < len(text):
         start = text.find("$", position)
         if start < 0 or start + 1 >= len(text):
-            result.append(text[position:])
-            break
-        result.append(text[position:start])
-        following = text[start + 1]
-        end = text.find(")", start)
-        if following == "$":
-            result.append("$")
-            position = start + 2
-        elif following == "(" and end > 0:
-            name = text[start + 2 : end]
-            found = next((mapping[name] for mapping in lookup if name in mapping), None)
-            result.append(f"$({name})" if found is None else found)
-            position = end + 1
+            parts, position = (text[position:],), len(text)
         else:
-            result.append("$" + following)
-            position = start + 2
+            following = text[start + 1]
+            end = text.find(")", start) if following == "(" and closed else -1
+            closed = closed and (following != "(" or end > 0)
+            if following == "$":
+                replacement, after = "$", start + 2
+            elif end > 0:
+                name = text[start + 2 : end]
+                found = next((mapping[name] for mapping in lookup if name in mapping), None)
+                replacement, after = (f"$({name})" if found is None else found), end + 1
+            else:
+                replacement, after = "$" + following, start + 2
+            parts, position = (text[position:start], replacement), after
+        size += sum(len(part) for part in parts)
+        if size >= _LONGEST:
+            raise ConfigProblem(
+                f"a value with its references expanded is longer than {_LONGEST - 1} characters"
+            )
+        result.extend(parts)
     return "".join(result)
 
 
 def build_environment(container: JsonObject, context: EnvironmentContext) -> dict[str, str]:
-    """All variables of a container. Raises ConfigProblem when a required source is missing."""
+    """All variables of a container. Raises ConfigProblem when a required source is missing, or when they are
+    more than a program can be given.
+    """
     values: dict[str, str] = {}
+    size = _Size()
     for source in get_list(container, "envFrom"):
-        values.update(_from_source(source, context))
+        found = _from_source(source, context)
+        size.add(*found, *found.values())
+        values.update(found)
     service_values = service_environment(context.pod, context.sources.services)
     for variable in get_list(container, "env"):
         name = get_str(variable, "name")
@@ -90,29 +111,57 @@ def build_environment(container: JsonObject, context: EnvironmentContext) -> dic
                 continue
         else:
             value = expand(get_str(variable, "value"), (values, service_values))
+        size.add(name, value)
         values[name] = value
     return {**service_values, **values}
 
 
 def command_line(container: JsonObject, values: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """The expanded command and arguments; both empty when the image decides."""
-    command = [expand(word, (values,)) for word in get_list(container, "command")]
-    arguments = [expand(word, (values,)) for word in get_list(container, "args")]
-    return command, arguments
+    """The expanded command and arguments; both empty when the image decides. Raises ConfigProblem when they
+    are more than a program can be given.
+    """
+    size = _Size()
+
+    def expanded(words: Iterable[str]) -> list[str]:
+        result = []
+        for word in words:
+            result.append(expand(word, (values,)))
+            size.add(result[-1])
+        return result
+
+    return expanded(get_list(container, "command")), expanded(get_list(container, "args"))
+
+
+class _Size:
+    """How much a container's environment, or its command, takes so far."""
+
+    def __init__(self) -> None:
+        self._sum = 0
+
+    def add(self, *texts: str) -> None:
+        self._sum += sum(len(text) for text in texts)
+        if self._sum > _MOST:
+            raise ConfigProblem(f"the environment or command is longer than {_MOST} characters")
 
 
 def service_environment(pod: JsonObject, services: Iterable[JsonObject]) -> dict[str, str]:
-    """Variables of default/kubernetes and, with service links, of the namespace's services."""
+    """Variables of default/kubernetes and, with service links, of the namespace's services.
+
+    Raises ConfigProblem when they are more than a program can be given.
+    """
     links = get_bool(pod, "spec", "enableServiceLinks", default=True)
     namespace = get_str(pod, "metadata", "namespace")
     values: dict[str, str] = {}
+    size = _Size()
     for service in sorted(services, key=lambda item: get_str(item, "metadata", "name")):
         name, of = get_str(service, "metadata", "name"), get_str(service, "metadata", "namespace")
         is_api = (of, name) == ("default", "kubernetes")
         address = get_str(service, "spec", "clusterIP")
         if address in ("", "None") or not (is_api or (links and of == namespace)):
             continue
-        values.update(_service_variables(name, address, get_list(service, "spec", "ports")))
+        found = _service_variables(name, address, get_list(service, "spec", "ports"))
+        size.add(*found, *found.values())
+        values.update(found)
     return values
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -50,6 +51,52 @@ def context(**sources: Any) -> EnvironmentContext:
 )
 def test_references_are_expanded_as_kubernetes_does(text: str, expected: str) -> None:
     assert expand(text, ({"A": "1"},)) == expected
+
+
+def test_variables_that_double_each_other_are_refused_before_they_take_the_agents_memory() -> None:
+    doubling = [{"name": f"A{n}", "value": f"$(A{n - 1})$(A{n - 1})"} for n in range(1, 26)]
+    container = {"name": "c", "env": [{"name": "A0", "value": "x" * 16}, *doubling]}
+    with pytest.raises(ConfigProblem, match="longer than"):
+        build_environment(container, context())
+
+
+def test_many_references_to_one_long_value_are_refused() -> None:
+    long = "x" * 131_000
+    copies = [{"name": f"B{n}", "value": "$(A)"} for n in range(1000)]
+    with pytest.raises(ConfigProblem, match="longer than"):
+        build_environment({"name": "c", "env": [{"name": "A", "value": long}, *copies]}, context())
+    with pytest.raises(ConfigProblem, match="longer than"):
+        command_line({"name": "c", "command": ["run"], "args": ["$(A)"] * 1000}, {"A": long})
+
+
+def test_one_config_map_under_many_prefixes_is_refused() -> None:
+    sources = [{"prefix": f"P{n}_", "configMapRef": {"name": "m"}} for n in range(1000)]
+    with pytest.raises(ConfigProblem, match="longer than"):
+        build_environment(
+            {"name": "c", "envFrom": sources}, context(config_maps={"m": {"data": {"k": "x" * 100_000}}})
+        )
+
+
+def test_services_of_a_namespace_with_too_many_ports_are_refused() -> None:
+    ports = [{"port": port, "protocol": "TCP", "name": f"p{port}"} for port in range(1, 6001)]
+    services = [
+        {"metadata": {"name": f"s{n}", "namespace": "ns"}, "spec": {"clusterIP": "10.96.0.9", "ports": ports}}
+        for n in range(10)
+    ]
+    with pytest.raises(ConfigProblem, match="longer than"):
+        service_environment(POD, services)
+
+
+def test_references_that_never_end_are_looked_through_once() -> None:
+    text = "$(" * 60_000
+    started = time.process_time()
+    assert expand(text, ({},)) == text
+    assert time.process_time() - started < 2
+    assert expand("$(A) $(B $(A", ({"A": "1"},)) == "1 $(B $(A"
+
+
+def test_the_longest_argument_of_a_program_is_still_expanded() -> None:
+    assert len(expand("$(A)" * 2 + "y", ({"A": "x" * 65_535},))) == 131_071
 
 
 def test_later_variables_may_refer_to_earlier_ones_and_to_sources() -> None:
