@@ -37,14 +37,12 @@ def write_payload(directory: Path, payload: Mapping[str, File], group: int | Non
         return False
     stamp = datetime.now(UTC).strftime("..%Y_%m_%d_%H_%M_%S.")
     target = Path(tempfile.mkdtemp(prefix=stamp, dir=directory))
-    target.chmod(0o755)
-    for name, file in payload.items():
-        path = target / name
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-        path.write_bytes(file.content)
-        path.chmod(file.mode | 0o440 if group is not None else file.mode)
-        if group is not None or file.uid is not None:
-            os.chown(path, -1 if file.uid is None else file.uid, -1 if group is None else group)
+    try:
+        _write(target, payload, group)
+    except BaseException:
+        # Whoever wants the volume tries again and again: each time would leave a copy.
+        remove_tree(target)
+        raise
     link = directory / _DATA
     # The link could point anywhere: remove only directories that this module made, which it recognizes by
     # their name (a time).
@@ -57,6 +55,17 @@ def write_payload(directory: Path, payload: Mapping[str, File], group: int | Non
     if previous is not None and previous.name.startswith("..2") and previous.is_dir():
         remove_tree(previous)
     return True
+
+
+def _write(target: Path, payload: Mapping[str, File], group: int | None) -> None:
+    target.chmod(0o755)
+    for name, file in payload.items():
+        path = target / name
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        path.write_bytes(file.content)
+        path.chmod(file.mode | 0o440 if group is not None else file.mode)
+        if group is not None or file.uid is not None:
+            os.chown(path, -1 if file.uid is None else file.uid, -1 if group is None else group)
 
 
 def _publish(directory: Path, names: set[str]) -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from kindling.node.pods.downward_api import FieldProblem, NodeFacts, field_value, resource_value
 from kindling.node.volumes.atomic_writer import File
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 
 DEFAULT_MODE = 0o644
+
+_MOST_BYTES = 64 * 1024 * 1024
+"""Of one pod's rendered files together, of which those of secrets are in the node's memory."""
+
+_PAGE = 4096
+"""What even an empty file takes."""
 
 
 class ContentProblem(Exception):
@@ -51,6 +57,22 @@ class Materials:
     pod_ips: tuple[str, ...] = ()
 
 
+class Allowance:
+    """What the files of one pod's volumes may still take: a pod can name one long key of one small object
+    under thousands of paths.
+    """
+
+    def __init__(self, most: int = _MOST_BYTES) -> None:
+        self._most = self._left = most
+
+    def take(self, file: File) -> File:
+        """Count a file. Raises ContentProblem when it does not fit."""
+        self._left -= max(len(file.content), _PAGE)
+        if self._left < 0:
+            raise ContentProblem(f"the pod's files of this kind take more than {self._most} bytes")
+        return file
+
+
 def references(volume: JsonObject) -> tuple[set[str], set[str]]:
     """The names of the config maps and secrets that a volume is rendered from."""
     sources = [volume, *get_list(volume, "projected", "sources")]
@@ -75,10 +97,10 @@ def is_content(volume: JsonObject) -> bool:
     return any(kind in volume for kind in ("configMap", "secret", "downwardAPI", "projected"))
 
 
-def payload(volume: JsonObject, materials: Materials) -> dict[str, File]:
+def payload(volume: JsonObject, materials: Materials, allowance: Allowance) -> dict[str, File]:
     """Files of a volume by relative path, all of them inside it. Raises ContentProblem."""
     try:
-        files = _files(volume, materials)
+        files = _files(volume, materials, allowance)
     except ValueError as error:
         raise ContentProblem(f"its data cannot be read: {error}") from error
     for path in files:
@@ -89,24 +111,24 @@ def payload(volume: JsonObject, materials: Materials) -> dict[str, File]:
     return files
 
 
-def _files(volume: JsonObject, materials: Materials) -> dict[str, File]:
+def _files(volume: JsonObject, materials: Materials, allowance: Allowance) -> dict[str, File]:
     if "configMap" in volume:
-        return _config_map(volume["configMap"], materials, _mode(volume["configMap"]))
+        return _config_map(volume["configMap"], materials, _mode(volume["configMap"]), allowance)
     if "secret" in volume:
-        return _secret(volume["secret"], materials, _mode(volume["secret"]))
+        return _secret(volume["secret"], materials, _mode(volume["secret"]), allowance)
     if "downwardAPI" in volume:
-        return _downward(volume["downwardAPI"], materials, _mode(volume["downwardAPI"]))
+        return _downward(volume["downwardAPI"], materials, _mode(volume["downwardAPI"]), allowance)
     files: dict[str, File] = {}
     mode = _mode(volume["projected"])
     for source in get_list(volume, "projected", "sources"):
         if "configMap" in source:
-            files |= _config_map(source["configMap"], materials, mode)
+            files.update(_config_map(source["configMap"], materials, mode, allowance))
         elif "secret" in source:
-            files |= _secret(source["secret"], materials, mode)
+            files.update(_secret(source["secret"], materials, mode, allowance))
         elif "downwardAPI" in source:
-            files |= _downward(source["downwardAPI"], materials, mode)
+            files.update(_downward(source["downwardAPI"], materials, mode, allowance))
         elif "serviceAccountToken" in source:
-            files |= _token(source["serviceAccountToken"], materials, mode)
+            files.update(_token(source["serviceAccountToken"], materials, mode, allowance))
         else:
             raise ContentProblem(f"unsupported source of a projected volume: {', '.join(source)}")
     return files
@@ -117,33 +139,44 @@ def _mode(source: JsonObject) -> int:
     return mode if isinstance(mode, int) else DEFAULT_MODE
 
 
-def _config_map(source: JsonObject, materials: Materials, mode: int) -> dict[str, File]:
+def _config_map(source: JsonObject, materials: Materials, mode: int, allowance: Allowance) -> dict[str, File]:
     name = get_str(source, "name")
     found = materials.config_maps.get(name)
     if found is None:
         if get_bool(source, "optional"):
             return {}
         raise ContentProblem(f'configmap "{name}" not found')
-    data = {key: value.encode() for key, value in get_object(found, "data").items()}
-    data |= {key: base64.b64decode(value) for key, value in get_object(found, "binaryData").items()}
-    return _select(data, source, mode, "configmap references non-existent config key: {}")
+    data, binary = get_object(found, "data"), get_object(found, "binaryData")
+
+    def read(key: str) -> File:
+        return allowance.take(
+            File(base64.b64decode(binary[key]) if key in binary else data[key].encode(), mode)
+        )
+
+    return _select({**data, **binary}, read, source, "configmap references non-existent config key: {}")
 
 
-def _secret(source: JsonObject, materials: Materials, mode: int) -> dict[str, File]:
+def _secret(source: JsonObject, materials: Materials, mode: int, allowance: Allowance) -> dict[str, File]:
     name = get_str(source, "secretName") or get_str(source, "name")
     found = materials.secrets.get(name)
     if found is None:
         if get_bool(source, "optional"):
             return {}
         raise ContentProblem(f'secret "{name}" not found')
-    data = {key: base64.b64decode(value) for key, value in get_object(found, "data").items()}
-    return _select(data, source, mode, "references non-existent secret key: {}")
+    data = get_object(found, "data")
+
+    def read(key: str) -> File:
+        return allowance.take(File(base64.b64decode(data[key]), mode))
+
+    return _select(data, read, source, "references non-existent secret key: {}")
 
 
-def _select(data: Mapping[str, bytes], source: JsonObject, mode: int, missing: str) -> dict[str, File]:
+def _select(
+    data: JsonObject, read: Callable[[str], File], source: JsonObject, missing: str
+) -> dict[str, File]:
     items = get_list(source, "items")
     if not items:
-        return {key: File(value, mode) for key, value in data.items()}
+        return {key: read(key) for key in data}
     files = {}
     for item in items:
         key = get_str(item, "key")
@@ -152,11 +185,12 @@ def _select(data: Mapping[str, bytes], source: JsonObject, mode: int, missing: s
                 continue
             raise ContentProblem(missing.format(key))
         own = item.get("mode")
-        files[get_str(item, "path")] = File(data[key], own if isinstance(own, int) else mode)
+        file = read(key)
+        files[get_str(item, "path")] = replace(file, mode=own) if isinstance(own, int) else file
     return files
 
 
-def _downward(source: JsonObject, materials: Materials, mode: int) -> dict[str, File]:
+def _downward(source: JsonObject, materials: Materials, mode: int, allowance: Allowance) -> dict[str, File]:
     files = {}
     for item in get_list(source, "items"):
         own = item.get("mode")
@@ -170,11 +204,12 @@ def _downward(source: JsonObject, materials: Materials, mode: int) -> dict[str, 
                 )
         except FieldProblem as problem:
             raise ContentProblem(str(problem)) from problem
-        files[get_str(item, "path")] = File(value.encode(), own if isinstance(own, int) else mode)
+        file = File(value.encode(), own if isinstance(own, int) else mode)
+        files[get_str(item, "path")] = allowance.take(file)
     return files
 
 
-def _token(source: JsonObject, materials: Materials, mode: int) -> dict[str, File]:
+def _token(source: JsonObject, materials: Materials, mode: int, allowance: Allowance) -> dict[str, File]:
     wanted = (get_str(source, "audience"), int(source.get("expirationSeconds") or 3600))
     token = materials.tokens.get(wanted)
     if token is None:
@@ -184,7 +219,7 @@ def _token(source: JsonObject, materials: Materials, mode: int) -> dict[str, Fil
         mode = 0o600
     elif (user := _common_user(materials.pod)) is not None:
         uid, mode = user, 0o600
-    return {get_str(source, "path"): File(token.text.encode(), mode, uid)}
+    return {get_str(source, "path"): allowance.take(File(token.text.encode(), mode, uid))}
 
 
 def _common_user(pod: JsonObject) -> int | None:

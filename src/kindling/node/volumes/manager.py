@@ -116,10 +116,11 @@ class VolumeManager:
         for name in ("containers", "plugins", "volumes"):
             (base / name).mkdir(exist_ok=True, mode=0o750)
         prepared = {}
+        allowance = content.Allowance()
         for volume in get_list(pod, "spec", "volumes"):
             name = get_str(volume, "name")
             try:
-                prepared[name] = await self._prepare_one(pod, uid, volume)
+                prepared[name] = await self._prepare_one(pod, uid, volume, allowance)
             except ImageProblem as error:
                 raise VolumeProblem(name, error, error.reason) from error
             except (ContentProblem, OSError, loop_devices.LoopFailure) as error:
@@ -128,10 +129,11 @@ class VolumeManager:
 
     async def refresh(self, pod: JsonObject) -> None:
         """Update the config map, secret and projected volumes of a running pod; failures are logged."""
+        allowance = content.Allowance()
         for volume in get_list(pod, "spec", "volumes"):
             if content.is_content(volume):
                 try:
-                    await self._render(pod, get_str(pod, "metadata", "uid"), volume)
+                    await self._render(pod, get_str(pod, "metadata", "uid"), volume, allowance)
                 except (ContentProblem, OSError) as error:
                     text = "updating volume %s of pod %s failed, trying again: %s"
                     _log.warning(text, volume["name"], identity.display_name(pod), error)
@@ -215,7 +217,9 @@ class VolumeManager:
             )
         return documents, devices
 
-    async def _prepare_one(self, pod: JsonObject, uid: str, volume: JsonObject) -> Prepared:
+    async def _prepare_one(
+        self, pod: JsonObject, uid: str, volume: JsonObject, allowance: content.Allowance
+    ) -> Prepared:
         name = get_str(volume, "name")
         if "emptyDir" in volume:
             return Prepared(await _empty_dir(pod, uid, volume))
@@ -224,7 +228,7 @@ class VolumeManager:
             host_path.check(path, get_str(volume, "hostPath", "type"))
             return Prepared(path)
         if content.is_content(volume):
-            return Prepared(await self._render(pod, uid, volume), read_only=True)
+            return Prepared(await self._render(pod, uid, volume, allowance), read_only=True)
         if "persistentVolumeClaim" in volume or "ephemeral" in volume:
             return await self._persistent(pod, uid, volume)
         if "image" in volume:
@@ -245,12 +249,14 @@ class VolumeManager:
         kind = next((key for key in volume if key != "name"), "nothing")
         raise ContentProblem(f"volume source {kind} is not supported by this node")
 
-    async def _render(self, pod: JsonObject, uid: str, volume: JsonObject) -> Path:
+    async def _render(
+        self, pod: JsonObject, uid: str, volume: JsonObject, allowance: content.Allowance
+    ) -> Path:
         kinds = {"configMap": "configmap", "secret": "secret", "downwardAPI": "downward-api"}
         plugin = next((kinds[key] for key in kinds if key in volume), "projected")
         target = identity.volume_directory(uid, plugin, get_str(volume, "name"))
         materials = await self._backend.materials(pod, volume)
-        files = content.payload(volume, materials)
+        files = content.payload(volume, materials, allowance)
         target.mkdir(parents=True, exist_ok=True)
         target.chmod(0o777)
         if plugin != "configmap" and not mounts.is_mounted(target):

@@ -13,7 +13,7 @@ from kindling.node.pods import identity
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.volumes import content, host_path, loop_devices
 from kindling.node.volumes.atomic_writer import File, write_payload
-from kindling.node.volumes.content import ContentProblem, Materials, Token, payload
+from kindling.node.volumes.content import Allowance, ContentProblem, Materials, Token
 from kindling.node.volumes.manager import VolumeManager
 
 POD: dict[str, Any] = {
@@ -25,6 +25,10 @@ NODE = NodeFacts("n", ("10.64.0.11",), {})
 
 def materials(**values: Any) -> Materials:
     return Materials(values.pop("pod", POD), NODE, **values)
+
+
+def payload(volume: dict[str, Any], found: Materials) -> dict[str, File]:
+    return content.payload(volume, found, Allowance())
 
 
 def test_a_config_map_shows_all_or_chosen_keys() -> None:
@@ -49,6 +53,44 @@ def test_contents_stay_in_their_volume_whatever_the_api_let_through(path: str) -
     for wanted in (volume, {"configMap": {"name": "m"}}):
         with pytest.raises(ContentProblem, match="must be relative, inside the volume"):
             payload(wanted, materials(config_maps=maps))
+
+
+def test_one_long_key_under_many_paths_does_not_take_the_nodes_memory() -> None:
+    secrets = {"s": {"data": {"k": base64.b64encode(b"x" * 1_000_000).decode()}}}
+    items = [{"key": "k", "path": f"p{n}"} for n in range(100)]
+    volume = {"secret": {"secretName": "s", "items": items}}
+    with pytest.raises(ContentProblem, match="take more than"):
+        payload(volume, materials(secrets=secrets))
+    # Nor through one path that many sources write, or in several volumes.
+    sources = [{"secret": {"name": "s"}}] * 100
+    with pytest.raises(ContentProblem, match="take more than"):
+        payload({"projected": {"sources": sources}}, materials(secrets=secrets))
+    allowance = Allowance()
+    few = {"secret": {"secretName": "s", "items": items[:50]}}
+    assert len(content.payload(few, materials(secrets=secrets), allowance)) == 50
+    with pytest.raises(ContentProblem, match="take more than"):
+        content.payload(few, materials(secrets=secrets), allowance)
+
+
+def test_empty_files_count_as_well() -> None:
+    items = [{"key": "k", "path": f"p{n}"} for n in range(20_000)]
+    volume = {"configMap": {"name": "m", "items": items}}
+    with pytest.raises(ContentProblem, match="take more than"):
+        payload(volume, materials(config_maps={"m": {"data": {"k": ""}}}))
+
+
+def test_keys_that_are_not_chosen_are_not_decoded() -> None:
+    volume = {"secret": {"secretName": "s", "items": [{"key": "k", "path": "k"}]}}
+    found = payload(volume, materials(secrets={"s": {"data": {"k": "MQ==", "other": "a"}}}))
+    assert found == {"k": File(b"1", 0o644)}
+
+
+def test_a_payload_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    """It is tried again for as long as the pod exists."""
+    for name in ("a/b", "x" * 300):
+        with pytest.raises(OSError, match=r"exists|too long"):
+            write_payload(tmp_path, {"a": File(b"1", 0o644), name: File(b"2", 0o644)})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_data_that_is_no_base64_is_a_problem_of_the_volume() -> None:
