@@ -28,7 +28,7 @@ pytestmark = [
 
 _DEFAULT_STATE = "/var/lib/virtplane"
 _STARTS_A_CLUSTER = ("./virtplane up", "./virtplane demo")
-_ELSEWHERE = ("./virtplane test", "load --debian", "image build debian")
+_ELSEWHERE = ("./virtplane test", "load --debian", "load --guestfs", "image build debian")
 """The tests, of which this is one, and what takes long and other tests try."""
 
 

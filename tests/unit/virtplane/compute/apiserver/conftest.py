@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.support.managers import working
+from tests.support.managers import keep_running, working
 
 from kubecore.runtime import Manager
 from kubecore.testing import MemoryApi
@@ -69,6 +69,7 @@ async def virt_api() -> AsyncIterator[VirtApi]:
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
+    keep_running(manager)
     async with working(manager), aiohttp.ClientSession() as session:
         yield VirtApi(cluster, f"http://127.0.0.1:{runner.addresses[0][1]}", session, application)
     await runner.cleanup()
