@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from prometheus_client import REGISTRY, CollectorRegistry
-from prometheus_client.exposition import choose_encoder
+
+from kubecore.runtime.metrics import CONTENT_TYPE, exposition
 
 Check = Callable[[], str]
 """Gives what is wrong, or "" when all is well. Must not block."""
@@ -131,11 +132,10 @@ class _Pages:
             status = await self.metrics_access(headers.get("Authorization", ""), path)
             if status != 200:
                 return Answer(status, HTTPStatus(status).phrase)
-        encode, content_type = choose_encoder(headers.get("Accept", ""))
         if not self.metrics_wait:
-            return Answer(200, encode(self.registry), content_type)
+            return Answer(200, exposition(self.registry), CONTENT_TYPE)
         async with self.collecting:
-            return Answer(200, await asyncio.to_thread(encode, self.registry), content_type)
+            return Answer(200, await asyncio.to_thread(exposition, self.registry), CONTENT_TYPE)
 
     async def _more(self, path: str, headers: Mapping[str, str]) -> Answer:
         assert self.more is not None

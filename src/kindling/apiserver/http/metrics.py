@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import platform
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from kubecore.runtime.metrics import CONTENT_TYPE, exposition
+
 from ..discovery.version import MAJOR, MINOR, git_version
 from ..registry.catalog import Catalog
+from ..registry.definition import ResourceDefinition
 from ..storage.store import Store
 from .call import Call
 from .request_info import RequestInfo
@@ -42,7 +45,6 @@ _BUCKETS = (
     45,
     60,
 )
-_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _VERBS = {
     "get": "GET",
     "list": "LIST",
@@ -93,6 +95,12 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
+        self._deprecated = Gauge(
+            "apiserver_requested_deprecated_apis",
+            "Gauge of deprecated APIs that have been requested",
+            ("group", "version", "resource", "subresource", "removed_release"),
+            registry=self._registry,
+        )
         build = Gauge(
             "kubernetes_build_info",
             "A constant 1, labelled by the version",
@@ -109,7 +117,11 @@ class Metrics:
     def observe(self, call: Call, status: int, seconds: float) -> None:
         """Count a finished request."""
         info = call.info
-        labels = (_VERBS.get(info.verb, call.request.method), *self._resource_labels(info))
+        definition = self._definition(info)
+        resource = _resource_labels(info, definition)
+        if definition is not None and definition.deprecation_warning:
+            self._deprecated.labels(*resource[:4], "").set(1)
+        labels = (_VERBS.get(info.verb, call.request.method), *resource)
         self._requests.labels(*labels, str(status)).inc()
         if info.verb != "watch":
             child = self._children.get(labels)
@@ -117,17 +129,20 @@ class Metrics:
                 child = self._children[labels] = self._seconds.labels(*labels)
             child.observe(seconds)
 
-    def _resource_labels(self, info: RequestInfo) -> tuple[str, ...]:
-        """Metric labels of a served resource; other paths must not create new time series."""
-        if not info.is_resource:
-            return "", "", "", "", "cluster"
-        scope = "resource" if info.name else "namespace" if info.namespace else "cluster"
-        definition = self._catalog.find(info.group, info.version, info.resource)
-        if definition is None:
-            return "", "", "", "", scope
-        subresource = info.subresource if info.subresource in definition.subresources else ""
-        return info.group, info.version, info.resource, subresource, scope
+    def _definition(self, info: RequestInfo) -> ResourceDefinition | None:
+        return self._catalog.find(info.group, info.version, info.resource) if info.is_resource else None
 
     async def page(self, call: Call) -> Response:
         """The text that Prometheus reads."""
-        return Response(200, generate_latest(self._registry), _CONTENT_TYPE)
+        return Response(200, exposition(self._registry), CONTENT_TYPE)
+
+
+def _resource_labels(info: RequestInfo, definition: ResourceDefinition | None) -> tuple[str, ...]:
+    """Metric labels of a served resource; other paths must not create new time series."""
+    if not info.is_resource:
+        return "", "", "", "", "cluster"
+    scope = "resource" if info.name else "namespace" if info.namespace else "cluster"
+    if definition is None:
+        return "", "", "", "", scope
+    subresource = info.subresource if info.subresource in definition.subresources else ""
+    return info.group, info.version, info.resource, subresource, scope

@@ -68,7 +68,7 @@ class RestoreController:
         self._snapshots = cluster.snapshots
         self._contents = cluster.snapshot_contents
         self._volumes = cluster.optional(kinds.VOLUME_SNAPSHOTS)
-        self.controller = Controller("virt-controller-vmrestore", self._reconcile, workers=2)
+        self.controller = Controller("virt-controller-restore-vmrestore", self._reconcile, workers=2)
         self.controller.watch(self._restores)
         self.controller.watch(cluster.vms, self._machine_keys)
         self.controller.watch(cluster.claims, _claim_keys)

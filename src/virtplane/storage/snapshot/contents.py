@@ -49,7 +49,7 @@ class ContentController:
         self._contents = cluster.snapshot_contents
         self._volumes = cluster.optional(kinds.VOLUME_SNAPSHOTS)
         self._classes = cluster.optional(kinds.VOLUME_SNAPSHOT_CLASSES)
-        self.controller = Controller("virt-controller-vmsnapshotcontent", self._reconcile)
+        self.controller = Controller("virt-controller-snapshot-vmsnapshotcontent", self._reconcile)
         self.controller.watch(self._contents)
         self.controller.watch(self._snapshots, _content_keys)
         if self._volumes is not None:

@@ -65,7 +65,7 @@ class SnapshotController:
         self._contents = cluster.snapshot_contents
         self._volumes = cluster.optional(kinds.VOLUME_SNAPSHOTS)
         self._classes = cluster.optional(kinds.VOLUME_SNAPSHOT_CLASSES)
-        self.controller = Controller("virt-controller-vmsnapshot", self._reconcile, workers=2)
+        self.controller = Controller("virt-controller-snapshot-vmsnapshot", self._reconcile, workers=2)
         self.controller.watch(self._snapshots)
         self.controller.watch(self._contents, _snapshot_keys)
         self.controller.watch(cluster.vms, self._machine_keys)

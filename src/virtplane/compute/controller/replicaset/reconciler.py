@@ -43,7 +43,7 @@ class ReplicaSetController:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self.controller = Controller("virt-controller-vmirs", self._reconcile, workers=2)
+        self.controller = Controller("virt-controller-replicaset", self._reconcile, workers=2)
         self.controller.watch(cluster.replica_sets)
         self.controller.watch(cluster.vmis, self._instance_keys)
         self._expected = Expectations(self.controller, cluster.vmis, owner_key(_KIND.kind))

@@ -172,3 +172,18 @@ async def test_custom_resources_answer_in_words_of_their_own(client: Client) -> 
     assert error.message == (
         'Other.things.example.com "b" is invalid: kind: Invalid value: "Other": must be Widget'
     )
+
+
+async def test_requests_for_a_deprecated_version_show_in_the_metrics(client: Client) -> None:
+    old = {"name": "v1", "served": True, "storage": False, "deprecated": True, "schema": schema()}
+    await established(client, crd(old, {"name": "v2", "served": True, "storage": True, "schema": schema()}))
+
+    async def requested() -> list[str]:
+        page = (await client.request("GET", "/metrics")).body.decode()
+        return [line for line in page.splitlines() if line.startswith("apiserver_requested_deprecated_apis{")]
+
+    await client.list(WIDGETS_V2, "default")
+    assert await requested() == []
+    await client.list(WIDGETS, "default")
+    found = 'group="things.example.com",removed_release="",resource="widgets",subresource="",version="v1"'
+    assert await requested() == [f"apiserver_requested_deprecated_apis{{{found}}} 1.0"]

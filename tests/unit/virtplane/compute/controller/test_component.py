@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from prometheus_client import CollectorRegistry
 from tests.support.controllers import until
 
 from kubecore import resources
@@ -15,6 +16,7 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta
 from kubecore.runtime import Context
+from kubecore.runtime.queuemetrics import QueueMetrics
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.compute.controller import component
@@ -29,13 +31,16 @@ def api() -> MemoryApi:
 
 
 @asynccontextmanager
-async def replica(api: MemoryApi, identity: str) -> AsyncIterator[None]:
+async def replica(
+    api: MemoryApi, identity: str, queues: QueueMetrics | None = None
+) -> AsyncIterator[None]:
     """A running virt-controller."""
     context = Context(
         client_factory=lambda _: api.client(user_agent=identity),
         namespace="kubevirt",
         identity=identity,
         settings={"image": "product:1", "launcher_image": "launcher:1"},
+        queues=queues,
     )
     task = asyncio.create_task(VirtController().run(context))
     try:
@@ -138,3 +143,28 @@ async def test_a_kind_that_comes_to_be_served_is_used(
         api.put(kinds.VIRTUAL_MACHINE_INSTANCES, _vmi("after"))
         await until(lambda: _phase(api, "after") == "Scheduling")
         assert _leader(api) == "a"
+
+
+async def test_queues_have_the_names_that_kubevirt_gives_theirs(api: MemoryApi) -> None:
+    registry = CollectorRegistry()
+
+    def names() -> set[str]:
+        samples = (sample for family in registry.collect() for sample in family.samples)
+        return {each.labels["name"] for each in samples if each.name == "kubevirt_workqueue_adds_total"}
+
+    async with replica(api, "a", QueueMetrics(registry, "kubevirt_workqueue")):
+        await until(lambda: "virt-controller-restore-vmrestore" in names())
+    own = {"virt-controller-outdated"}
+    assert names() - own == {
+        "virt-controller-evacuation",
+        "virt-controller-migration",
+        "virt-controller-node",
+        "virt-controller-pool",
+        "virt-controller-replicaset",
+        "virt-controller-restore-vmrestore",
+        "virt-controller-snapshot-vmsnapshot",
+        "virt-controller-snapshot-vmsnapshotcontent",
+        "virt-controller-vm",
+        "virt-controller-vmi",
+        "virt-controller-workload-update",
+    }
