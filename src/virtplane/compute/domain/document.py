@@ -72,6 +72,7 @@ def render(vmi: VirtualMachineInstance, context: DomainContext) -> str:
     root.extend(placement.render_tuning(wanted, context, threads.count))
     root.append(firmware.render_os(vmi, context))
     root.append(platform.render_sysinfo(vmi, context))
+    root.extend(platform.render_ignition(vmi))
     root.append(platform.render_features(wanted, context))
     root.append(platform.render_clock(vmi, context))
     root.extend(platform.lifecycle_actions(wanted))

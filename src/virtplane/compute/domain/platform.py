@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from virtplane.api import labels
 from virtplane.api.kubevirt_v1.clock import HPETTimer, HypervTimer, KVMTimer, PITTimer, RTCTimer
 from virtplane.api.kubevirt_v1.domain import Chassis, DomainSpec
 from virtplane.api.kubevirt_v1.features import FeatureHyperv, FeatureState
@@ -13,6 +14,8 @@ from virtplane.compute.domain.xml import QEMU_NAMESPACE, Element, element, yes_n
 _NAMESPACE = "http://kubevirt.io"
 _GRACE_SECONDS = 30
 _SPINLOCK_RETRIES = 4096
+_LONGEST_ARGUMENT = 120 << 10
+"""Linux takes 128 KiB as one argument of a program; libvirt writes each comma twice."""
 
 
 def render_sysinfo(vmi: VirtualMachineInstance, context: DomainContext) -> Element:
@@ -35,6 +38,19 @@ def render_sysinfo(vmi: VirtualMachineInstance, context: DomainContext) -> Eleme
         }
         node.append(element("chassis", {}, *(_entry(name, value) for name, value in named.items() if value)))
     return node
+
+
+def render_ignition(vmi: VirtualMachineInstance) -> list[Element]:
+    """What Ignition reads in the guest, from the annotation; as in KubeVirt, only a text that names Ignition.
+
+    Raises ValueError for more than QEMU takes as an argument.
+    """
+    text = vmi.metadata.annotations.get(labels.IGNITION_DATA, "")
+    if "ignition" not in text:
+        return []
+    if len(text.encode()) + text.count(",") > _LONGEST_ARGUMENT:
+        raise ValueError(f"{labels.IGNITION_DATA}: Ignition's data is longer than {_LONGEST_ARGUMENT} bytes")
+    return [element("sysinfo", {"type": "fwcfg"}, _entry("opt/com.coreos/config", text))]
 
 
 def _entry(name: str, value: str) -> Element:
