@@ -13,6 +13,7 @@ import pytest
 from tests.e2e.claims import Claims
 from tests.e2e.clusters import CORE, NAMESPACE, Cluster
 from tests.e2e.commands import ROOT, program, run
+from tests.e2e.support import wait_for
 
 pytestmark = [
     pytest.mark.host,
@@ -85,4 +86,5 @@ def test_a_disk_is_looked_into_and_changed(cluster: Cluster, disk: str) -> None:
     assert any(line.startswith("disk.img:/dev/sda") and line.endswith("%") for line in lines), shown
     assert any(line.startswith("edited: The programs included with") for line in lines), shown
     assert _KEY in lines, shown
-    assert cluster.find(f"{CORE}/namespaces/{NAMESPACE}/pods/libguestfs-tools-{disk}") is None
+    pod = f"{CORE}/namespaces/{NAMESPACE}/pods/libguestfs-tools-{disk}"
+    wait_for("the pod is gone", lambda: cluster.find(pod) is None, 30)
