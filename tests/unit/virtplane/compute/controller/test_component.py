@@ -31,9 +31,7 @@ def api() -> MemoryApi:
 
 
 @asynccontextmanager
-async def replica(
-    api: MemoryApi, identity: str, queues: QueueMetrics | None = None
-) -> AsyncIterator[None]:
+async def replica(api: MemoryApi, identity: str, queues: QueueMetrics | None = None) -> AsyncIterator[None]:
     """A running virt-controller."""
     context = Context(
         client_factory=lambda _: api.client(user_agent=identity),
