@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import grpc
+from tests.support.grpc_sockets import served
 
 from virtplane.compute.handler import hookmessages
 
@@ -32,7 +31,6 @@ def sidecar(
         hooks = [info.message("HookPoint", {"name": hook, "priority": rank}) for hook, rank in points]
         return info.message("InfoResult", {"name": name, "versions": versions, "hookPoints": hooks})
 
-    server = grpc.server(ThreadPoolExecutor(2))
     handlers = [info.handler("Info", {"Info": introduce})]
     for version in known:
         callbacks = hookmessages.callbacks(version)
@@ -42,10 +40,5 @@ def sidecar(
 
         present = [hook for hook in answers if hook in callbacks.methods["Callbacks"]]
         handlers.append(callbacks.handler("Callbacks", {hook: implemented(hook) for hook in present}))
-    server.add_generic_rpc_handlers(handlers)
-    server.add_insecure_port(f"unix:{socket}")
-    server.start()
-    try:
+    with served(socket, handlers):
         yield
-    finally:
-        server.stop(0).wait(5)

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
+from tests.support.grpc_sockets import served
 
 from virtplane.compute.handler import hookmessages
-
-
-@contextmanager
-def _served(socket: Path, handler: Any) -> Iterator[None]:
-    socket.parent.mkdir(parents=True, exist_ok=True)
-    server = grpc.server(ThreadPoolExecutor(2))
-    server.add_generic_rpc_handlers((handler,))
-    server.add_insecure_port(f"unix:{socket}")
-    server.start()
-    try:
-        yield
-    finally:
-        server.stop(0).wait(5)
 
 
 @contextmanager
@@ -37,7 +24,8 @@ def domain_service(socket: Path, answer: Callable[[Any], bytes]) -> Iterator[Non
         except ValueError as error:
             context.abort(grpc.StatusCode.INTERNAL, str(error))
 
-    with _served(socket, plugins.handler("DomainHookService", {"MutateDomain": mutate})):
+    socket.parent.mkdir(parents=True, exist_ok=True)
+    with served(socket, [plugins.handler("DomainHookService", {"MutateDomain": mutate})]):
         yield
 
 
@@ -53,5 +41,6 @@ def node_service(socket: Path, told: Callable[[Any], None]) -> Iterator[None]:
             context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         return plugins.message("ExecuteNodeHookResponse")
 
-    with _served(socket, plugins.handler("NodeHookService", {"ExecuteNodeHook": execute})):
+    socket.parent.mkdir(parents=True, exist_ok=True)
+    with served(socket, [plugins.handler("NodeHookService", {"ExecuteNodeHook": execute})]):
         yield
