@@ -25,10 +25,11 @@ from kindling.node.networks.attachments import NetworkSettings, PodNetworks
 from kindling.node.pods import identity, sysctls
 from kindling.node.pods.admission import Refusal
 from kindling.node.pods.allocations import Allocations
-from kindling.node.pods.cgroup_removal import pods_with_cgroups, remove_pod_cgroups
+from kindling.node.pods.cgroup_removal import remove_pod_cgroups
 from kindling.node.pods.confinement import Confinement
 from kindling.node.pods.cpu_quotas import CpuQuotas
 from kindling.node.pods.downward_api import NodeFacts
+from kindling.node.pods.orphans import Orphans
 from kindling.node.pods.pleg import Pleg
 from kindling.node.pods.pod_cgroups import NodeShare, PodCgroups
 from kindling.node.pods.pod_services import PodServices
@@ -316,7 +317,8 @@ class NodeAgent:
         images = ImageCollector(
             to.runtime, self._settings.node.options, to.pods.list, node_event, identity.ROOT / LOADED_IMAGES
         )
-        housekeeping = self._make_housekeeping(to, parts, images)
+        orphans = parts.orphans(to.pods, self._settings.cgroup_root)
+        housekeeping = self._make_housekeeping(to, parts, images, orphans)
         evictions = self._make_evictions(to, parts, housekeeping, images)
         self._evictions = evictions
         async with asyncio.TaskGroup() as group:
@@ -331,23 +333,23 @@ class NodeAgent:
             group.create_task(parts.policies.run(), name="network-policies")
             parts.networks.load()
             group.create_task(pleg.run(), name="runtime-pleg")
-            await self._adopt(to, parts)
+            await self._adopt(to, parts, orphans)
             group.create_task(housekeeping.run(), name="housekeeping")
             group.create_task(evictions.run(), name="eviction")
             group.create_task(parts.csi.run(), name="csi")
             group.create_task(pod_workers.run(to.pods), name="pod-workers")
 
-    async def _adopt(self, to: Connections, parts: Parts) -> None:
+    async def _adopt(self, to: Connections, parts: Parts, orphans: Orphans) -> None:
         """Keep what living pods hold, and have workers take down what is left of the others."""
         live = {str(pod["metadata"]["uid"]) for pod in to.pods.list()}
         parts.devices.retain(live)
         parts.allocations.retain(live)
         parts.cpus.retain(live)
-        grouped = await asyncio.to_thread(pods_with_cgroups, self._settings.cgroup_root)
-        left = (parts.pleg.uids() | parts.volumes.uids() | grouped) - live
-        parts.pod_workers.adopt_orphans(left, parts.pleg)
+        await orphans.adopt()
 
-    def _make_housekeeping(self, to: Connections, parts: Parts, images: ImageCollector) -> Housekeeping:
+    def _make_housekeeping(
+        self, to: Connections, parts: Parts, images: ImageCollector, orphans: Orphans
+    ) -> Housekeeping:
         pleg = parts.pleg
 
         async def share_processors() -> None:
@@ -360,7 +362,13 @@ class NodeAgent:
         async def forget_networks() -> None:
             await parts.networks.sweep([sandbox.id for sandbox in pleg.sandboxes()])
 
-        chores = (parts.confinement.sweep, forget_networks, parts.pod_cgroups.refresh, share_processors)
+        chores = (
+            parts.confinement.sweep,
+            forget_networks,
+            parts.pod_cgroups.refresh,
+            share_processors,
+            orphans.sweep,
+        )
         lost_shims = LostShims(self._settings.runtime_socket)
         return Housekeeping(to.runtime, pleg, chores, lost_shims, images.collect)
 

@@ -11,8 +11,10 @@ from kindling.node.devices.manager import DeviceManager
 from kindling.node.networks.attachments import PodNetworks
 from kindling.node.pods import identity
 from kindling.node.pods.allocations import Allocations
+from kindling.node.pods.cgroup_removal import pods_with_cgroups
 from kindling.node.pods.confinement import Confinement
 from kindling.node.pods.cpu_quotas import CpuQuotas
+from kindling.node.pods.orphans import Orphans
 from kindling.node.pods.pleg import Pleg
 from kindling.node.pods.pod_cgroups import PodCgroups
 from kindling.node.pods.pod_workers import PodWorkers
@@ -22,7 +24,7 @@ from kindling.node.stats.collector import Statistics
 from kindling.node.volumes.csi_agent import CsiAgent
 from kindling.node.volumes.manager import VolumeManager
 from kubecore.client import Client
-from kubecore.json import JsonObject
+from kubecore.json import JsonObject, get_str
 from kubecore.runtime import EventRecorder, Informer
 
 
@@ -69,6 +71,15 @@ class Parts:
     pod_cgroups: PodCgroups
     allocations: Allocations
     cpus: CpuManager
+
+    def orphans(self, pods: Informer[JsonObject], cgroup_root: str) -> Orphans:
+        """What finds the rest of pods that are not among `pods` any more."""
+        return Orphans(
+            self.pleg,
+            self.pod_workers,
+            traces=lambda: self.volumes.uids() | pods_with_cgroups(cgroup_root),
+            present=lambda: (get_str(pod, "metadata", "uid") for pod in pods.list()),
+        )
 
 
 @dataclass(frozen=True)

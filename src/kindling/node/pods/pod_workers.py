@@ -43,9 +43,13 @@ class PodWorkers:
         found = self._workers.get(uid)
         return found is not None and found.evict(ending)
 
+    def uids(self) -> set[str]:
+        """The pods that have a worker."""
+        return set(self._workers)
+
     def adopt_orphans(self, uids: set[str], pleg: Pleg) -> None:
-        """Let `run` clean up pods that are no longer in the API but have left sandboxes, containers, volumes
-        or cgroups here.
+        """Clean up pods that are no longer in the API but have left sandboxes, containers, volumes or cgroups
+        here: as soon as `run` runs.
 
         Some have volumes or cgroups only: the agent ended while it set them up or tore them down.
         """
@@ -57,7 +61,11 @@ class PodWorkers:
             name, namespace = labels.get(identity.LABEL_NAME, ""), labels.get(identity.LABEL_NAMESPACE, "")
             _log.info("removing orphaned pod %s/%s (%s)", namespace, name, uid)
             metadata = {"name": name, "namespace": namespace, "uid": uid}
-            self._orphans.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}})
+            orphan = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}}
+            if self._group is None:
+                self._orphans.append(orphan)
+            else:
+                self._start(orphan).object_deleted()
 
     async def run(self, pods: Informer) -> None:
         """Follow the pods of an informer that has synced."""

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from kindling.node.pods import identity
+from kindling.node.pods.orphans import Orphans
 from kindling.node.pods.pod_workers import PodWorkers
 from kindling.node.pods.runtime_status import PodRuntimeStatus
 from kindling.node.runtime.interface import Sandbox
@@ -53,3 +54,22 @@ async def test_what_pods_left_is_removed_also_when_the_runtime_has_nothing_of_th
         {"name": "p", "namespace": "ns", "uid": "ran"},
         {"name": "", "namespace": "", "uid": "set-up"},
     ]
+
+
+async def test_what_appears_after_a_pods_end_is_removed_once_it_was_seen_twice() -> None:
+    """A runtime that is told to stop making a sandbox may have made its cgroup again."""
+    told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    pod_workers = PodWorkers(Mock(side_effect=lambda pod: Worker(pod, told)))
+    pleg: Any = Mock(runtime_status=lambda uid: SEEN.get(uid, PodRuntimeStatus()), uids=lambda: {"ran"})
+    left = {"late", "there"}
+    orphans = Orphans(pleg, pod_workers, traces=lambda: left, present=lambda: ["there"])
+    running = asyncio.create_task(pod_workers.run(Mock()))
+    await asyncio.sleep(0)
+    await orphans.sweep()
+    assert told.empty()
+    left.add("new")
+    await orphans.sweep()
+    assert {told.get_nowait()["uid"], told.get_nowait()["uid"]} == {"late", "ran"}
+    assert told.empty()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
