@@ -126,6 +126,8 @@ class RequestServer:
         routes, info, request = self._routes, call.info, call.request
         limit = deadlines.seconds_of(call)
         user = await routes.authenticator.authenticate(request)
+        if isinstance(request.protocol, Connection):
+            request.protocol.share.belongs_to(user.name)
         call.user = routes.impersonate(request, user, info)
         self._authorize(call)
         check_place(info)

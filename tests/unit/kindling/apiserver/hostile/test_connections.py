@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
-from tests.support.hostile import ADMIN_TOKEN, Target, bystander_unharmed, head, read_reply
+from tests.support.hostile import ADMIN_TOKEN, NEIGHBOUR_TOKEN, Target, bystander_unharmed, head, read_reply
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
 
@@ -65,6 +65,22 @@ async def test_heads_that_never_end_are_waited_for_only_so_long(target: Target) 
             await asyncio.sleep(_PATIENCE_SECONDS / 8)
         assert await _hung_up(crowd, 3 * _PATIENCE_SECONDS + 10) == len(crowd)
         assert time.monotonic() - begun < 30
+
+
+async def test_large_bodies_that_never_end_keep_nobody_elses_waiting(target: Target) -> None:
+    begun = head("POST", _MAPS).removesuffix(b"\r\n") + b"Content-Length: 2000000\r\n\r\n" + b" " * 1_000_000
+    document = b'{"metadata":{"name":"large"},"data":{"a":"%s"}}' % (b"x" * 500_000)
+    asked = head("POST", "/api/v1/namespaces/quiet/configmaps", document)
+    asked = asked.replace(ADMIN_TOKEN.encode(), NEIGHBOUR_TOKEN.encode())
+
+    async def send(writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+
+    async with _crowd(target, 75, begun) as crowd:
+        await asyncio.gather(*(send(writer) for _, writer in crowd))
+        reply = await target.raw(asked + document)
+        assert reply.status == 201, reply.body[:300]
 
 
 async def test_a_connection_in_use_is_not_taken_for_a_slow_one(target: Target) -> None:
