@@ -54,6 +54,19 @@ def deep_copy(document: JsonObject) -> JsonObject:
     return copied
 
 
+def has_more_values(value: Any, most: int) -> bool:
+    """Whether there are more than `most` values in `value`, however deep; it is read no further than that."""
+    waiting, count = [value], 0
+    while waiting:
+        found = waiting.pop()
+        inner = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
+        count += len(inner)
+        if count > most:
+            return True
+        waiting += inner
+    return False
+
+
 def get_object(document: Mapping[str, Any] | None, *path: str) -> JsonObject:
     """The object at `path`; a new empty one if a part of the path is missing or not an object."""
     value = _value(document, path)

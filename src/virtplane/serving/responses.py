@@ -9,8 +9,13 @@ from typing import Any
 
 import orjson
 
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject, get_object, get_str, has_more_values
 
+MOST_VALUES = 30_000
+"""Values in an object that webhooks look at. An instance of 256 disks and as many interfaces has a third.
+
+A few bytes of JSON are a value, and each costs microseconds in a process that everybody waits for.
+"""
 MAX_CAUSES = 10
 """How many causes an answer names; the rest are counted."""
 
@@ -70,6 +75,21 @@ class Response:
     def plain(cls, message: str, code: int = 400) -> Response:
         """Refuse because the request itself makes no sense, or something needed for it is missing."""
         return cls(False, {"code": code, "message": message})
+
+    @classmethod
+    def of_too_many_values(cls, request: JsonObject) -> Response | None:
+        """Refuse a request that brings more values than webhooks look at; None where it does not.
+
+        What stays as it was is not counted, so that a finalizer can be taken off any object.
+        """
+        new, old = get_object(request, "object"), get_object(request, "oldObject")
+        for part in ("metadata", "spec", "status"):
+            found, before = get_object(new, part), get_object(old, part)
+            if part == "metadata":
+                found = {} if old else {key: value for key, value in found.items() if key != "managedFields"}
+            if has_more_values(found, MOST_VALUES) and found != before:
+                return cls.refuse([Cause(f"{part} has more than {MOST_VALUES} values", part)])
+        return None
 
     def review(self, review: JsonObject) -> JsonObject:
         """The AdmissionReview that answers `review`."""

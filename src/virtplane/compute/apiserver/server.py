@@ -7,6 +7,7 @@ import json
 from functools import partial
 from pathlib import Path
 
+import orjson
 from aiohttp import web
 
 from kubecore.client import Client, ConnectionFailed
@@ -150,7 +151,10 @@ class Served:
         router.add_get(base + "/namespaces/{namespace}/virtualmachines/{name}/vnc", self._tokens.create)
 
     async def _review(self, request: web.Request) -> web.Response:
-        review = await request.json()
+        try:
+            review = orjson.loads(await request.read())
+        except orjson.JSONDecodeError as error:
+            return web.Response(status=400, text=str(error))
         return web.json_response(await self._webhooks.review(request.path, review, self.config()))
 
     async def _healthz(self, request: web.Request) -> web.Response:

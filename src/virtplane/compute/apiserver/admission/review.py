@@ -86,6 +86,9 @@ async def review(path: str, request: JsonObject, config: ClusterConfig, lookups:
     webhook = WEBHOOKS.get(path)
     if webhook is None:
         return Response.plain(f"there is no webhook {path}", 404)
+    too_large = Response.of_too_many_values(request)
+    if too_large is not None:
+        return too_large
     try:
         asked = Request.of(request, config, lookups)
         return _warned(path, asked, await webhook(asked))

@@ -18,6 +18,7 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object
 from virtplane.api.markers import ApiStruct
 from virtplane.api.schema import request_schema
+from virtplane.serving.responses import MOST_VALUES
 
 MOST_BYTES = 3 << 20
 """No larger object can be stored."""
@@ -43,7 +44,7 @@ async def read_options(request: web.Request, struct: type[ApiStruct] | None = No
 
 def parse_options(body: bytes, struct: type[ApiStruct] | None = None) -> JsonObject:
     """The options in a request body; none if it is empty. Raises StatusError if it is not an object, or too
-    large.
+    large: in bytes, or in values, whose types are looked at one by one.
 
     Values must have the types of `struct`; unknown fields are ignored.
     """
@@ -52,6 +53,8 @@ def parse_options(body: bytes, struct: type[ApiStruct] | None = None) -> JsonObj
         return {}
     if not isinstance(document, dict):
         raise unreadable(f"{_JSON_TYPES.get(type(document), 'value')} into Go value of type object")
+    if json.has_more_values(document, MOST_VALUES):
+        raise errors.too_large(f"limit is {MOST_VALUES} values")
     if struct is None:
         return document
     read: JsonObject = _read(_schema(struct), document, struct.__name__)

@@ -76,6 +76,9 @@ async def review(path: str, request: JsonObject, services: Services) -> Response
     webhook = WEBHOOKS.get(path)
     if webhook is None:
         return Response.plain(f"there is no webhook {path}", 404)
+    too_large = Response.of_too_many_values(request)
+    if too_large is not None:
+        return too_large
     try:
         return await webhook(Request(request), services)
     except Refused as refused:

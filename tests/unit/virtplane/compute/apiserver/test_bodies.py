@@ -8,6 +8,7 @@ import time
 import pytest
 
 from kubecore.errors import StatusError
+from virtplane.api.kubevirt_v1.subresources import StartOptions
 from virtplane.compute.apiserver.subresources.bodies import MOST_BYTES, YAML_BYTES, parse_options
 
 _READ_SECONDS = 0.5
@@ -65,6 +66,14 @@ def test_no_body_is_read_for_long(body: bytes) -> None:
 def test_more_than_can_be_stored_is_not_read() -> None:
     with pytest.raises(StatusError, match="Request entity too large") as refused:
         parse_options(b'{"a": "' + b"x" * MOST_BYTES + b'"}')
+    assert refused.value.code == 413
+
+
+def test_so_many_values_that_they_take_long_are_not_looked_at() -> None:
+    body = b'{"dryRun": [' + b'"",' * 900_000 + b'""]}'
+    assert len(body) < MOST_BYTES
+    with pytest.raises(StatusError, match="limit is 30000 values") as refused:
+        parse_options(body, StartOptions)
     assert refused.value.code == 413
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
 from kubecore.testing import MemoryApi
 from virtplane.api import resources
-from virtplane.serving.responses import Response
+from virtplane.serving.responses import MOST_VALUES, Response
 from virtplane.serving.rights import Authorizer
 from virtplane.storage.cdi.apiserver.requests import Services
 from virtplane.storage.cdi.apiserver.reviews import review
@@ -47,6 +48,15 @@ _VDDK = {"url": "https://v", "secretRef": "s", "uuid": "u", "backingFile": "b", 
 
 def _of(**source: Any) -> JsonObject:
     return {"source": source, "pvc": _CLAIM}
+
+
+async def test_an_object_of_very_many_values_is_refused_at_once() -> None:
+    spec = _of(blank={}) | {"checkpoints": [{}] * 900_000}
+    request = {"operation": "CREATE", "object": {"metadata": {"name": "x", "namespace": "ns"}, "spec": spec}}
+    begun = time.thread_time()
+    answer = await _review("/datavolume-mutate", request, resources.DATA_VOLUMES)
+    assert time.thread_time() - begun < 1.0, "meanwhile nobody else is answered"
+    assert f"has more than {MOST_VALUES} values" in _message(answer)
 
 
 @pytest.mark.feature("STO-44")
