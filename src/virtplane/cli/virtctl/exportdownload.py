@@ -100,15 +100,30 @@ async def _copy(link: Link, wish: Wish, headers: dict[str, str], output: BinaryI
             if answer.status != 200:
                 raise _Refused(f"Bad status: {answer.status} {answer.reason}")
             async for piece in _shown(answer, quiet=wish.manifest):
-                data = unpacker.decompress(piece) if unpacker else piece
-                await asyncio.to_thread(output.write, data)
-        if unpacker and not unpacker.eof:
+                await asyncio.to_thread(_write, piece, unpacker, output)
+                if unpacker is not None and unpacker.eof:
+                    break
+        if unpacker is not None and not unpacker.eof:
             raise _Refused("the download ended before the end of the compressed image")
         output.flush()
     except (aiohttp.ClientError, TimeoutError, zlib.error, ssl.SSLError) as error:
         raise _Refused(f'Get "{url}": {error or type(error).__name__}') from error
     except OSError as error:
         raise click.ClickException(f"write: {(error.strerror or str(error)).lower()}") from error
+
+
+def _write(piece: bytes, unpacker: zlib._Decompress | None, output: BinaryIO) -> None:
+    """Write a piece of the answer, unpacked where there is an `unpacker`. Raises zlib.error, OSError.
+
+    A MiB may unpack to a GiB, and the server is a tenant's: it is never in memory as a whole.
+    """
+    if unpacker is None:
+        output.write(piece)
+        return
+    data = unpacker.decompress(piece, _CHUNK_BYTES)
+    while data:
+        output.write(data)
+        data = b"" if unpacker.eof else unpacker.decompress(unpacker.unconsumed_tail, _CHUNK_BYTES)
 
 
 async def _shown(answer: aiohttp.ClientResponse, *, quiet: bool) -> AsyncIterator[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,25 @@ def test_half_of_an_image_is_no_image(api: FakeServer, virtctl: Virtctl, tmp_pat
     result = virtctl("vmexport", "download", "e", "--format", "raw", "--output", str(tmp_path / "disk"))
     assert (result.code, result.err.splitlines()[-1]) == (1, "retry count reached, exiting unsuccessfully")
     assert "the download ended before the end of the compressed image" in result.out
+
+
+@pytest.mark.parametrize("behind", [b"", b"x" * (1 << 20)], ids=["alone", "followed"])
+def test_an_image_that_unpacks_to_very_much_takes_no_memory(
+    api: FakeServer, virtctl: Virtctl, tmp_path: Path, behind: bytes
+) -> None:
+    size = 256 << 20
+    _served(api)
+    api.answers["GET", "/gzip"] = (200, gzip.compress(bytes(size), mtime=0) + behind)
+    path = tmp_path / "disk"
+    tracemalloc.start()
+    try:
+        result = virtctl("vmexport", "download", "e", "--format", "raw", "--output", str(path))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert result.code == 0, result.err
+    assert path.stat().st_size == size
+    assert peak < 32 << 20
 
 
 @pytest.mark.feature("CTL-50", "CTL-51", "CTL-53", "CTL-54", "CTL-55")
