@@ -14,11 +14,11 @@ from pathlib import Path
 
 import uvloop
 
+from kubecore.large_requests import SWITCH_SECONDS
 from kubecore.logs import set_up_logging
 
 from .app import ApiServer
 from .kinds.served import builtin_definitions
-from .registry.large_requests import SWITCH_SECONDS
 from .settings import Settings
 from .storage.journal import STORAGE_REFUSED, StorageError
 

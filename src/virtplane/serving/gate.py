@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from aiohttp import web
 
+from kubecore import errors
 from kubecore.client import ConnectionFailed
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
+from kubecore.large_requests import LARGE_BYTES, LargeRequestPool, RequestShare
 from virtplane.serving import frontproxy
 from virtplane.serving.frontproxy import ProxySettings, User
 from virtplane.serving.rights import Authorizer
+
+MOST_BYTES = 3 << 20
+"""Of a user's request: no larger object can be stored. Reviews, which hold two, are the API server's."""
 
 _ASKER = web.RequestKey("asker", User)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -49,6 +55,7 @@ class Gate:
         self._authorizer = authorizer
         self._guarded = guarded
         self._webhooks_need_certificate = webhooks_need_certificate
+        self._held = LargeRequestPool()
 
     def application(self, most_bytes: int) -> web.Application:
         """An application behind the gate, whose requests have at most so many bytes."""
@@ -71,7 +78,11 @@ class Gate:
             refusal = await self._refusal(request)
             if refusal is not None:
                 return refusal
-            return await handler(request)
+            with self._room_for(request):
+                is_unmeasured = request.body_exists and request.content_length is None
+                if is_unmeasured and asker(request) is not None:
+                    request = request.clone(client_max_size=MOST_BYTES)
+                return await handler(request)
         except StatusError as error:
             return web.json_response(error.to_status(), status=error.code)
         except web.HTTPNotFound:
@@ -80,6 +91,27 @@ class Gate:
             return web.Response(status=405, text="405: Method Not Allowed")
         except ConnectionFailed as error:
             return web.Response(status=500, text=str(error))
+
+    @contextmanager
+    def _room_for(self, request: web.Request) -> Iterator[None]:
+        """Room for the body of a user's request. Raises StatusError (413, 429).
+
+        It is taken before the body comes, which may be slowly: who may start a machine may send as many as he
+        likes, and one user has a part of the room.
+        """
+        user, size = asker(request), request.content_length
+        if user is None or not request.body_exists or (size is not None and size <= LARGE_BYTES):
+            yield
+            return
+        if size is not None and size > MOST_BYTES:
+            raise errors.too_large(f"limit is {MOST_BYTES}")
+        share = RequestShare(self._held)
+        share.belongs_to(user.name)
+        share.hold(MOST_BYTES if size is None else size)
+        try:
+            yield
+        finally:
+            share.give_back()
 
     async def _refusal(self, request: web.Request) -> web.Response | None:
         guarded = self._guarded

@@ -14,6 +14,7 @@ from aiohttp import web
 from kubecore import errors, yaml_text
 from kubecore.json import JsonObject, TooDeep
 from kubecore.json import decode as decode_json
+from kubecore.large_requests import LARGE_BYTES
 from kubecore.objects import fields
 from kubecore.objects.goformat import json_type
 from kubecore.repeated_fields import duplicate_fields, may_repeat_fields
@@ -21,7 +22,6 @@ from kubecore.repeated_fields import duplicate_fields, may_repeat_fields
 from ..kinds.encoding import protobuf
 from ..registry import decoding
 from ..registry.go_json import read_leniently, syntax_error
-from ..registry.large_requests import LARGE_BYTES
 from .connection import Connection
 from .media import JSON, OFFERED, PROTOBUF, YAML
 

@@ -10,8 +10,9 @@ from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
+from kubecore.large_requests import LargeRequestPool, RequestShare
+
 from ..registry.context import UserInfo
-from ..registry.large_requests import LargeRequestPool, RequestShare
 
 _TOO_LONG = "431 Request Header Fields Too Large"
 _NOT_HTTP = "400 Bad Request"

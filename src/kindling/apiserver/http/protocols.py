@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from ..registry.large_requests import LargeRequestPool
+from kubecore.large_requests import LargeRequestPool
+
 from .connection import Connection
 from .tls import HTTP2
 

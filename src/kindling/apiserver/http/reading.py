@@ -8,12 +8,12 @@ import orjson
 
 from kubecore import errors
 from kubecore.json import JsonObject
+from kubecore.large_requests import LARGE_BYTES
 from kubecore.objects.field_selectors import FieldRequirement, FieldSelector, parse_field_selector
 from kubecore.objects.selectors import SelectorError
 
 from ..registry import encoding, preconditions, reads
 from ..registry.definition import ResourceDefinition, TableConverter
-from ..registry.large_requests import LARGE_BYTES
 from ..registry.reads import ListQuery, Matcher
 from ..registry.registry import Registry, Written, object_path
 from ..storage.store import Item

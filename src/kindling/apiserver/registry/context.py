@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import ParamSpec, Protocol, TypeVar
 
 from kubecore.json import JsonObject
+from kubecore.large_requests import LARGE_BYTES, LargeRequestPool
 from kubecore.resources import ResourceType
 
 from .addresses import AddressPool
-from .large_requests import LARGE_BYTES, LargeRequestPool
 
 _MAX_WARNINGS = 512
 """More never fit into the response (see ``http.responses``)."""

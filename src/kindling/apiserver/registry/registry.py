@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kubecore.json import JsonObject, deep_copy
+from kubecore.large_requests import LargeRequestPool
 
 from ..storage.store import Item, Store
 from . import encoding
@@ -14,7 +15,6 @@ from .admission import Admission
 from .catalog import Catalog
 from .context import RequestContext
 from .definition import ResourceDefinition
-from .large_requests import LargeRequestPool
 
 _OPEN = Admission()
 

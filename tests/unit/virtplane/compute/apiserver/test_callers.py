@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,6 +26,7 @@ from virtplane.api import resources as kinds
 from virtplane.compute.apiserver.server import Served
 from virtplane.compute.apiserver.webhooks import Webhooks
 from virtplane.serving.frontproxy import ProxySettings
+from virtplane.serving.gate import MOST_BYTES
 from virtplane.serving.https import server_tls
 
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
@@ -68,7 +71,12 @@ class Server:
         (self._directory / f"{name}.key").write_bytes(leaf.private_key_pem.bytes())
 
     async def ask(
-        self, method: str, path: str, body: JsonObject, leaf: trustme.LeafCert | None, **headers: str
+        self,
+        method: str,
+        path: str,
+        body: JsonObject | AsyncIterator[bytes],
+        leaf: trustme.LeafCert | None,
+        **headers: str,
     ) -> int:
         """The code of the answer. Raises aiohttp.ClientError where the connection is refused."""
         tls = ssl.create_default_context(cadata=self._serving.cert_pem.bytes().decode())
@@ -77,7 +85,9 @@ class Server:
             tls.load_cert_chain(self._directory / "client.crt", self._directory / "client.key")
         async with aiohttp.ClientSession() as session:
             url = f"https://127.0.0.1:{self.port}{path}"
-            async with session.request(method, url, json=body, ssl=tls, headers=headers) as answer:
+            data = io.BytesIO(orjson.dumps(body)) if isinstance(body, dict) else body
+            headers = {"Content-Type": "application/json", **headers}
+            async with session.request(method, url, data=data, ssl=tls, headers=headers) as answer:
                 return answer.status
 
 
@@ -167,3 +177,56 @@ async def test_a_user_is_believed_from_the_front_proxy_alone(server: Server) -> 
         proxy = server.front_proxy.issue_cert("proxy.test", common_name="front-proxy-client")
         assert await server.ask("PUT", _SUBRESOURCE, {}, proxy, **user) == 401
         assert len(asked) == 1
+
+
+async def test_bodies_that_are_sent_for_ever_leave_room_for_others(server: Server) -> None:
+    def permit(request: Request) -> Response | None:
+        if not request.path.endswith("/subjectaccessreviews"):
+            return None
+        return Response(201, {"content-type": "application/json"}, b'{"status": {"allowed": true}}')
+
+    server.api.reactions.append(permit)
+    begun, ended = asyncio.Semaphore(0), asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b" " * 1000
+        begun.release()
+        await ended.wait()
+        yield b"{}"
+
+    async with server.running():
+        proxy = server.front_proxy.issue_cert("proxy.test", common_name="front-proxy-client")
+        tenant = {"X-Remote-User": "system:serviceaccount:tenant:one"}
+        sending = [
+            asyncio.create_task(server.ask("PUT", _SUBRESOURCE, endless(), proxy, **tenant)) for _ in range(8)
+        ]
+        for _ in sending:
+            await begun.acquire()
+        refused, _ = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+        assert {task.result() for task in refused} == {429}
+        large: JsonObject = {"a": "x" * 100_000}
+        tenant["X-Remote-User"] = "system:serviceaccount:tenant:another"
+        assert await server.ask("PUT", _SUBRESOURCE, {"a": "x" * 2_000_000}, proxy, **tenant) == 429
+        neighbour = {"X-Remote-User": "neighbour"}
+        assert await server.ask("PUT", _SUBRESOURCE, large, proxy, **neighbour) == 400
+        assert await server.ask("PUT", _SUBRESOURCE, {"a": "x" * MOST_BYTES}, proxy, **neighbour) == 413
+        ended.set()
+        await asyncio.gather(*sending)
+
+
+async def test_a_body_of_unknown_length_is_read_no_further_than_the_limit(server: Server) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(4):
+            yield b" " * (1 << 20)
+
+    server.api.reactions.append(
+        lambda request: (
+            Response(201, {"content-type": "application/json"}, b'{"status": {"allowed": true}}')
+            if request.path.endswith("/subjectaccessreviews")
+            else None
+        )
+    )
+    async with server.running():
+        proxy = server.front_proxy.issue_cert("proxy.test", common_name="front-proxy-client")
+        user = {"X-Remote-User": "somebody"}
+        assert await server.ask("PUT", _SUBRESOURCE, pieces(), proxy, **user) == 413

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from kindling.apiserver.registry.large_requests import LargeRequestPool, RequestShare
 from kubecore import errors
+from kubecore.large_requests import LargeRequestPool, RequestShare
 
 
 async def test_what_senders_hold_is_bounded_and_given_back() -> None:
