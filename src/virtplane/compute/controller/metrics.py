@@ -61,6 +61,8 @@ _MIGRATION_PHASES: Mapping[str, str] = {
     "Scheduling": "scheduling",
     **dict.fromkeys(("Scheduled", "PreparingTarget", "TargetReady", "Running"), "running"),
 }
+_LONGEST = 256
+"""Characters of a label's value."""
 _FINISHED = {"Succeeded": "succeeded", "Failed": "failed"}
 
 
@@ -92,7 +94,7 @@ class MachineMetrics:
             of, template = vm.metadata, vm.spec.template.metadata
             machine, status = vm.spec.instance.domain.machine, (vm.observed.printable_status or "").lower()
             described = _described(get_object(template or {}, "annotations"))
-            kind = (machine.type if machine is not None else "") or _NONE
+            kind = _bounded((machine.type if machine is not None else "") or _NONE)
             group = _STATUS_GROUPS.get(status, "<unknown>")
             info.add_metric(
                 [of.name, of.namespace, *described, kind, *self._references(vm), status, group], 1
@@ -132,7 +134,7 @@ class MachineMetrics:
                     phase.lower(),
                     *_described(of.annotations),
                     *references,
-                    *(text or "" for text in texts),
+                    *(_bounded(text or "") for text in texts),
                     _text(not is_stuck),
                     _text(key_of(vmi) in outdated),
                     meta.name(pod) if pod is not None else "",
@@ -160,7 +162,7 @@ class MachineMetrics:
         reference = known.controller_revision_ref if known is not None else None
         revision = self._cluster.revision(namespace, (reference and reference.name) or "")
         vendor = get_str(get_object(revision, "data", "metadata", "labels"), _VENDOR)
-        return name if vendor in _PUBLIC_VENDORS else _OTHER
+        return _bounded(name) if vendor in _PUBLIC_VENDORS else _OTHER
 
 
 def migrations(found: Iterable[VirtualMachineInstanceMigration]) -> Iterator[GaugeMetricFamily]:
@@ -188,7 +190,12 @@ def migrations(found: Iterable[VirtualMachineInstanceMigration]) -> Iterator[Gau
 
 
 def _described(annotations: Mapping[str, Any]) -> list[str]:
-    return [get_str(annotations, f"vm.kubevirt.io/{name}") or _NONE for name in _DESCRIPTIONS]
+    return [_bounded(get_str(annotations, f"vm.kubevirt.io/{name}")) or _NONE for name in _DESCRIPTIONS]
+
+
+def _bounded(text: str) -> str:
+    """The beginning of what a user wrote: it may be as long as an object, and is told at each scrape."""
+    return text[:_LONGEST]
 
 
 def _text(holds: bool) -> str:

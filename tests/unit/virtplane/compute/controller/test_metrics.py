@@ -108,6 +108,22 @@ async def test_a_machine_tells_what_it_is_and_only_public_names() -> None:
     assert created > 1_700_000_000
 
 
+async def test_what_a_user_writes_at_length_is_told_in_short() -> None:
+    api, long = _api(), "x" * 1_000_000
+    annotations = {f"vm.kubevirt.io/{name}": long for name in ("os", "workload", "flavor")}
+    vm = _machine("vm", "Stopped", instancetype={"name": long})
+    vm["spec"]["template"]["metadata"]["annotations"] = annotations
+    vm["spec"]["template"]["spec"]["domain"]["machine"]["type"] = long
+    vm["status"]["instancetypeRef"] = _pin(api, "u1.small", "kubevirt.io")
+    api.put(_VM, vm)
+    vmi = _instance("vm", guestOSInfo={"kernelRelease": long, "machine": long, "name": long})
+    vmi["metadata"]["annotations"] = annotations
+    api.put(_VMI, vmi)
+    for name in ("kubevirt_vm_info", "kubevirt_vmi_info"):
+        [(labels, _)] = await _samples(api, name)
+        assert sum(map(len, labels.values())) < 4096
+
+
 async def test_an_instance_tells_its_system_and_whether_it_is_in_the_way() -> None:
     api = _api()
     api.put(_VMI, _instance("fixed"))
