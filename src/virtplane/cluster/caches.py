@@ -33,6 +33,7 @@ from virtplane.cluster.slimming import identity, lean, packed_revision, slim_pod
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 
 OBSERVED_VERSION = "v1"
+LABEL_SETTINGS = "kubevirt-vm-labels-config"
 _QEMU_TIMEOUT_SECONDS = (240, 359)
 OBSERVED: Mapping[str, str] = {
     labels.LATEST_API_VERSION: OBSERVED_VERSION,
@@ -151,7 +152,8 @@ class Cluster:
             self.informer(kind)
         self.informer(resources.STORAGE_CLASSES)
         _ = self.vmis, self.vms, self.migrations, self.pods, self.claims, self.nodes, self.namespaces
-        _ = self.quotas, self.revisions, self.kubevirts, self.migration_policies
+        _ = self.quotas, self.revisions, self.kubevirts, self.migration_policies, self.snapshots
+        _ = self._label_settings
 
     @property
     def vmis(self) -> Informer[VirtualMachineInstance]:
@@ -271,6 +273,19 @@ class Cluster:
     def kubevirts(self) -> Informer:
         """The KubeVirt objects, normally one."""
         return self.informer(kinds.KUBEVIRTS)
+
+    @property
+    def _label_settings(self) -> Informer:
+        return self.manager.informer(
+            resources.CONFIG_MAPS,
+            namespace=self.namespace,
+            field_selector=f"metadata.name={LABEL_SETTINGS}",
+            transform=lean,
+        )
+
+    def label_settings(self) -> JsonObject | None:
+        """The ConfigMap that says which labels of VMs metrics tell; None without one."""
+        return self._label_settings.get(self.namespace, LABEL_SETTINGS)
 
     @property
     def data_volumes(self) -> Informer | None:

@@ -1,136 +1,81 @@
-"""The metrics of virt-controller, from the objects on an API server in memory."""
+"""The metrics of virt-controller about instances and migrations, from an API server in memory."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import pytest
-from prometheus_client import CollectorRegistry
-from tests.support.managers import keep_running, working
+from tests.support.controller_metrics import (
+    VM,
+    VMI,
+    api_without_objects,
+    instance,
+    machine,
+    pin,
+    samples,
+    served,
+)
 from tests.support.waiting import until
 
-from kubecore import resources
 from kubecore.json import JsonObject
-from kubecore.runtime import EventRecorder, Manager
-from kubecore.runtime.metrics import collected
-from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
-from virtplane.cluster.caches import Cluster
-from virtplane.compute.controller.metrics import NAMES, MachineMetrics
-from virtplane.compute.controller.phasetimes import PhaseTimes
-from virtplane.compute.launcherpod.inputs import Images
 
-_KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
-_VM, _VMI = kinds.VIRTUAL_MACHINES, kinds.VIRTUAL_MACHINE_INSTANCES
-_DESCRIBED = {"vm.kubevirt.io/os": "fedora", "vm.kubevirt.io/workload": "server"}
+_OWN = {"name": "vm", "namespace": "ns"}
 
 
-@asynccontextmanager
-async def _served(api: MemoryApi) -> AsyncIterator[CollectorRegistry]:
-    registry, client = CollectorRegistry(), api.client()
-    async with EventRecorder(client, "test") as recorder:
-        manager = Manager(client)
-        cluster = Cluster(client, manager, recorder, Images("launcher:2", "sidecar:2"))
-        cluster.prepare()
-        times = PhaseTimes(cluster)
-        keep_running(manager)
-        async with working(manager):
-            with collected(registry, MachineMetrics(cluster), *times.collectors):
-                yield registry
-    await client.close()
-    assert list(registry.collect()) == []
+async def test_an_instance_tells_the_addresses_of_its_cards() -> None:
+    api = api_without_objects()
+    cards: list[JsonObject] = [
+        {"name": "default", "interfaceName": "eth0", "ipAddress": "10.0.0.2"},
+        {"name": "blue", "interfaceName": "eth1"},
+        {"interfaceName": "docker0", "ipAddress": "172.17.0.1"},
+        {"interfaceName": "docker0", "ipAddress": "172.17.0.1"},
+        {"mac": "02:00:00:00:00:01"},
+    ]
+    api.put(VMI, instance("vm", interfaces=cards))
+    own = {**_OWN, "node": "node"}
+    external = {**own, "type": "ExternalInterface"}
+    assert await samples(api, "kubevirt_vmi_status_addresses") == [
+        ({**external, "vnic_name": "default", "interface_name": "eth0", "address": "10.0.0.2"}, 1),
+        ({**own, "type": "SystemInterface", "vnic_name": "blue", "interface_name": "eth1"}, 1),
+        ({**external, "interface_name": "docker0", "address": "172.17.0.1"}, 1),
+    ]
 
 
-async def _samples(api: MemoryApi, name: str) -> list[tuple[dict[str, str], float]]:
-    async with _served(api) as registry:
-        found = [sample for metric in registry.collect() for sample in metric.samples]
-    return [(dict(sample.labels), sample.value) for sample in found if sample.name == name]
-
-
-def _api() -> MemoryApi:
-    return MemoryApi(_KINDS, whole=[_VM, _VMI])
-
-
-def _machine(name: str, status: str, **spec: object) -> JsonObject:
-    domain: JsonObject = {"devices": {}, "machine": {"type": "q35"}}
-    template = {"metadata": {"annotations": _DESCRIBED}, "spec": {"domain": domain}}
-    return {
-        "metadata": {"name": name, "namespace": "ns", "uid": name},
-        "spec": {"template": template, **spec},
-        "status": {"printableStatus": status},
-    }
-
-
-def _instance(name: str, **more: object) -> JsonObject:
-    return {
-        "metadata": {"name": name, "namespace": "ns", "uid": name, "annotations": _DESCRIBED},
-        "spec": {"domain": {"devices": {}}, "evictionStrategy": "LiveMigrate"},
-        "status": {
-            "phase": "Running",
-            "nodeName": "node",
-            "launcherContainerImageVersion": "launcher:1",
-            "guestOSInfo": {"kernelRelease": "6.1", "machine": "x86_64", "name": "Fedora", "versionId": "42"},
-            **more,
-        },
-    }
-
-
-def _pin(api: MemoryApi, name: str, vendor: str) -> JsonObject:
-    data = {"metadata": {"name": name, "labels": {"instancetype.kubevirt.io/vendor": vendor}}}
-    api.put(
-        resources.CONTROLLER_REVISIONS, {"metadata": {"name": f"r-{name}", "namespace": "ns"}, "data": data}
-    )
-    return {"controllerRevisionRef": {"name": f"r-{name}"}}
-
-
-async def test_a_machine_tells_what_it_is_and_only_public_names() -> None:
-    api = _api()
-    vm = _machine("vm", "CrashLoopBackOff", instancetype={"name": "u1.small"}, preference={"name": "mine"})
-    vm["status"]["instancetypeRef"] = _pin(api, "u1.small", "kubevirt.io")
-    vm["status"]["preferenceRef"] = _pin(api, "mine", "us")
-    api.put(_VM, vm)
-    expected = {
-        "name": "vm",
-        "namespace": "ns",
-        "os": "fedora",
-        "workload": "server",
-        "flavor": "<none>",
-        "machine_type": "q35",
-        "instance_type": "u1.small",
-        "preference": "<other>",
-        "status": "crashloopbackoff",
-        "status_group": "error",
-    }
-    assert await _samples(api, "kubevirt_vm_info") == [(expected, 1)]
-    [(labels, created)] = await _samples(api, "kubevirt_vm_create_date_timestamp_seconds")
-    assert labels == {"name": "vm", "namespace": "ns"}
-    assert created > 1_700_000_000
+async def test_an_instance_tells_what_its_launcher_needs_besides_its_memory() -> None:
+    api = api_without_objects()
+    api.put(VMI, instance("given", memory={"memoryOverhead": "300Mi"}))
+    waiting = instance("waiting")
+    waiting["spec"]["domain"]["resources"] = {"requests": {"memory": "512Mi"}}
+    api.put(VMI, waiting)
+    found = await samples(api, "kubevirt_vmi_launcher_memory_overhead_bytes")
+    told = {labels["name"]: value for labels, value in found}
+    assert told["given"] == 300 << 20
+    # The parts of a launcher, one processor and I/O thread, a display, and page tables of 512 MiB.
+    assert told["waiting"] == ((240 + 8 + 8 + 32) << 20) + 536_871_000 // 512
 
 
 async def test_what_a_user_writes_at_length_is_told_in_short() -> None:
-    api, long = _api(), "x" * 1_000_000
+    api, long = api_without_objects(), "x" * 1_000_000
     annotations = {f"vm.kubevirt.io/{name}": long for name in ("os", "workload", "flavor")}
-    vm = _machine("vm", "Stopped", instancetype={"name": long})
+    vm = machine("vm", "Stopped", instancetype={"name": long})
     vm["spec"]["template"]["metadata"]["annotations"] = annotations
     vm["spec"]["template"]["spec"]["domain"]["machine"]["type"] = long
-    vm["status"]["instancetypeRef"] = _pin(api, "u1.small", "kubevirt.io")
-    api.put(_VM, vm)
-    vmi = _instance("vm", guestOSInfo={"kernelRelease": long, "machine": long, "name": long})
+    vm["status"]["instancetypeRef"] = pin(api, "u1.small", "kubevirt.io")
+    api.put(VM, vm)
+    vmi = instance("vm", guestOSInfo={"kernelRelease": long, "machine": long, "name": long})
     vmi["metadata"]["annotations"] = annotations
-    api.put(_VMI, vmi)
+    api.put(VMI, vmi)
     for name in ("kubevirt_vm_info", "kubevirt_vmi_info"):
-        [(labels, _)] = await _samples(api, name)
+        [(labels, _)] = await samples(api, name)
         assert sum(map(len, labels.values())) < 4096
 
 
 async def test_an_instance_tells_its_system_and_whether_it_is_in_the_way() -> None:
-    api = _api()
-    api.put(_VMI, _instance("fixed"))
+    api = api_without_objects()
+    api.put(VMI, instance("fixed"))
     movable = {"conditions": [{"type": "LiveMigratable", "status": "True"}]}
-    api.put(_VMI, _instance("movable", launcherContainerImageVersion="launcher:2", **movable))
-    api.put(_VMI, _instance("ended", phase="Failed"))
-    found = {labels["name"]: labels for labels, _ in await _samples(api, "kubevirt_vmi_info")}
+    api.put(VMI, instance("movable", launcherContainerImageVersion="launcher:2", **movable))
+    api.put(VMI, instance("ended", phase="Failed"))
+    found = {labels["name"]: labels for labels, _ in await samples(api, "kubevirt_vmi_info")}
     assert found["fixed"] == {
         "node": "node",
         "namespace": "ns",
@@ -138,26 +83,23 @@ async def test_an_instance_tells_its_system_and_whether_it_is_in_the_way() -> No
         "phase": "running",
         "os": "fedora",
         "workload": "server",
-        "flavor": "<none>",
-        "instance_type": "<none>",
-        "preference": "<none>",
         "guest_os_kernel_release": "6.1",
-        "guest_os_machine": "x86_64",
+        "guest_os_machine": "pc-q35-7.2",
+        "guest_os_arch": "x86_64",
         "guest_os_name": "Fedora",
         "guest_os_version_id": "42",
         "evictable": "false",
         "outdated": "true",
-        "vmi_pod": "",
     }
     assert (found["movable"]["evictable"], found["movable"]["outdated"]) == ("true", "false")
-    stuck = {labels["name"]: value for labels, value in await _samples(api, "kubevirt_vmi_non_evictable")}
+    stuck = {labels["name"]: value for labels, value in await samples(api, "kubevirt_vmi_non_evictable")}
     assert stuck == {"fixed": 1, "movable": 0, "ended": 1}
-    assert await _samples(api, "kubevirt_vmi_number_of_outdated") == [({}, 1)]
+    assert await samples(api, "kubevirt_vmi_number_of_outdated") == [({}, 1)]
 
 
 @pytest.mark.feature("MON-24", "MON-25", "MON-26", "MON-27", "MON-28")
 async def test_migrations_are_counted_by_phase_until_they_have_ended() -> None:
-    api = _api()
+    api = api_without_objects()
     phases = ("", "Pending", "TargetReady", "Running", "Succeeded", "Failed", "Scheduling")
     for number, phase in enumerate(phases):
         metadata = {"name": f"m{number}", "namespace": "ns"}
@@ -165,16 +107,10 @@ async def test_migrations_are_counted_by_phase_until_they_have_ended() -> None:
         api.put(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS, migration)
     counts = {"unset": 1, "pending": 1, "scheduling": 1, "running": 2}
     for word, count in counts.items():
-        assert await _samples(api, f"kubevirt_vmi_migrations_in_{word}_phase") == [({}, count)]
+        assert await samples(api, f"kubevirt_vmi_migrations_in_{word}_phase") == [({}, count)]
     ended = {"vmi": "v", "vmim": "m4", "namespace": "ns"}
-    assert await _samples(api, "kubevirt_vmi_migration_succeeded") == [(ended, 1)]
-    assert await _samples(api, "kubevirt_vmi_migration_failed") == [({**ended, "vmim": "m5"}, 1)]
-
-
-async def test_the_names_are_those_that_the_alerts_are_checked_against() -> None:
-    async with _served(_api()) as registry:
-        found = {metric.name for metric in registry.collect()}
-        assert {name for name in found if "phase_transition" not in name} == set(NAMES)
+    assert await samples(api, "kubevirt_vmi_migration_succeeded") == [(ended, 1)]
+    assert await samples(api, "kubevirt_vmi_migration_failed") == [({**ended, "vmim": "m5"}, 1)]
 
 
 def _reached(**moments: str) -> list[JsonObject]:
@@ -183,14 +119,14 @@ def _reached(**moments: str) -> list[JsonObject]:
 
 
 async def test_the_time_between_phases_is_told() -> None:
-    api = _api()
-    vmi = _instance("vm", phase="Scheduled", phaseTransitionTimestamps=_reached(Scheduled="05"))
+    api = api_without_objects()
+    vmi = instance("vm", phase="Scheduled", phaseTransitionTimestamps=_reached(Scheduled="05"))
     vmi["metadata"]["creationTimestamp"] = "2026-11-26T10:00:00Z"
-    api.put(_VMI, vmi)
+    api.put(VMI, vmi)
     moments = _reached(Scheduled="05", Running="12")
-    async with _served(api) as registry:
+    async with served(api) as registry:
         api.put(
-            _VMI,
+            VMI,
             {**vmi, "status": {**vmi["status"], "phase": "Running", "phaseTransitionTimestamps": moments}},
         )
         name = "kubevirt_vmi_phase_transition_time"
@@ -206,12 +142,12 @@ async def test_the_time_between_phases_is_told() -> None:
 
 
 async def test_the_time_that_a_migration_takes_is_told() -> None:
-    api = _api()
+    api = api_without_objects()
     kind = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
     metadata = {"name": "m", "namespace": "ns", "creationTimestamp": "2026-11-26T10:00:00Z"}
     migration: JsonObject = {"metadata": metadata, "spec": {"vmiName": "v"}, "status": {"phase": "Running"}}
     api.put(kind, migration)
-    async with _served(api) as registry:
+    async with served(api) as registry:
         status = {"phase": "Succeeded", "phaseTransitionTimestamps": _reached(Succeeded="30")}
         api.put(kind, {**migration, "status": status})
         name = "kubevirt_vmi_migration_phase_transition_time_from_creation_seconds"
