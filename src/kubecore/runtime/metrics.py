@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -44,3 +44,36 @@ def collected(registry: CollectorRegistry, *collectors: Collector) -> Iterator[N
     finally:
         for collector in collectors:
             registry.unregister(collector)
+
+
+class RecentCounts:
+    """A counter of things that tenants name: of no more than `most` of them, those that were counted last.
+
+    What is forgotten begins anew at 0, as Prometheus expects of a process that was restarted.
+    """
+
+    def __init__(self, name: str, text: str, labels: Sequence[str], most: int) -> None:
+        """`name` ends in ``_total``."""
+        self._name = name
+        self._text = text
+        self._labels = labels
+        self._most = most
+        self._counts: dict[tuple[str, ...], int] = {}
+        """The one that was counted last comes last."""
+
+    def add(self, *values: str) -> None:
+        """Count one more; `values` are those of the labels."""
+        self._counts[values] = self._counts.pop(values, 0) + 1
+        while len(self._counts) > self._most:
+            del self._counts[next(iter(self._counts))]
+
+    def forget(self, *values: str) -> None:
+        """No longer tell of what has these values, if anything has."""
+        self._counts.pop(values, None)
+
+    def collect(self) -> Iterator[Metric]:
+        """The counter now. May be called in another thread than `add`."""
+        metric = Metric(self._name.removesuffix("_total"), self._text, "counter")
+        for values, count in self._counts.copy().items():
+            metric.add_sample(self._name, dict(zip(self._labels, values, strict=True)), count)
+        yield metric

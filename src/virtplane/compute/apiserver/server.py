@@ -15,6 +15,7 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.runtime import Context, Manager
+from kubecore.runtime.metrics import collected
 from virtplane import KUBEVIRT_VERSION
 from virtplane.api import paths, ports
 from virtplane.api import resources as kinds
@@ -58,7 +59,8 @@ class VirtApi:
         context.health.add_ready(self.name, lambda: "" if serving.is_set() else "not serving yet")
         endpoint = https.Endpoint(self.name, certificates, port, servers_tls=ServersTLS.of(context))
         manager.add_runnable("https", lambda: https.serve(client, served, endpoint, serving))
-        await manager.run()
+        with collected(context.registry, review.metrics):
+            await manager.run()
 
 
 class Served:
@@ -85,7 +87,7 @@ class Served:
         self._webhooks = review
         expander = Expander(client, self.config)
         agents = NodeAgents(client, namespace)
-        self._instances = Instances(client, agents, expander, self._settings)
+        self._instances = Instances(client, agents, expander, self._settings, review.metrics)
         self._machines = Machines(client, self._instances)
         self._profiler = ClusterProfiler(client, namespace, self.config)
         self._tokens = Tokens(authorizer, issuing or client, lambda: self.config().gate(GATE))

@@ -20,6 +20,7 @@ from virtplane.api.kubevirt_v1.vm_status import VirtualMachineStatus
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.markers import ApiStruct
 from virtplane.compute.apiserver.expansion import Expander
+from virtplane.compute.apiserver.metrics import ApiMetrics
 from virtplane.compute.apiserver.subresources import objectgraph, refusals, streams, volumes
 from virtplane.compute.apiserver.subresources.bodies import (
     is_dry_run,
@@ -40,9 +41,15 @@ class Instances:
     """Handlers of the subresources of VirtualMachineInstances."""
 
     def __init__(
-        self, client: Client, agents: NodeAgents, expander: Expander, settings: SettingsSource
+        self,
+        client: Client,
+        agents: NodeAgents,
+        expander: Expander,
+        settings: SettingsSource,
+        metrics: ApiMetrics,
     ) -> None:
         self._client = client
+        self._metrics = metrics
         self._forwards = PortForwards(self.launchers, Destinations())
         self._agents = agents
         self.expander = expander
@@ -218,10 +225,13 @@ class Instances:
             vmi = instance_of(document)
             check(vmi)
             query = urlencode({key: request.query[key] for key in parameters if key in request.query})
+            counted = self._metrics.connection(action, vmi.metadata.namespace, vmi.metadata.name)
+            way = f"{action}?{query}" if query else action
             try:
-                async with self._agents.stream(vmi, f"{action}?{query}" if query else action) as upstream:
+                async with self._agents.stream(vmi, way) as upstream:
                     client = await streams.accept(request)
-                    await streams.splice(request, client, upstream)
+                    with counted:
+                        await streams.splice(request, client, upstream)
                     return client
             except NodeAgentError as error:
                 raise refusals.internal(str(error)) from error
@@ -234,7 +244,9 @@ class Instances:
 
     async def forward(self, request: web.Request, vmi: VirtualMachineInstance) -> web.StreamResponse:
         """Connects the client to a port of the guest, over the pod network."""
-        return await self._forwards.serve(request, vmi)
+        of = vmi.metadata
+        with self._metrics.connection("portforward", of.namespace, of.name):
+            return await self._forwards.serve(request, vmi)
 
     async def add_volume(self, request: web.Request) -> web.Response:
         """Add a volume to a running instance that has no VM."""

@@ -15,6 +15,7 @@ from tests.support.managers import keep_running, working
 from kubecore.runtime import Manager
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
+from virtplane.compute.apiserver.metrics import ApiMetrics
 from virtplane.compute.apiserver.server import Served
 from virtplane.compute.apiserver.webhooks import Webhooks
 from virtplane.serving.gate import Gate, Guarded
@@ -41,6 +42,7 @@ class VirtApi:
     url: str
     session: aiohttp.ClientSession
     application: web.Application
+    metrics: ApiMetrics
 
     async def ask(self, method: str, path: str, body: object = None) -> Answer:
         """A request for a path below the group's version, with the headers that KubeVirt's virtctl sends."""
@@ -62,7 +64,8 @@ async def virt_api() -> AsyncIterator[VirtApi]:
     cluster = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
     client = cluster.client()
     manager = Manager(client)
-    served = Served(client, manager, "kubevirt", Webhooks(client))
+    webhooks = Webhooks(client)
+    served = Served(client, manager, "kubevirt", webhooks)
     everything_is_open = Guarded((), lambda path: True, lambda method, path: None)
     served.gate = Gate(Authorizer(client), everything_is_open)
     application = served.application()
@@ -71,6 +74,7 @@ async def virt_api() -> AsyncIterator[VirtApi]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     keep_running(manager)
     async with working(manager), aiohttp.ClientSession() as session:
-        yield VirtApi(cluster, f"http://127.0.0.1:{runner.addresses[0][1]}", session, application)
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield VirtApi(cluster, url, session, application, webhooks.metrics)
     await runner.cleanup()
     await client.close()
