@@ -23,7 +23,7 @@ async def running_controllers(
     server: MemoryApi,
     images: Images,
     served: frozenset[ResourceType] = frozenset(),
-    add: Callable[[Cluster], None] = add_controllers,
+    add: Callable[[Cluster], object] = add_controllers,
 ) -> AsyncIterator[None]:
     """The controllers that `add` adds, started and with full caches; `served` are the kinds of other products
     there.

@@ -71,6 +71,10 @@ class RecentCounts:
         """No longer tell of what has these values, if anything has."""
         self._counts.pop(values, None)
 
+    def describe(self) -> list[Metric]:
+        """Nothing, so that a process may have two of the same name."""
+        return []
+
     def collect(self) -> Iterator[Metric]:
         """The counter now. May be called in another thread than `add`."""
         metric = Metric(self._name.removesuffix("_total"), self._text, "counter")

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from prometheus_client.registry import Collector
+
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.runtime import Context, EventRecorder, LeaderElector, Manager
@@ -71,13 +73,13 @@ class VirtController:
                     cluster = Cluster(
                         client, manager, recorder, images, served, context.namespace, image_volumes
                     )
-                    add_controllers(cluster)
+                    counts = add_controllers(cluster)
                     machines, times = MachineMetrics(cluster), PhaseTimes(cluster)
                     context.health.add_detail(VERSION_DETAIL, partial(_version, cluster))
                     manager.add_runnable("image-volumes", image_volumes.run)
                     manager.add_runnable("optional-kinds", _watch_kinds(cluster))
                     try:
-                        with collected(context.registry, machines, *times.collectors):
+                        with collected(context.registry, machines, counts, *times.collectors):
                             await manager.run()
                     except* _KindsChanged:
                         logger.info("The set of served kinds changed: restarting the controllers")
@@ -91,9 +93,11 @@ def _version(cluster: Cluster) -> str:
     return observed_version(cluster.kubevirt())
 
 
-def add_controllers(cluster: Cluster) -> None:
-    """Adds every controller to the cluster's manager."""
+def add_controllers(cluster: Cluster) -> Collector:
+    """Adds every controller to the cluster's manager; gives what counts how often they write instances."""
     cluster.prepare()
+    instances = VmiController(cluster)
+    cluster.manager.add(instances.controller)
     for part in (
         EvacuationController,
         MigrationController,
@@ -102,7 +106,6 @@ def add_controllers(cluster: Cluster) -> None:
         ReplicaSetController,
         UpdateController,
         VmController,
-        VmiController,
         WorkloadUpdateController,
     ):
         cluster.manager.add(part(cluster).controller)
@@ -111,6 +114,7 @@ def add_controllers(cluster: Cluster) -> None:
     cluster.manager.add(RestoreController(cluster).controller)
     if {kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES} <= cluster.served:
         cluster.manager.add(CloneController(cluster).controller)
+    return instances.counts
 
 
 def _watch_kinds(cluster: Cluster) -> Callable[[], Awaitable[None]]:

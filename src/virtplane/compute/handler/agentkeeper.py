@@ -12,6 +12,8 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler import guestagent
 from virtplane.compute.handler.connections import Connections
 from virtplane.compute.handler.credentials import CredentialKeeper
+from virtplane.compute.handler.daemonconnection import AGENT_SECONDS
+from virtplane.compute.handler.guestagent import AgentFigures
 from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.rate import RateLimit
@@ -32,6 +34,8 @@ class AgentKeeper:
 
     def __init__(self, name: str, vmi: str, lines: Connections, on_change: Callable[[], None]) -> None:
         self.facts = GuestFacts()
+        self.figures = AgentFigures()
+        """Whatever changes in them changes nothing of the status."""
         self.credentials = CredentialKeeper()
         self._name = name
         self._vmi = vmi
@@ -51,7 +55,7 @@ class AgentKeeper:
         """
         hypervisor = self._lines.hypervisor
         if hypervisor is None or not hypervisor.agent_connected:
-            self.facts = GuestFacts()
+            self.facts, self.figures = GuestFacts(), AgentFigures()
             self.credentials.agent_is_offline(vmi)
             return
         if self.facts == GuestFacts():
@@ -88,9 +92,17 @@ class AgentKeeper:
             with contextlib.suppress(HypervisorError):
                 about = guestagent.version_and_commands(await hypervisor.agent_about(self._name))
                 version, commands = about[0], tuple(each["name"] for each in about[1] if "enabled" in each)
+        load = await self._load(hypervisor) if guestagent.GET_LOAD in commands else {}
+        self.figures = AgentFigures(guestagent.measured_file_systems(info), load)
         return GuestFacts(
             True, guestagent.os_info(info), guestagent.interfaces(found), state, version, commands
         )
+
+    async def _load(self, hypervisor: Hypervisor) -> dict[str, float]:
+        command = f'{{"execute":"{guestagent.GET_LOAD}"}}'
+        with contextlib.suppress(HypervisorError):
+            return guestagent.load(await hypervisor.agent_command(self._name, command, AGENT_SECONDS))
+        return {}
 
     async def freeze(self) -> None:
         """Quiesce the guest's file systems. Raises HypervisorError."""

@@ -26,6 +26,7 @@ from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.guestmetrics import GuestMetrics
 from virtplane.compute.handler.node import capabilities, seccomp
 from virtplane.compute.handler.node.keepers import NodeKeepers
+from virtplane.compute.handler.node.metrics import NodeMetrics
 from virtplane.compute.handler.server import ConsoleServer, server_tls
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage import heldimages
@@ -84,9 +85,15 @@ class VirtHandler:
             consoles = partial(_serve, client, context, settings, console_server, serving)
             manager.add_runnable("console-server", consoles)
             thaws.resume()
-            metrics = GuestMetrics(context.node_name, controller.guests)
+            deprecated = capabilities.deprecated_machine_types(settings.capabilities_cache)
+            metrics = (
+                GuestMetrics(context.node_name, controller.guests),
+                NodeMetrics(context.node_name, deprecated),
+                controller.writes.counts,
+                controller.events.panics,
+            )
             try:
-                with collected(context.registry, metrics):
+                with collected(context.registry, *metrics):
                     await manager.run()
             finally:
                 await thaws.close()

@@ -94,7 +94,7 @@ class InstanceController:
         self._settings = settings
         self._config = config
         self._emulation = emulation
-        self._writes = StatusWrites(client)
+        self.writes = StatusWrites(client)
 
     def machine_of(self, namespace: str, name: str) -> Machine | None:
         """The running machine of an instance, for the streams and actions of the console server.
@@ -115,7 +115,7 @@ class InstanceController:
             machine = self.machines.get(vmi.metadata.uid)
             connection = machine.hypervisor if machine is not None else None
             if vmi.status.phase == "Running" and machine is not None and connection and connection.is_open:
-                found.append(Guest(vmi, machine.name, connection))
+                found.append(Guest(vmi, machine.name, connection, machine.agent.figures))
         return found
 
     def has_ended(self, uid: str) -> bool:
@@ -139,9 +139,10 @@ class InstanceController:
         await self._forget_others(key, vmi)
         if vmi is None:
             self._lifecycle.forget(key)
+            self.writes.counts.forget(*key)
         if vmi is None or not decisions.belongs_to_node(vmi, self._settings.node_name):
             return DONE
-        if self._writes.is_unseen(vmi):
+        if self.writes.is_unseen(vmi):
             return RequeueAfter(_BEHIND_SECONDS)
         pod_uid = decisions.pod_on_node(vmi, self._settings.node_name)
         if not pod_uid and vmi.metadata.uid not in self.machines:
@@ -236,7 +237,7 @@ class InstanceController:
             await self._take(machine, vmi, action)
         except VolumeBlocked as error:
             why = repeatable(error)
-            if not _is_reported(vmi, _NOT_READY, why):
+            if not status.is_reported(vmi, _NOT_READY, why):
                 text = "The guest cannot start yet; look at the storage of the volume"
                 logger.warning(text, extra={"vmi": _text(vmi), "err": why})
                 self.events.send(vmi, "Warning", "SyncFailed", why)
@@ -253,7 +254,7 @@ class InstanceController:
             return _FAILED, why
         except _RECOVERABLE as error:
             why = repeatable(error)
-            level = logging.DEBUG if _is_reported(vmi, _FAILED, why) else logging.WARNING
+            level = logging.DEBUG if status.is_reported(vmi, _FAILED, why) else logging.WARNING
             extra = {"vmi": _text(vmi), "step": action.value, "err": why}
             logger.log(level, "The guest could not be synchronized; trying again", extra=extra)
             self.events.send(vmi, "Warning", "SyncFailed", why)
@@ -326,7 +327,7 @@ class InstanceController:
         hypervisor = machine.hypervisor
         if hypervisor is not None and hypervisor.has_panicked:
             hypervisor.has_panicked = False
-            self.events.send(vmi, "Warning", "GuestPanicked", "GuestPanicked (details unavailable)")
+            self.events.tell_panic(vmi)
 
     def _agent_versions(self) -> tuple[str, ...]:
         configured = self._config().configuration.supported_guest_agent_versions
@@ -364,9 +365,9 @@ class InstanceController:
         fresh = status.render(vmi, report)
         if fresh != vmi.status:
             # What a phase depends on changes it a few times only.
-            if fresh.phase == vmi.status.phase and self._writes.is_too_often(vmi):
+            if fresh.phase == vmi.status.phase and self.writes.is_too_often(vmi):
                 return RequeueAfter(_RETRY_SECONDS)
-            await self._writes.write(vmi, fresh)
+            await self.writes.write(vmi, fresh)
             self.events.announce(vmi, fresh)
             await self._lifecycle.after_write(machine, vmi, fresh)
         return self._again(vmi, phase, error, seen)
@@ -391,12 +392,6 @@ def _is_unread(machine: Machine, seen: Observation) -> bool:
     """Whether a guest runs of which this virt-handler does not know yet what it has."""
     is_active = seen.domain_known and seen.domain is not None and seen.domain.is_active
     return is_active and not machine.networks.is_recalled
-
-
-def _is_reported(vmi: VirtualMachineInstance, reason: str, message: str) -> bool:
-    """Whether the condition Synchronized has this error already; a failing step is repeated every second."""
-    known = status.condition(vmi.status, status.SYNCHRONIZED)
-    return known is not None and (known.reason, known.message) == (reason, message)
 
 
 def _text(vmi: VirtualMachineInstance) -> str:

@@ -10,7 +10,7 @@ import ipaddress
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kubecore.json import JsonObject
@@ -29,8 +29,16 @@ TEXT = 256
 ANSWER = 1 << 17
 """Characters of an answer that is read here; QEMU's agent lists its commands in 6000."""
 
+MOST_MEASURED = 64
+"""File systems of one guest of which metrics tell."""
+
 FROZEN = "frozen"
 THAWED = "thawed"
+
+LOADS = ("load1m", "load5m", "load15m")
+GET_LOAD = "guest-get-load"
+_MOST_LOAD = 1e9
+"""What is more, infinite, or no number was not measured."""
 
 _MAC = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5,19}", re.ASCII)
 
@@ -42,6 +50,26 @@ class AgentInterface:
     name: str
     mac: str
     addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystem:
+    """A mounted file system; sizes in bytes."""
+
+    disk: str
+    kind: str
+    mount_point: str
+    total: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFigures:
+    """What the agent has measured last."""
+
+    file_systems: tuple[FileSystem, ...] = ()
+    load: Mapping[str, float] = field(default_factory=dict)
+    """The average number of processes that run or wait for disks, by the agent's names of times."""
 
 
 def os_info(info: Mapping[str, Any]) -> VirtualMachineInstanceGuestOSInfo:
@@ -91,6 +119,29 @@ def filesystems(info: Mapping[str, Any]) -> list[JsonObject]:
             entry["disk"] = disks
         found.append(entry)
     return found
+
+
+def measured_file_systems(info: Mapping[str, Any]) -> tuple[FileSystem, ...]:
+    """The first `MOST_MEASURED` file systems whose sizes are told, none of them twice."""
+    found: dict[tuple[str, str, str], FileSystem] = {}
+    for prefix in _prefixes(info, "fs"):
+        if f"{prefix}.total-bytes" not in info or len(found) == MOST_MEASURED:
+            continue
+        name, kind, place = (_text(info, f"{prefix}.{key}") for key in ("name", "fstype", "mountpoint"))
+        total, used = (_number(info, f"{prefix}.{key}") for key in ("total-bytes", "used-bytes"))
+        found.setdefault((name, kind, place), FileSystem(name, kind, place, total, used))
+    return tuple(found.values())
+
+
+def load(answer: str) -> dict[str, float]:
+    """What the agent answers to ``guest-get-load``; empty where that makes no sense."""
+    said = _answer(answer).get("return")
+    numbers = {name: said.get(name) for name in LOADS} if isinstance(said, dict) else {}
+    return {
+        name: float(value)
+        for name, value in numbers.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_LOAD
+    }
 
 
 def agent_info(info: Mapping[str, Any], version: str, commands: list[JsonObject]) -> JsonObject:

@@ -1,4 +1,5 @@
-"""The metrics of guests' processors, memory, disks and networks, as libvirt tells them when Prometheus asks.
+"""The metrics of guests' processors, memory, disks and networks, as libvirt tells them when Prometheus asks,
+and of their file systems, as their agents told last.
 
 Names and labels are KubeVirt's: each label of an instance is one of its metrics, too. What a launcher's
 libvirt says is its tenant's word; only whole numbers of known names are taken.
@@ -8,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
 
 from prometheus_client.core import Metric
 
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.handler.guestagent import LOADS, AgentFigures
 from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.podlinks import wires
 
@@ -32,7 +35,12 @@ _LONGEST_NAME = 64
 _MOST_LABELS = 64
 _NOT_IN_NAMES = re.compile(r"[./-]")
 _KIB, _NANOSECONDS = 1024.0, 1e-9
+_MIB = _KIB * 1024
 _VCPU_STATES = {0: "offline", 1: "running", 2: "blocked"}
+
+
+Sample: TypeAlias = tuple["Figure", Mapping[str, str], float]
+"""A metric, its labels and its value."""
 
 
 class Statistics(Protocol):
@@ -50,6 +58,7 @@ class Guest:
     vmi: VirtualMachineInstance
     domain: str
     connection: Statistics
+    agent: AgentFigures = field(default_factory=AgentFigures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,7 @@ _OF_GUEST = (
     Figure("memory_swap_out_traffic_bytes", "balloon.swap_out", _KIB),
     Figure("memory_pgmajfault_total", "balloon.major_fault"),
     Figure("memory_pgminfault_total", "balloon.minor_fault"),
+    Figure("dirty_rate_bytes_per_second", "dirtyrate.megabytes_per_second", _MIB),
 )
 _OF_CPU = (
     Figure("vcpu_seconds_total", "time", _NANOSECONDS),
@@ -107,7 +117,16 @@ _OF_DISK = (
     Figure("storage_flush_requests_total", "fl.reqs"),
     Figure("storage_flush_times_seconds_total", "fl.times", _NANOSECONDS),
 )
-NAMES = tuple(f"kubevirt_vmi_{each.name}" for each in (*_OF_GUEST, *_OF_CPU, *_OF_CARD, *_OF_DISK))
+_TRAFFIC = "network_traffic_bytes_total"
+_OF_TRAFFIC = {way: Figure(_TRAFFIC, f"{way}.bytes") for way in ("rx", "tx")}
+_AFFINITY = Figure("node_cpu_affinity", "")
+_OF_AGENT = {
+    "total": Figure("filesystem_capacity_bytes", ""),
+    "used": Figure("filesystem_used_bytes", ""),
+    **{name: Figure(f"guest_load_{name.removeprefix('load')}", "") for name in LOADS},
+}
+_ALL = (_OF_GUEST, _OF_CPU, _OF_CARD, _OF_DISK, _OF_AGENT.values(), (_AFFINITY, _OF_TRAFFIC["rx"]))
+NAMES = tuple(f"kubevirt_vmi_{each.name}" for figures in _ALL for each in figures)
 
 
 class GuestMetrics:
@@ -116,6 +135,7 @@ class GuestMetrics:
     def __init__(self, node: str, guests: Callable[[], Iterable[Guest]]) -> None:
         self._node = node
         self._guests = guests
+        self._cpus = os.cpu_count() or 1
         self._loop = asyncio.get_running_loop()
         self._silent: set[str] = set()
         """The domains of which nothing was heard when they were asked last."""
@@ -146,7 +166,9 @@ class GuestMetrics:
         async def one(guest: Guest) -> None:
             async with slots:
                 counted = await self._counted(guest)
-            for figure, labels, value in samples(guest.vmi, self._node, counted):
+            for figure, labels, value in samples(guest.vmi, self._node, counted, self._cpus):
+                _add(found, figure, labels, value)
+            for figure, labels, value in agent_samples(guest.vmi, self._node, guest.agent):
                 _add(found, figure, labels, value)
 
         try:
@@ -177,16 +199,31 @@ def _add(found: dict[str, Metric], figure: Figure, labels: Mapping[str, str], va
     family = name.removesuffix("_total")
     metric = found.get(family)
     if metric is None:
-        metric = found[family] = Metric(family, f"{figure.name}, as libvirt counts it", figure.type)
+        metric = found[family] = Metric(family, f"{figure.name}, as libvirt or the agent tells", figure.type)
     metric.add_sample(name, dict(labels), value)
 
 
 def samples(
-    vmi: VirtualMachineInstance, node: str, counted: Mapping[str, Any]
-) -> Iterator[tuple[Figure, Mapping[str, str], float]]:
-    """The metrics of a guest with their labels, from what libvirt counted (pure)."""
+    vmi: VirtualMachineInstance, node: str, counted: Mapping[str, Any], cpus: int
+) -> Iterator[Sample]:
+    """The metrics of a guest with their labels, from what libvirt counted (pure); the node has `cpus`."""
     own = labels_of(vmi, node)
     yield from _values(counted, "", _OF_GUEST, own)
+    yield from _of_cpus(counted, own, 1 if vmi.spec.domain.cpu.dedicated_cpu_placement else cpus)
+    cards = {wire.names.tap: wire.interface.name for wire in wires(vmi)}
+    for prefix, name in _devices(counted, "net", cards).items():
+        card = {**own, "interface": name}
+        yield from _values(counted, prefix, _OF_CARD, card)
+        for way, figure in _OF_TRAFFIC.items():
+            yield from _values(counted, prefix, (figure,), {**card, "type": way})
+    disks = {status.target: status.name for status in vmi.status.volume_status if status.target}
+    for prefix, name in _devices(counted, "block", disks).items():
+        yield from _values(counted, prefix, _OF_DISK, {**own, "drive": name})
+
+
+def _of_cpus(counted: Mapping[str, Any], own: Mapping[str, str], places: int) -> Iterator[Sample]:
+    """Each virtual processor may run on so many `places`: one of its own, or any of the node's."""
+    told = 0
     for number in range(_MOST_DEVICES * 4):
         prefix = f"vcpu.{number}."
         state = counted.get(f"{prefix}state")
@@ -194,12 +231,21 @@ def samples(
             words = {"id": str(number), "state": _VCPU_STATES.get(state, "unknown")}
             yield from _values(counted, prefix, _OF_CPU[:1], {**own, **words})
             yield from _values(counted, prefix, _OF_CPU[1:], {**own, "id": str(number)})
-    cards = {wire.names.tap: wire.interface.name for wire in wires(vmi)}
-    for prefix, name in _devices(counted, "net", cards).items():
-        yield from _values(counted, prefix, _OF_CARD, {**own, "interface": name})
-    disks = {status.target: status.name for status in vmi.status.volume_status if status.target}
-    for prefix, name in _devices(counted, "block", disks).items():
-        yield from _values(counted, prefix, _OF_DISK, {**own, "drive": name})
+            told += 1
+    if told:
+        yield _AFFINITY, own, told * places
+
+
+def agent_samples(vmi: VirtualMachineInstance, node: str, told: AgentFigures) -> Iterator[Sample]:
+    """The metrics of a guest that its agent has measured (pure)."""
+    own = labels_of(vmi, node) if told != AgentFigures() else {}
+    for each in told.file_systems:
+        place = {"disk_name": each.disk, "mount_point": each.mount_point, "file_system_type": each.kind}
+        labels = {**own, **{key: text for key, text in place.items() if text}}
+        yield _OF_AGENT["total"], labels, each.total
+        yield _OF_AGENT["used"], labels, each.used
+    for name, value in told.load.items():
+        yield _OF_AGENT[name], own, value
 
 
 def labels_of(vmi: VirtualMachineInstance, node: str) -> dict[str, str]:
@@ -230,7 +276,7 @@ def _devices(counted: Mapping[str, Any], kind: str, known: Mapping[str, str]) ->
 
 def _values(
     counted: Mapping[str, Any], prefix: str, figures: Iterable[Figure], labels: Mapping[str, str]
-) -> Iterator[tuple[Figure, Mapping[str, str], float]]:
+) -> Iterator[Sample]:
     for figure in figures:
         value = counted.get(prefix + figure.key)
         if isinstance(value, int) and not isinstance(value, bool):

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kubecore.runtime import EventRecorder
+from kubecore.runtime import EventRecorder, key_of
+from kubecore.runtime.metrics import RecentCounts
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceStatus
 from virtplane.compute.handler import status
 from virtplane.compute.handler.hotplug import reports
+
+_MOST_COUNTED = 1000
+"""Guests of which it is remembered that they crashed."""
+_UNKNOWN = "unknown"
 
 
 class InstanceEvents:
@@ -16,6 +21,12 @@ class InstanceEvents:
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
+        self.panics = RecentCounts(
+            "kubevirt_vmi_guest_os_panic_total",
+            "How often the kernel of a guest has said that it crashed",
+            ("namespace", "name", "type", "bugcheck_code"),
+            _MOST_COUNTED,
+        )
 
     def send(
         self, vmi: VirtualMachineInstance, kind: Literal["Normal", "Warning"], reason: str, message: str
@@ -29,6 +40,11 @@ class InstanceEvents:
         }
         about = {"apiVersion": vmi.api_version, "kind": vmi.kind, "metadata": metadata}
         self._recorder.event(about, kind, reason, message)
+
+    def tell_panic(self, vmi: VirtualMachineInstance) -> None:
+        """Record and count that the guest's kernel has crashed. Its panic device tells no details."""
+        self.panics.add(*key_of(vmi), _UNKNOWN, _UNKNOWN)
+        self.send(vmi, "Warning", "GuestPanicked", "GuestPanicked (details unavailable)")
 
     def announce(self, vmi: VirtualMachineInstance, fresh: VirtualMachineInstanceStatus) -> None:
         """Record what changes as the status of `vmi` becomes `fresh`."""

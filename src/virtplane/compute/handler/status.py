@@ -322,3 +322,9 @@ def _guest_only(found: Iterable[AgentInterface]) -> Iterator[VirtualMachineInsta
             ip_address=addresses[0] if addresses else None,
             ip_addresses=addresses,
         )
+
+
+def is_reported(vmi: VirtualMachineInstance, reason: str, message: str) -> bool:
+    """Whether the condition Synchronized has this error already; a failing step is repeated every second."""
+    known = condition(vmi.status, SYNCHRONIZED)
+    return known is not None and (known.reason, known.message) == (reason, message)

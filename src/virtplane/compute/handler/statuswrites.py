@@ -11,12 +11,14 @@ from kubecore.client import Client
 from kubecore.errors import StatusError
 from kubecore.objects import meta
 from kubecore.runtime import key_of
+from kubecore.runtime.metrics import RecentCounts
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceStatus
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import status
 from virtplane.compute.handler.api import in_time
 from virtplane.compute.handler.rate import RateLimit
+from virtplane.compute.syncs import SYNCS
 
 _UNSEEN_SECONDS = 30.0
 """A cache that has not caught up by then never will: the API's storage was put back to an earlier time."""
@@ -26,10 +28,15 @@ _WRITES = (20, 10.0)
 """As many writes of one instance's status in so many seconds; a guest that starts has half of them."""
 
 
+_MOST_COUNTED = 1000
+"""More than the guests of a node."""
+
+
 class StatusWrites:
     """Writes statuses, and remembers which version each write made."""
 
     def __init__(self, client: Client) -> None:
+        self.counts = RecentCounts(*SYNCS, _MOST_COUNTED)
         self._client = client
         self._last: dict[str, tuple[int, float]] = {}
         """The resourceVersion of our own recent last write, and when that was, by the instance's UID."""
@@ -64,6 +71,7 @@ class StatusWrites:
             if failure.code == 404:
                 return
             raise
+        self.counts.add(namespace, name)
         now = asyncio.get_running_loop().time()
         recent = {uid: each for uid, each in self._last.items() if now - each[1] < _UNSEEN_SECONDS}
         self._last = {**recent, vmi.metadata.uid: (_version(meta.resource_version(written)), now)}

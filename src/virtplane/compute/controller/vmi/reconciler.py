@@ -15,6 +15,7 @@ from kubecore.objects.structs import UnfitDocument, decode, encode
 from kubecore.patch.diff import create_json_patch
 from kubecore.patch.guarded import guarded_patch, same_version
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result, key_of
+from kubecore.runtime.metrics import RecentCounts
 from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
@@ -35,6 +36,7 @@ from virtplane.compute.controller.vmi.instancepods import InstancePods
 from virtplane.compute.controller.vmi.launchers import Launchers
 from virtplane.compute.controller.vmi.phases import Surroundings
 from virtplane.compute.controller.vmi.storage import StorageState, storage_state
+from virtplane.compute.syncs import SYNCS
 
 logger = logging.getLogger(__name__)
 
@@ -43,11 +45,15 @@ _RETRY_SECONDS = 5.0
 _RESIZE_SECONDS = 60.0
 """After so long a resize that was refused is tried again: a quota may have room by then."""
 
+_MOST_COUNTED = 10_000
+"""Instances of which it is counted how often they were written."""
+
 
 class VmiController:
     """Reconciles VirtualMachineInstances."""
 
     def __init__(self, cluster: Cluster) -> None:
+        self.counts = RecentCounts(*SYNCS, _MOST_COUNTED)
         self._cluster = cluster
         self._client = cluster.client
         self.controller = Controller("virt-controller-vmi", self._reconcile, workers=4)
@@ -104,6 +110,7 @@ class VmiController:
             return await self._leave_unfit(key, unfit)
         if vmi is None:
             self._expected.forget(key)
+            self.counts.forget(*key)
             return DONE
         if await self._cluster.mark_observed(_KIND, vmi):
             return DONE
@@ -224,6 +231,7 @@ class VmiController:
         changes = create_json_patch(draft, phases.next_state(vmi, draft, around))
         if changes:
             await patch(self._cluster, _KIND, vmi, [*same_version(described(vmi)), *changes])
+            self.counts.add(*key_of(vmi))
 
 
 def _owner_keys(pod: JsonObject) -> Iterable[Key]:

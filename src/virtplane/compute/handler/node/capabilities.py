@@ -125,11 +125,22 @@ def read_processor(folder: Path, *, kvm: bool) -> Processor:
 
 def machine_types(folder: Path) -> list[str]:
     """The machine types of the copy below `folder`, aliases included; none where there is no copy."""
-    names: set[str] = set()
+    return sorted(_machines(folder))
+
+
+def deprecated_machine_types(folder: Path) -> list[str]:
+    """Those of them that QEMU says it will not have much longer."""
+    return sorted(name for name, is_deprecated in _machines(folder).items() if is_deprecated)
+
+
+def _machines(folder: Path) -> dict[str, bool]:
+    """The machine types by their names, each with whether it is deprecated."""
+    found: dict[str, bool] = {}
     for path in location(folder).glob("qemu/**/*.xml"):
         for machine in etree.parse(path).iter("machine"):
-            names.update(filter(None, (machine.get("name"), machine.get("alias"))))
-    return sorted(names)
+            names = filter(None, (machine.get("name"), machine.get("alias")))
+            found.update(dict.fromkeys(names, machine.get("deprecated") == "yes"))
+    return found
 
 
 async def _probe(work: Path, kind: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from typing import Any, cast
 
 import pytest
@@ -12,6 +13,7 @@ from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler.agentkeeper import AgentKeeper
 from virtplane.compute.handler.connections import Connections
+from virtplane.compute.handler.guestagent import AgentFigures, FileSystem
 
 pytestmark = pytest.mark.looptime
 
@@ -60,6 +62,37 @@ async def test_an_agent_that_says_something_else_each_time_is_not_asked_without_
     assert agent.asked[0] == pytest.approx(begun, abs=0.1)
     assert 6 <= len(agent.asked) <= 15
     assert keeper.facts.os_info.name == f"system {len(agent.asked) - 1}"
+    await keeper.close()
+
+
+class Measuring(Agent):
+    """An agent that measures the load, as those of QEMU 10 do, and always has the same system."""
+
+    async def guest_info(self, _name: str) -> dict[str, Any]:
+        self.asked.append(asyncio.get_running_loop().time())
+        sizes = {"fs.0.total-bytes": 100, "fs.0.used-bytes": len(self.asked)}
+        return {"fs.count": 1, "fs.0.name": "vda1", "fs.0.mountpoint": "/", "fs.0.fstype": "ext4", **sizes}
+
+    async def agent_about(self, _name: str) -> str:
+        return '{"return": {"supported_commands": [{"name": "guest-get-load", "enabled": true}]}}'
+
+    async def agent_command(self, _name: str, command: str, _seconds: int) -> str:
+        assert json.loads(command) == {"execute": "guest-get-load"}
+        return '{"return": {"load1m": 0.25, "load5m": 1, "load15m": 2.5}}'
+
+
+async def test_what_the_agent_measures_is_kept_and_is_no_news() -> None:
+    agent, news = Measuring(), list[None]()
+    keeper = AgentKeeper("ns_vm", "ns/vm", cast(Connections, agent), lambda: news.append(None))
+    for used in (1, 2):
+        keeper.refresh(VMI, is_running=True)
+        await asyncio.sleep(10)
+        assert keeper.figures.file_systems == (FileSystem("vda1", "ext4", "/", 100, used),)
+        assert keeper.figures.load == {"load1m": 0.25, "load5m": 1, "load15m": 2.5}
+    assert len(news) == 1
+    agent.agent_connected = False
+    keeper.refresh(VMI, is_running=True)
+    assert keeper.figures == AgentFigures()
     await keeper.close()
 
 

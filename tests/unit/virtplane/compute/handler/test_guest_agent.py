@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -99,3 +99,35 @@ def test_any_interfaces_become_interfaces(found: dict[str, Any]) -> None:
 )
 def test_only_two_words_tell_of_a_freeze(answer: str, state: str) -> None:
     assert guestagent.freeze_state(answer) == state
+
+
+def test_file_systems_are_measured_once_and_up_to_a_number() -> None:
+    def mounted(number: int, **changes: object) -> dict[str, object]:
+        told = {"name": f"vd{number}", "mountpoint": "/", "fstype": "ext4", "total-bytes": 9, "used-bytes": 4}
+        return {f"fs.{number}.{key}": value for key, value in {**told, **changes}.items()}
+
+    few = {"fs.count": 4, **mounted(0), **mounted(1), **mounted(2, name="vd0"), "fs.3.name": "without-sizes"}
+    first = guestagent.FileSystem("vd0", "ext4", "/", 9, 4)
+    assert guestagent.measured_file_systems(few) == (first, replace(first, disk="vd1"))
+    many: dict[str, object] = {"fs.count": 500}
+    for number in range(500):
+        many |= mounted(number, mountpoint="/" * 5000)
+    found = guestagent.measured_file_systems(many)
+    assert len(found) == guestagent.MOST_MEASURED
+    assert len(found[0].mount_point) == guestagent.TEXT
+
+
+@pytest.mark.parametrize(
+    ("answer", "load"),
+    [
+        ('{"return":{"load1m":0.5,"load5m":1,"load15m":2}}', {"load1m": 0.5, "load5m": 1, "load15m": 2}),
+        ('{"return":{"load1m":"much","load5m":-1,"load15m":true}}', {}),
+        ('{"return":{"load1m":NaN,"load5m":Infinity,"load15m":1e300}}', {}),
+        ('{"return":{"load1m":' + "9" * 400 + "}}", {}),
+        ('{"return":[]}', {}),
+        ('{"error":{}}', {}),
+        ("[" * 100_000, {}),
+    ],
+)
+def test_a_load_is_a_number_of_processes(answer: str, load: dict[str, float]) -> None:
+    assert guestagent.load(answer) == load

@@ -9,16 +9,19 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from msgspec import structs
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.samples import Sample
 from tests.support.launcher_daemon import launched
 
 from kubecore.objects.structs import decode
 from kubecore.runtime.metrics import collected
+from virtplane.api.kubevirt_v1.cpu import CPU
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler import guestmetrics, libvirtcalls
 from virtplane.compute.handler.daemonconnection import DaemonConnection
-from virtplane.compute.handler.guestmetrics import NAMES, Guest, GuestMetrics, samples
+from virtplane.compute.handler.guestagent import AgentFigures, FileSystem
+from virtplane.compute.handler.guestmetrics import NAMES, Guest, GuestMetrics, agent_samples, samples
 from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.podlinks import pod_interface_name
@@ -32,6 +35,8 @@ _COUNTED: dict[str, Any] = {
     "balloon.swap_in": 3,
     "balloon.swap_out": 5,
     "balloon.major_fault": 7,
+    "dirtyrate.calc_status": 2,
+    "dirtyrate.megabytes_per_second": 3,
     "vcpu.current": 2,
     "vcpu.0.state": 1,
     "vcpu.0.time": 1_000_000_000,
@@ -77,10 +82,49 @@ _OWN = {
 def _values(counted: Mapping[str, Any]) -> dict[tuple[str, tuple[str, ...]], float]:
     """The values by metric and by the labels that not every metric has."""
     found = {}
-    for figure, labels, value in samples(_vmi(), "n", counted):
+    for figure, labels, value in samples(_vmi(), "n", counted, cpus=8):
         assert labels.items() >= _OWN.items()
         found[figure.name, tuple(labels[key] for key in labels if key not in _OWN)] = value
     return found
+
+
+def _agent() -> AgentFigures:
+    root = FileSystem("vda1", "ext4", "/", 4096, 1024)
+    return AgentFigures((root, FileSystem("vdb", "xfs", "/data", 10, 3)), {"load1m": 0.5, "load15m": 2})
+
+
+def test_what_the_agent_has_measured_becomes_metrics() -> None:
+    found = [(figure.name, labels, value) for figure, labels, value in agent_samples(_vmi(), "n", _agent())]
+    root = {**_OWN, "disk_name": "vda1", "mount_point": "/", "file_system_type": "ext4"}
+    data = {**_OWN, "disk_name": "vdb", "mount_point": "/data", "file_system_type": "xfs"}
+    assert found == [
+        ("filesystem_capacity_bytes", root, 4096),
+        ("filesystem_used_bytes", root, 1024),
+        ("filesystem_capacity_bytes", data, 10),
+        ("filesystem_used_bytes", data, 3),
+        ("guest_load_1m", _OWN, 0.5),
+        ("guest_load_15m", _OWN, 2),
+    ]
+
+
+async def test_the_agents_figures_are_told_even_if_libvirt_is_silent() -> None:
+    broken = _Libvirt(HypervisorError("statistics", "gone"))
+    found = await GuestMetrics("n", lambda: [Guest(_vmi(), "ns_vm", broken, _agent())]).ask()
+    assert [(metric.name, metric.type, len(metric.samples)) for metric in found] == [
+        ("kubevirt_vmi_filesystem_capacity_bytes", "gauge", 2),
+        ("kubevirt_vmi_filesystem_used_bytes", "gauge", 2),
+        ("kubevirt_vmi_guest_load_1m", "gauge", 1),
+        ("kubevirt_vmi_guest_load_15m", "gauge", 1),
+    ]
+
+
+def test_pinned_processors_have_one_place_each() -> None:
+    vmi = _vmi()
+    pinned = CPU(dedicated_cpu_placement=True)
+    spec = structs.replace(vmi.spec, domain=structs.replace(vmi.spec.domain, cpu=pinned))
+    for instance, places in ((vmi, 16), (structs.replace(vmi, spec=spec), 2)):
+        found = {figure.name: value for figure, _, value in samples(instance, "n", _COUNTED, cpus=8)}
+        assert found["node_cpu_affinity"] == places
 
 
 def test_only_so_many_labels_of_an_instance_are_repeated_by_its_metrics() -> None:
@@ -106,7 +150,10 @@ def test_counts_become_metrics_in_seconds_and_bytes() -> None:
             ("vcpu_seconds_total", ("0", "running")): 1.0,
             ("vcpu_wait_seconds_total", ("0",)): 0.25,
             ("vcpu_seconds_total", ("1", "blocked")): 0.5,
+            ("node_cpu_affinity", ()): 16,
+            ("dirty_rate_bytes_per_second", ()): 3 << 20,
             ("network_receive_bytes_total", ("default",)): 10,
+            ("network_traffic_bytes_total", ("default", "rx")): 10,
             ("network_transmit_packets_total", ("default",)): 4,
             ("network_receive_packets_dropped_total", ("blue",)): 5,
             ("storage_iops_read_total", ("root",)): 6,
@@ -131,6 +178,7 @@ def test_what_is_no_number_has_no_name_or_anothers_is_left_out() -> None:
     }
     assert _values(hostile) == {
         ("vcpu_seconds_total", ("0", "unknown")): 1.0,
+        ("node_cpu_affinity", ()): 8,
         ("storage_iops_read_total", ("x" * 64,)): 1,
     }
 
@@ -245,11 +293,14 @@ _DOMAIN = """
 """
 
 
-async def _told(metrics: GuestMetrics) -> dict[str, list[Sample]]:
-    """The samples by metric: a busy machine may be late with them."""
+async def _told(
+    metrics: GuestMetrics, name: str = "kubevirt_vmi_cpu_usage_seconds"
+) -> dict[str, list[Sample]]:
+    """The samples by metric, once `name` is there: a busy machine may be late with them."""
     async with asyncio.timeout(40):
         while True:
-            if found := {metric.name: metric.samples for metric in await metrics.ask()}:
+            found = {metric.name: metric.samples for metric in await metrics.ask()}
+            if name in found:
                 return found
 
 
@@ -264,10 +315,16 @@ async def test_qemu_tells_the_metrics_of_a_guest() -> None:
         await connection.start(_DOMAIN.format(_DISK.format(disk)), paused=False)
         metrics = GuestMetrics("n", lambda: [Guest(_vmi(), "ns_vm", connection)])
         found = await _told(metrics)
+        changing = "kubevirt_vmi_dirty_rate_bytes_per_second"
+        [changed] = (await _told(metrics, changing))[changing]
+        pins = await connection._daemon.on("ns_vm", "pins", lambda domain: domain.vcpuPinInfo())
         await connection.destroy("ns_vm")
         await connection.close()
     [used] = found["kubevirt_vmi_cpu_usage_seconds"]
     assert used.value > 0
+    assert changed.value >= 0
+    [places] = found["kubevirt_vmi_node_cpu_affinity"]
+    assert places.value == sum(sum(each) for each in pins)
     [memory] = found["kubevirt_vmi_memory_domain_bytes"]
     assert memory.value == 32 << 20
     assert sorted(sample.labels["id"] for sample in found["kubevirt_vmi_vcpu_seconds"]) == ["0", "1"]

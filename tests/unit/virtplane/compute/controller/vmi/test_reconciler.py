@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 
 import orjson
 import pytest
+from prometheus_client import CollectorRegistry
 from tests.support.controllers import running_controllers, until
 
 from kubecore import errors, resources
@@ -16,6 +17,8 @@ from kubecore.json import JsonObject, deep_copy, get_str
 from kubecore.objects import meta
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
+from virtplane.cluster.caches import Cluster
+from virtplane.compute.controller.component import add_controllers
 from virtplane.compute.launcherpod.inputs import Images
 from virtplane.compute.launcherpod.metadata import launcher_prefix, unique_name
 
@@ -114,6 +117,29 @@ async def test_a_lost_request_is_repeated_at_once(api: MemoryApi) -> None:
     _put(api)
     await until(lambda: _phase(api) == "Scheduling")
     assert _launchers(api) == [_LAUNCHER]
+
+
+async def test_writes_of_an_instance_are_counted_until_it_is_gone() -> None:
+    server, registry = _api(), CollectorRegistry()
+    counts = {"namespace": "ns", "name": "vmi"}
+
+    def add(cluster: Cluster) -> None:
+        registry.register(add_controllers(cluster))
+
+    def counted() -> float | None:
+        return registry.get_sample_value("kubevirt_vmi_sync_total", counts)
+
+    async with running_controllers(server, _IMAGES, add=add):
+        _put(server)
+        await until(lambda: _phase(server) == "Scheduling")
+        await until(lambda: (counted() or 0) > 0)
+        assert (counted() or 0) <= len([request for request in server.requests if _changes_instance(request)])
+        server.remove(kinds.VIRTUAL_MACHINE_INSTANCES, "vmi", "ns")
+        await until(lambda: counted() is None)
+
+
+def _changes_instance(request: Request) -> bool:
+    return request.method == "PATCH" and "/virtualmachineinstances/vmi" in request.path
 
 
 async def test_controllers_that_do_not_know_of_each_other_make_one_launcher() -> None:

@@ -130,7 +130,7 @@ async def test_storage_that_was_put_back_to_an_earlier_time_is_followed(node: No
     node.put()
     async with node.working() as machine:
         assert node.controller is not None
-        node.controller._writes._last["u"] = (10**15, asyncio.get_running_loop().time())
+        node.controller.writes._last["u"] = (10**15, asyncio.get_running_loop().time())
         machine.see(domain=DomainState("Paused", "Paused"))
         machine.changed()
         await asyncio.sleep(10)
@@ -185,6 +185,32 @@ async def test_the_owner_is_told_once_that_the_guest_has_panicked(node: Node) ->
         told = [event for event in node.api.list(EVENTS, "ns") if event["reason"] == "GuestPanicked"]
         assert [(event["type"], event.get("count", 1)) for event in told] == [("Warning", 1)]
         assert node.status["phase"] == "Failed"
+        assert node.controller is not None
+        [counted] = node.controller.events.panics.collect()
+        unknown = {"type": "unknown", "bugcheck_code": "unknown"}
+        labels = {"namespace": "ns", "name": "vm", **unknown}
+        assert [(sample.name, sample.labels, sample.value) for sample in counted.samples] == [
+            ("kubevirt_vmi_guest_os_panic_total", labels, 1)
+        ]
+
+
+async def test_writes_of_an_instance_are_counted_until_it_is_gone(node: Node) -> None:
+    def counted() -> list[tuple[dict[str, str], float]]:
+        assert node.controller is not None
+        [metric] = node.controller.writes.counts.collect()
+        return [(sample.labels, sample.value) for sample in metric.samples]
+
+    node.put(phase="Scheduled")
+    node.prepared.see(domain=RUNNING)
+    async with node.working():
+        await asyncio.sleep(5)
+        [(labels, count)] = counted()
+        assert labels == {"namespace": "ns", "name": "vm"}
+        written = [request for request in node.api.requests if request.method == "PATCH"]
+        assert 1 <= count == len(written)
+        node.api.remove(VIRTUAL_MACHINE_INSTANCES, "vm", "ns")
+        await asyncio.sleep(5)
+        assert counted() == []
 
 
 async def test_the_owner_is_told_of_a_failed_ping(node: Node) -> None:

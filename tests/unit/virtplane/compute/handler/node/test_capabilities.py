@@ -33,7 +33,9 @@ async def main(folder, kvm):
     again = time.monotonic() - start
     found = capabilities.read_processor(folder, kvm=kvm)
     machines = capabilities.machine_types(folder)
+    deprecated = capabilities.deprecated_machine_types(folder)
     print(json.dumps({"again": again, "machines": machines, "usable": found.usable_models,
+        "deprecated": deprecated,
         "models": found.models, "features": found.features, "host": found.host_model}))
 
 asyncio.run(main(Path(sys.argv[1]), sys.argv[2] == "kvm"))
@@ -65,6 +67,9 @@ def ask(folder: Path, kind: str) -> dict[str, Any]:
 def test_libvirt_tells_once_what_guests_can_have_under_emulation(folder: Path) -> None:
     found = ask(folder, "qemu")
     assert "q35" in found["machines"]
+    assert found["deprecated"]
+    assert set(found["deprecated"]) < set(found["machines"])
+    assert "q35" not in found["deprecated"]
     assert {"qemu64", "Westmere"} <= set(found["usable"]) <= set(found["models"])
     assert {"sse4.2", "lm"} <= set(found["features"])
     assert found["host"] in found["models"]
