@@ -155,9 +155,10 @@ def client_factory(
             config = replace(config, impersonate=Impersonation(user=user, extra=extra))
         transport: Transport = HttpTransport(config)
         if counts is not None:
-            transport = CountingTransport(transport, counts.of(config.server))
+            transport = CountingTransport(transport, counts.of(config.server), counts.took(config.server))
         if name in limits:
-            transport = LimitedTransport(transport, limits[name])
+            waited = counts.waited(config.server) if counts is not None else None
+            transport = LimitedTransport(transport, limits[name], waited)
         return Client(config, transport)
 
     return client

@@ -7,19 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 
 from kubecore.client import Request
-from kubecore.client.counting import Count, resource_and_verb
+from kubecore.client.counting import Count, Timed, resource_and_verb, url_template
 from kubecore.runtime import LeaderElector
 from kubecore.runtime.health import Health
+from kubecore.runtime.latencies import Latencies
 from kubecore.runtime.metrics import collected
 
 WITH_STATES = ("virt-api", "virt-controller", "virt-handler", "virt-operator")
 """The components that KubeVirt has such metrics of."""
+
+_TIMED = ("verb", "url")
+_TOOK_LIMITS = (
+    *(0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60),
+)
+_WAITED_LIMITS = tuple(0.001 * 2**power for power in range(10))
+"""Seconds."""
 
 
 class _State:
@@ -60,7 +69,7 @@ def add_readiness(registry: CollectorRegistry, components: Sequence[str], health
 
 
 class RequestCounts:
-    """The requests to the API server, ``kubevirt_rest_client_requests_total``."""
+    """The requests to the API server, how long they took, and how long they waited for their turn."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._counter = Counter(
@@ -69,6 +78,28 @@ class RequestCounts:
             ("code", "method", "host", "resource", "verb"),
             registry=registry,
         )
+        self._took = Latencies(
+            "kubevirt_rest_client_request_latency_seconds",
+            "How long requests to the API server took",
+            _TIMED,
+            _TOOK_LIMITS,
+        )
+        self._waited = Latencies(
+            "kubevirt_rest_client_rate_limiter_duration_seconds",
+            "How long requests to the API server waited because others had been sent",
+            _TIMED,
+            _WAITED_LIMITS,
+        )
+        registry.register(self._took)
+        registry.register(self._waited)
+
+    def took(self, server: str) -> Timed:
+        """What notes how long the requests of a client of `server` took."""
+        return partial(_observe, self._took, server)
+
+    def waited(self, server: str) -> Timed:
+        """What notes how long the requests of a client of `server` waited."""
+        return partial(_observe, self._waited, server)
 
     def of(self, server: str) -> Count:
         """What counts the requests of a client of `server`, a URL."""
@@ -80,6 +111,11 @@ class RequestCounts:
             self._counter.labels(code, request.method, host, resource, verb).inc()
 
         return count
+
+
+def _observe(times: Latencies, server: str, request: Request, seconds: float) -> None:
+    verb = resource_and_verb(request)[1]
+    times.observe((verb, server.rstrip("/") + url_template(request)), seconds)
 
 
 def _written(component: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from kubecore.client.counting import Timed
 from kubecore.client.transport import Request, Response, StreamedResponse, Transport
 from kubecore.tokenbucket import TokenBucket
 
@@ -49,27 +50,38 @@ class RequestLimit:
 
 
 class LimitedTransport:
-    """Sends requests to another transport, no more than `limit` says. Watches and websockets count as one."""
+    """Sends requests to another transport, no more than `limit` says. Watches and websockets count as one.
 
-    def __init__(self, transport: Transport, limit: RequestLimit) -> None:
+    `waited` is told how long each had to wait.
+    """
+
+    def __init__(self, transport: Transport, limit: RequestLimit, waited: Timed | None = None) -> None:
         self._transport = transport
         self._limit = limit
+        self._waited = waited
+
+    async def _wait(self, request: Request) -> None:
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+        await self._limit.wait()
+        if self._waited is not None:
+            self._waited(request, clock() - begun)
 
     async def request(self, request: Request) -> Response:
         """Send and read the whole response, whatever its status."""
-        await self._limit.wait()
+        await self._wait(request)
         return await self._transport.request(request)
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[StreamedResponse]:
         """Send and return the response as soon as its headers have arrived."""
-        await self._limit.wait()
+        await self._wait(request)
         async with self._transport.stream(request) as response:
             yield response
 
     async def websocket(self, request: Request, protocols: Sequence[str]) -> aiohttp.ClientWebSocketResponse:
         """Upgrade to a websocket. Raises StatusError when the server refuses."""
-        await self._limit.wait()
+        await self._wait(request)
         return await self._transport.websocket(request, protocols)
 
     async def close(self) -> None:

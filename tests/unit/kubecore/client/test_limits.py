@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kubecore.client import Client, ClientConfig
+from kubecore.client import Client, ClientConfig, Request
 from kubecore.client.limits import LimitedTransport, RequestLimit
 from kubecore.resources import CONFIG_MAPS
 from kubecore.testing import MemoryApi
@@ -50,3 +50,16 @@ async def test_requests_and_watches_of_a_client_are_limited() -> None:
         break
     await client.get(CONFIG_MAPS, "a", "ns")
     assert loop.time() == pytest.approx(2, abs=0.1)
+
+
+async def test_how_long_requests_wait_is_told() -> None:
+    waited: list[float] = []
+    inner = MemoryApi().client()._transport
+    assert inner is not None
+    transport = LimitedTransport(inner, RequestLimit(0.5, 1), lambda _, seconds: waited.append(seconds))
+    async with Client(ClientConfig(server="memory://"), transport) as client:
+        for _ in range(2):
+            await client.list(CONFIG_MAPS)
+        async with transport.stream(Request("GET", "/api/v1/configmaps", (("watch", "1"),))):
+            pass
+    assert waited == pytest.approx([0, 2, 2], abs=0.1)
