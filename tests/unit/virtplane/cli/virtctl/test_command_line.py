@@ -85,6 +85,22 @@ def test_help_of_no_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> N
     assert 'unknown command "dance"' in capsys.readouterr().err
 
 
+@pytest.mark.feature("CTL-72")
+@pytest.mark.parametrize(
+    ("name", "variants"),
+    [("guestfs", ["libguestfs"]), ("port-forward", ["port-foward", "port-forwarding"]), ("ssh", [])],
+)
+def test_commands_have_one_spelling(
+    name: str, variants: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main([name, "--help"]) == 0
+    assert f"virtctl {name} " in capsys.readouterr().out
+    for variant in variants:
+        assert program.main([variant, "vm/a", "80"]) == 1
+        told = capsys.readouterr()
+        assert (told.out, f'unknown command "{variant}" for "virtctl"' in told.err) == ("", True)
+
+
 @pytest.mark.feature("CTL-08")
 def test_options_shows_the_flags_of_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["options"]) == 0

@@ -155,6 +155,17 @@ async def test_provisioners_have_their_clone_strategy_whether_or_not_they_have_s
         assert found["status"]["cloneStrategy"] == strategy
 
 
+@pytest.mark.feature("STO-26")
+@pytest.mark.parametrize("provisioner", ["rook-ceph.rbd.csi.ceph.com", "openshift-storage.rbd.csi.ceph.com"])
+async def test_ceph_keeps_images_as_snapshots_and_clones_by_its_driver(provisioner: str) -> None:
+    async with cluster() as made:
+        await made.create(kinds.VOLUME_SNAPSHOT_CLASSES, "snap", driver=provisioner, deletionPolicy="Delete")
+        await made.create(STORAGE_CLASSES, "c", provisioner=provisioner)
+        found = await made.until("c", provisioner=provisioner)
+        status = found["status"]
+        assert (status["cloneStrategy"], status["dataImportCronSourceFormat"]) == ("csi-clone", "snapshot")
+
+
 @pytest.mark.feature("STO-08", "STO-09")
 async def test_profile_is_made_for_a_class_and_goes_with_it() -> None:
     async with cluster() as made:
