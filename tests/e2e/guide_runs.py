@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tests.e2e.clusters import CORE, KUBEVIRT, NAMESPACE, Cluster, Machine, devices
 from tests.e2e.failures import Document
-from tests.e2e.guides import DEFINITIONS, OVERLAY, network_of
 from tests.e2e.support import wait_for
 
 SECONDS = 90
@@ -104,11 +103,6 @@ def _schedule(cluster: Cluster, machine: Machine) -> None:
     cluster.request("POST", f"{_PODS}/{name}/binding", {"metadata": {"name": name}, "target": target})
 
 
-def _replace_network(cluster: Cluster, machine: Machine) -> None:
-    bridge = network_of(OVERLAY, {"type": "bridge", "bridge": "br-l2", "ipam": {}})
-    cluster.request("PATCH", f"{DEFINITIONS}/{OVERLAY}", {"spec": bridge["spec"]})
-
-
 def remove_traces(cluster: Cluster) -> None:
     """Make node and configuration as they were before hindrances were removed."""
     _label(cluster, dict.fromkeys([*_SELECTED, *_PREFERRED]))
@@ -127,8 +121,6 @@ _HINDRANCES = {
     # A model of the list of obsolete ones.
     "myvm-2": Hindrance(_NO_NODE, _offer_all_models),
     "vm-fedora": Hindrance("", _schedule),
-    # The CNI plugin of OVN-Kubernetes is not there; a bridge does the same on one node.
-    "vm-server": Hindrance("ovn-k8s-cni-overlay", _replace_network),
 }
 
 

@@ -34,7 +34,7 @@ _FROM_NODE = {"url": f"docker://{GUEST_IMAGE}", "pullMethod": "node"}
 _GOLDEN = ("openshift-virtualization-os-images", "rhel9")
 _CLONED = ("source-namespace", "my-favorite-vm-disk")
 OVERLAY = "l2-network"
-"""A network of OVN-Kubernetes, whose CNI plugin is not there."""
+"""A network of OVN-Kubernetes."""
 _NETWORKS = ("pxe-net-conf", "bond1-br1")
 _INSTANCETYPE = "VirtualMachineInstancetype"
 _WEB = "images"
@@ -145,6 +145,9 @@ def _objects(cluster: Cluster) -> Iterator[tuple[str, Document]]:
     for printed in guides.documents("NetworkAttachmentDefinition"):
         if printed["metadata"]["name"] == OVERLAY:
             printed["metadata"]["namespace"] = NAMESPACE
+            config = json.loads(printed["spec"]["config"])
+            config["netAttachDefName"] = f"{NAMESPACE}/{OVERLAY}"
+            printed["spec"]["config"] = json.dumps(config)
             yield DEFINITIONS, printed
     for network in _NETWORKS:
         yield DEFINITIONS, network_of(network, {"type": "bridge", "bridge": f"br-{network[:8]}", "ipam": {}})

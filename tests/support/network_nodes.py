@@ -56,13 +56,13 @@ class TestNode:
         document = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": DEFINITIONS.kind, "metadata": metadata}
         self.api.put(DEFINITIONS, {**document, "spec": {"config": text} if text else {}})
 
-    def pod(self, name: str, networks: Any = None) -> dict[str, Any]:
+    def pod(self, name: str, networks: Any = None, namespace: str = "ns") -> dict[str, Any]:
         """Create a pod, or change what networks it asks for."""
         text = networks if isinstance(networks, str) else json.dumps(networks)
-        found = self.api.get(PODS, name, "ns") or {
+        found = self.api.get(PODS, name, namespace) or {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": "ns", "annotations": {}},
+            "metadata": {"name": name, "namespace": namespace, "annotations": {}},
             "spec": {},
         }
         if networks is not None:

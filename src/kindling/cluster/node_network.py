@@ -13,6 +13,7 @@ from kindling.network import machine_rules, pod_filter
 
 NODE_LINK = "eth0"
 """The uplink's name inside a node."""
+_MULTICAST = {"ip": "224.0.0.0/4", "ip6": "ff00::/8"}
 _IPV6_OF_LINKS = (("disable_ipv6", "0"), ("accept_dad", "0"), ("accept_ra", "0"))
 """Links of nodes have the addresses that they are given: nobody else has them, and waiting for another's
 objection would delay the first packets by a second."""
@@ -159,7 +160,8 @@ def destroy(instance: Instance) -> None:
 
 def host_rules(instance: Instance) -> str:
     """The rules that masquerade packets leaving the instance's subnet, and allow the machine to forward its
-    packets.
+    packets. Packets to groups stay on the nodes' link: machines that show bridged packets to their firewall
+    would make themselves the sender.
 
     The whole table is replaced; the service proxy of the host uses another table.
     """
@@ -175,7 +177,7 @@ delete {table}
 {table} {{
     chain postrouting {{
         type nat hook postrouting priority 100; policy accept;
-        {family} saddr {subnet} {family} daddr != {subnet} masquerade
+        {family} saddr {subnet} {family} daddr != {{ {subnet}, {_MULTICAST[family]} }} masquerade
     }}
     chain forward {{
         type filter hook forward priority 0; policy accept;

@@ -19,16 +19,23 @@ from tests.support.clusters import clean_up
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(240)]
 
 NODES = ("node01", "node02")
-LAN, SPARE = "lan", "spare"
+LAN, SPARE, SECONDARY = "lan", "spare", "secondary"
 _DEFINITIONS = f"/apis/k8s.cni.cncf.io/v1/namespaces/{NAMESPACE}/network-attachment-definitions"
 _MACS = {"lan-a": "02:00:5e:00:00:0a", "lan-b": "02:00:5e:00:00:0b"}
 _ADDRESSES = {"lan-a": "192.168.77.1", "lan-b": "192.168.77.2"}
+_OVERLAY_ADDRESSES = ("192.168.79.1", "192.168.79.2")
 _CONFIGS: dict[str, Document] = {
     LAN: {"type": "bridge", "bridge": "br-lan", "mtu": 1400, "ipam": {}},
     SPARE: {
         "type": "bridge",
         "bridge": "br-spare",
         "ipam": {"type": "host-local", "ranges": [[{"subnet": "192.168.78.0/24"}]]},
+    },
+    SECONDARY: {
+        "cniVersion": "0.3.1",
+        "type": "ovn-k8s-cni-overlay",
+        "topology": "layer2",
+        "netAttachDefName": f"{NAMESPACE}/{SECONDARY}",
     },
 }
 _CARD = "grep -l {mac} /sys/class/net/*/address | grep -v '/lo/' | cut -d/ -f5"
@@ -42,9 +49,11 @@ class Pair:
     asks: Machine
     answers: Machine
 
-    def interface(self, name: str) -> Document:
-        """The entry of an interface in the status of the machine that asks; empty where there is none."""
-        listed = ((self.asks.instance() or {}).get("status") or {}).get("interfaces", ())
+    def interface(self, name: str, machine: Machine | None = None) -> Document:
+        """The entry of an interface in the status of the machine that asks, or another; empty where there is
+        none.
+        """
+        listed = (((machine or self.asks).instance() or {}).get("status") or {}).get("interfaces", ())
         return next((dict(item) for item in listed if item.get("name") == name), {})
 
     def template(self) -> Document:
@@ -60,14 +69,15 @@ class Pair:
         self.cluster.request("PATCH", path, {"spec": {"template": {"spec": spec}}})
 
 
-def _machine(cluster: Cluster, name: str, node: str) -> Machine:
+def _machine(cluster: Cluster, name: str, node: str, *more: str) -> Machine:
     wanted = manifest(name, grace=1)
     spec = wanted["spec"]["template"]["spec"]
     spec["nodeSelector"] = {"kubernetes.io/hostname": node}
     spec["domain"]["devices"]["interfaces"].append(
         {"name": LAN, "bridge": {}, "macAddress": _MACS[name], "model": "virtio"}
     )
-    spec["networks"].append({"name": LAN, "multus": {"networkName": LAN}})
+    spec["domain"]["devices"]["interfaces"] += [{"name": each, "bridge": {}} for each in more]
+    spec["networks"] += [{"name": each, "multus": {"networkName": each}} for each in (LAN, *more)]
     return cluster.create(wanted)
 
 
@@ -87,7 +97,7 @@ def pair(three_nodes: Cluster, guest_archive: Path) -> Iterator[Pair]:
         spec = {"config": json.dumps({"cniVersion": "1.0.0", "name": name, **config})}
         made = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}
         cluster.request("POST", _DEFINITIONS, {**made, "metadata": {"name": name}, "spec": spec})
-    machines = [_machine(cluster, name, node) for name, node in zip(("lan-a", "lan-b"), NODES, strict=True)]
+    machines = [_machine(cluster, "lan-a", NODES[0]), _machine(cluster, "lan-b", NODES[1], SECONDARY)]
     try:
         for machine in machines:
             machine.wait_running(120)
@@ -154,7 +164,7 @@ def test_a_card_comes_to_a_running_guest_with_an_address_and_leaves_it(pair: Pai
         lease = console.run(f"udhcpc -i {card} -n -q -f -s /etc/udhcpc.script 2>&1")
         assert re.search(r"lease of 192\.168\.78\.\d+ obtained", lease)
         joined = json.loads(pair.asks.pod()["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"])
-        assert [item["name"] for item in joined] == [LAN, SPARE]
+        assert [item["name"] for item in joined] == [each["name"] for each in pair.template()["networks"][1:]]
 
         interfaces = pair.template()["domain"]["devices"]["interfaces"]
         pair.change(
@@ -167,8 +177,42 @@ def test_a_card_comes_to_a_running_guest_with_an_address_and_leaves_it(pair: Pai
 
     def joined_again() -> bool:
         told = json.loads(pair.asks.pod()["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"])
-        return [item["name"] for item in told[1:]] == [f"{NAMESPACE}/{LAN}"]
+        return [item["name"] for item in told[1:]] == [
+            f"{NAMESPACE}/{each['name']}" for each in before["networks"][1:]
+        ]
 
     wait_for("the pod has left the network", joined_again, 40)
     assert (pair.asks.uid(), pair.asks.is_running()) == (uid, True)
     assert "RestartRequired" not in json.dumps(pair.asks.vm()["status"]["conditions"])
+
+
+@pytest.mark.feature("NET-26")
+def test_guests_of_two_nodes_are_on_one_network_of_ovn_kubernetes(pair: Pair) -> None:
+    """One has it from the start, the other gets it while it runs; nobody prepares the nodes."""
+    uid, before = pair.asks.uid(), pair.template()
+    pair.change(
+        interfaces=[*before["domain"]["devices"]["interfaces"], {"name": SECONDARY, "bridge": {}}],
+        networks=[*before["networks"], {"name": SECONDARY, "multus": {"networkName": SECONDARY}}],
+    )
+    for machine, address in zip((pair.answers, pair.asks), _OVERLAY_ADDRESSES, strict=True):
+        find_mac = partial(_mac_of, pair, machine)
+        mac = wait_for("the status has the card", find_mac, 40)
+        with machine.console() as console:
+            card = wait_for("the guest has the card", partial(_card, console, mac), 20)
+            console.run(f"ip addr add {address}/24 dev {card}; ip link set {card} up")
+            assert int(console.run(f"cat /sys/class/net/{card}/mtu")) == _mtu_of_node(pair.cluster) - 50
+    with pair.asks.console() as console:
+        ping = f"ping -c 1 -W 2 -s 1300 {_OVERLAY_ADDRESSES[0]}"
+        wait_for("the other guest answers", lambda: "1 packets received" in console.run(ping), 30)
+    assert pair.asks.uid() == uid
+
+
+def _mac_of(pair: Pair, machine: Machine) -> str:
+    return str(pair.interface(SECONDARY, machine).get("mac") or "")
+
+
+def _mtu_of_node(cluster: Cluster) -> int:
+    namespace = cluster.state / "nodes" / NODES[0] / "ns/net"
+    command = ["nsenter", f"--net={namespace}", "ip", "-j", "link", "show", "dev", "eth0"]
+    found = subprocess.run(command, check=True, capture_output=True, timeout=20)
+    return int(json.loads(found.stdout)[0]["mtu"])

@@ -14,6 +14,7 @@ from kindling.node.networks.changes import Addition, Changes
 from kindling.node.networks.claims import Claims
 from kindling.node.networks.cni import Plugins
 from kindling.node.networks.definitions import Definitions, Network
+from kindling.node.networks.overlays import Overlays
 from kindling.node.networks.problems import NetworkProblem
 from kindling.node.networks.records import Attachment, PodName, Records
 from kindling.node.networks.requests import (
@@ -76,6 +77,7 @@ class PodNetworks:
         self._claims = Claims(client)
         self._plugins = Plugins(settings.plugins, settings.plugin_seconds)
         self._records = Records(settings.records)
+        self._overlays = Overlays()
         self._locks: dict[str, asyncio.Lock] = {}
 
     def load(self) -> None:
@@ -155,9 +157,13 @@ class PodNetworks:
         self._locks.pop(sandbox, None)
 
     async def sweep(self, present: Collection[str]) -> None:
-        """Undo the attachments of sandboxes that are not among `present`."""
+        """Undo the attachments of sandboxes that are gone, and remove overlays without pods."""
         for sandbox in self._records.sandboxes() - set(present):
             await self.detach(sandbox)
+        try:
+            await self._overlays.sweep(self._records.bridges)
+        except (NetworkProblem, OSError) as error:
+            _log.warning("networks that no pod is on any more are left, trying again: %s", error)
 
     def _lock(self, sandbox: str) -> asyncio.Lock:
         return self._locks.setdefault(sandbox, asyncio.Lock())
@@ -215,6 +221,9 @@ class PodNetworks:
         metadata, wanted = get_object(pod, "metadata"), addition.wanted
         namespace, addresses = get_str(metadata, "namespace"), wanted.ips
         plugins: Sequence[Mapping[str, Any]] = network.plugins
+        if network.overlay is not None:
+            mtu = await self._overlays.mtu(network.overlay)
+            plugins = (network.overlay.plugin(mtu), *plugins[1:])
         if wanted.ipam_claim and network.keeps_addresses:
             held = await self._claims.addresses(namespace, wanted.ipam_claim, network.name)
             for address in held:
@@ -240,6 +249,8 @@ class PodNetworks:
         pod, wanted = attachment.pod, attachment.wanted
         await self._records.write(attachment)
         try:
+            if network.overlay is not None:
+                await self._overlays.prepare(network.overlay)
             made = await self._records.completed(attachment, await self._plugins.add(attachment))
             if wanted.ipam_claim and network.keeps_addresses and made.result is not None:
                 await self._claims.fulfil(pod.namespace, wanted.ipam_claim, pod.name, made.result)

@@ -14,7 +14,8 @@ import orjson
 
 from kindling.network import pod_filter
 from kindling.node.files import read_end
-from kindling.node.networks import policy
+from kindling.node.networks import overlays, policy
+from kindling.node.networks.overlays import Overlay
 from kindling.node.networks.problems import NetworkProblem
 from kindling.node.networks.selection import NetworkSelection
 from kindling.node.programs import run_program
@@ -48,6 +49,8 @@ class Network:
     plugins: tuple[JsonObject, ...]
     keeps_addresses: bool = False
     """Addresses are kept for whoever has a claim on them (``allowPersistentIPs``)."""
+    overlay: Overlay | None = None
+    """Set where the first plugin attaches to a network of all nodes, which is to be there before."""
 
 
 class Definitions:
@@ -90,17 +93,24 @@ def parse(config: str, wanted: NetworkSelection, pod_links: Collection[str]) -> 
     if get_str(document, "type"):
         plugins: list[Any] = [document]
     else:
-        plugins = get_list(document, "plugins")
+        plugins = list(get_list(document, "plugins"))
         if not plugins:
             raise NetworkProblem("LoadDelegateNetConfList: delegate must have the 'type' or 'plugin' field")
     if len(plugins) > policy.MAX_PLUGINS:
         raise NetworkProblem(f"{len(plugins)} plugins are more than a network may have")
     if not all(isinstance(plugin, dict) and plugin.get("type") for plugin in plugins):
         raise NetworkProblem("LoadDelegateNetConfList: a plugin delegate must have the 'type' field")
+    name = policy.check_name(get_str(document, "name") or wanted.name)
+    overlay, admitted = None, []
+    if get_str(plugins[0], "type") == overlays.KIND:
+        overlay = overlays.read(plugins.pop(0), name, wanted)
+        admitted.append(overlay.plugin())
+    admitted += [policy.admitted(_with_arguments(plugin, wanted), pod_links) for plugin in plugins]
     return Network(
-        name=policy.check_name(get_str(document, "name") or wanted.name),
-        plugins=tuple(policy.admitted(_with_arguments(plugin, wanted), pod_links) for plugin in plugins),
+        name=name,
+        plugins=tuple(admitted),
         keeps_addresses=any(get_bool(item, "allowPersistentIPs") for item in (document, *plugins)),
+        overlay=overlay,
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from kindling.node.networks.selection import NetworkSelection
+from kubecore.json import get_str
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +81,11 @@ class Records:
     def sandboxes(self) -> set[str]:
         """The sandboxes with attachments."""
         return set(self._known)
+
+    def bridges(self) -> set[str]:
+        """The bridges of the node that attachments are ports of."""
+        attached = (item for of_sandbox in self._known.values() for item in of_sandbox.values())
+        return {get_str(plugin, "bridge") for item in attached for plugin in item.plugins}
 
     async def write(self, attachment: Attachment) -> None:
         """Write an attachment down, for good before this returns. Raises OSError."""

@@ -171,7 +171,7 @@ def test_pods_get_an_address_and_a_route_of_each_family(dual: instances.Instance
     ]
     assert plugin["ipam"]["routes"] == [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]
     rules = node_network.host_rules(dual)
-    assert "ip6 saddr fd6b:a0b:c0d::/48 ip6 daddr != fd6b:a0b:c0d::/48 masquerade" in rules
+    assert "ip6 saddr fd6b:a0b:c0d::/48 ip6 daddr != { fd6b:a0b:c0d::/48, ff00::/8 } masquerade" in rules
 
 
 def test_the_runtime_keeps_oom_scores_it_may_not_lower() -> None:
