@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.e2e.claims import Claims
-from tests.e2e.clusters import CORE, NAMESPACE, Cluster
+from tests.e2e.claims import CLAIMS, Claims
+from tests.e2e.clusters import CORE, NAMESPACE, Cluster, Machine, manifest
 from tests.e2e.commands import ROOT, program, run
 from tests.e2e.support import wait_for
+from tests.support.clusters import clean_up
 
 pytestmark = [
     pytest.mark.host,
@@ -25,8 +26,10 @@ pytestmark = [
 _BUILD_SECONDS = 600
 _SHELL_SECONDS = 600
 """Each command boots a small system under emulation, which takes a quarter of a minute on a quiet machine."""
-_CLAIM = "server"
+_CLAIM, _BLOCK = "server", "block-server"
 _KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEm1fQ6B1nUwD5g1n2yZ4Kk3n7m0o9qv1Vw2Yx3Zb5Cd admin"
+_ID = "0123456789abcdef0123456789abcdef"
+_DEFAULTS = {"instancetype": "u1.small", "preference": "debian"}
 _KEPT = Path(tempfile.gettempdir()) / "virtplane-e2e-guestfs"
 
 
@@ -53,11 +56,11 @@ def disk(cluster: Cluster, debian_image: Path) -> Iterator[str]:
     claims.remove()
 
 
-def shell(cluster: Cluster, claim: str, commands: Sequence[str]) -> str:
+def shell(cluster: Cluster, claim: str, commands: Sequence[str], *options: str) -> str:
     """What the shell beside the disk of `claim` shows of `commands`; the first that fails ends it."""
     typed = "".join(f"{command} || exit 1\n" for command in commands)
     done = subprocess.run(
-        [program("virtctl"), "guestfs", claim, "--kvm=false"],
+        [program("virtctl"), "guestfs", claim, "--kvm=false", *options],
         input=f"{typed}exit 0\n",
         capture_output=True,
         text=True,
@@ -88,3 +91,68 @@ def test_a_disk_is_looked_into_and_changed(cluster: Cluster, disk: str) -> None:
     assert _KEY in lines, shown
     pod = f"{CORE}/namespaces/{NAMESPACE}/pods/libguestfs-tools-{disk}"
     wait_for("the pod is gone", lambda: cluster.find(pod) is None, 30)
+
+
+@pytest.fixture
+def block_disk(cluster: Cluster, debian_image: Path) -> Iterator[str]:
+    """A claim that is a block device with the Debian disk."""
+    claims = Claims(cluster)
+    claims.names.append(_BLOCK)
+    options = ("--size=3Gi", f"--image-path={debian_image}", "--insecure", "--volume-mode=block")
+    cluster.virtctl("image-upload", "pvc", _BLOCK, *options, seconds=300)
+    yield _BLOCK
+    claims.remove()
+
+
+def generalised(disk: str) -> list[str]:
+    """Commands that write what only one machine has into a disk, generalise it, and show what is left."""
+    return [
+        f"virt-customize -a {disk} --write /etc/machine-id:{_ID} --write /etc/ssh/ssh_host_rsa_key:secret",
+        f"virt-cat -a {disk} /etc/machine-id",
+        f"virt-sysprep -a {disk}",
+        "echo generalised",
+        f"virt-cat -a {disk} /etc/machine-id",
+        f"virt-ls -a {disk} /etc/ssh",
+    ]
+
+
+def check_generalised(shown: str) -> None:
+    """The machine's own files were in the disk, and are not any more."""
+    lines = [line.strip() for line in shown.splitlines()]
+    before, after = lines[: lines.index("generalised")], lines[lines.index("generalised") :]
+    assert _ID in before, shown
+    assert "sshd_config" in after and _ID not in after, shown
+    assert not any(line.startswith("ssh_host_") for line in after), shown
+
+
+@pytest.mark.usefixtures("image")
+@pytest.mark.feature("CTL-70")
+def test_a_disk_that_is_a_block_device_is_generalised(cluster: Cluster, block_disk: str) -> None:
+    check_generalised(shell(cluster, block_disk, generalised("/dev/vda")))
+
+
+@pytest.mark.usefixtures("image")
+@pytest.mark.feature("VMC-10", "CTL-70")
+def test_a_machine_becomes_a_golden_image_for_others(cluster: Cluster, disk: str, tmp_path: Path) -> None:
+    wanted = manifest("original", strategy="RerunOnFailure", memory="1Gi", grace=1)
+    volumes = wanted["spec"]["template"]["spec"]["volumes"]
+    volumes[0] = {"name": "root", "persistentVolumeClaim": {"claimName": disk}}
+    original, copy = cluster.create(wanted), Machine(cluster, "copy")
+    try:
+        original.wait_running()
+        cluster.virtctl("stop", "original")
+        wait_for("it is off", lambda: original.instance() is None, 30)
+        check_generalised(shell(cluster, disk, generalised("disk.img"), "--uid=107"))
+        labels = {f"instancetype.kubevirt.io/default-{key}": value for key, value in _DEFAULTS.items()}
+        cluster.request("PATCH", f"{CLAIMS}/{disk}", {"metadata": {"labels": labels}})
+        created = ("create", "vm", "--name", copy.name, "--infer-instancetype", "--infer-preference")
+        source = f"type:pvc,src:{NAMESPACE}/{disk},name:{copy.name},size:4Gi"
+        file = tmp_path / "vm.yaml"
+        file.write_text(cluster.virtctl(*created, "--volume-import", source))
+        cluster.kubectl("create", "-f", str(file))
+        copy.wait_running(120)
+        notes = (copy.instance() or {})["metadata"]["annotations"]
+        assert notes["kubevirt.io/cluster-instancetype-name"] == _DEFAULTS["instancetype"]
+        assert notes["kubevirt.io/cluster-preference-name"] == _DEFAULTS["preference"]
+    finally:
+        clean_up([original, copy])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
-from tests.e2e.clusters import Cluster, Machine, manifest
+from tests.e2e.clusters import KUBEVIRT, NAMESPACE, Cluster, Machine, manifest
 from tests.e2e.commands import attempt, program
 from tests.e2e.processes import kill
 from tests.e2e.support import wait_for
@@ -144,6 +144,31 @@ def test_a_guest_that_powers_itself_off_is_started_again_only_with_always(fleet:
 def has_succeeded(machine: Machine) -> bool:
     """Whether the instance has ended well."""
     return machine.phase() == "Succeeded"
+
+
+@pytest.mark.feature("VMC-70")
+def test_a_machine_for_an_installation_is_created_stopped_and_started_by_its_run_strategy(
+    cluster: Cluster,
+) -> None:
+    """As guides install systems that switch themselves off at the end."""
+    wanted = manifest("installation", grace=1)
+    wanted["spec"]["running"] = not wanted["spec"].pop("runStrategy")
+    machine = cluster.create(wanted)
+    try:
+        wait_for("it is stopped", lambda: machine.status() == "Stopped", 20)
+        assert machine.instance() is None
+        path = f"{KUBEVIRT}/namespaces/{NAMESPACE}/virtualmachines/{machine.name}"
+        cluster.request("PATCH", path, {"spec": {"running": None, "runStrategy": "RerunOnFailure"}})
+        machine.wait_running()
+        with machine.console() as console:
+            console.send("poweroff\n")
+            console.expect("going down", 20)
+        wait_for("it is off", lambda: machine.status() == "Stopped" and not machine.instance(), 30)
+        cluster.virtctl("start", machine.name)
+        machine.wait_running()
+        assert "running" not in machine.vm()["spec"]
+    finally:
+        clean_up([machine])
 
 
 @pytest.mark.feature("VML-03", "VML-07")

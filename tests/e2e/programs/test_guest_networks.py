@@ -25,7 +25,7 @@ _MACS = {"lan-a": "02:00:5e:00:00:0a", "lan-b": "02:00:5e:00:00:0b"}
 _ADDRESSES = {"lan-a": "192.168.77.1", "lan-b": "192.168.77.2"}
 _OVERLAY_ADDRESSES = ("192.168.79.1", "192.168.79.2")
 _CONFIGS: dict[str, Document] = {
-    LAN: {"type": "bridge", "bridge": "br-lan", "mtu": 1400, "ipam": {}},
+    LAN: {"type": "bridge", "bridge": "br-lan", "mtu": 1400, "macspoofchk": True, "ipam": {}},
     SPARE: {
         "type": "bridge",
         "bridge": "br-spare",
@@ -148,6 +148,24 @@ def test_guests_of_two_nodes_reach_each_other_and_their_links_are_switched(pair:
         switched("up", "1")
         wait_for("the other guest answers again", lambda: "1 packets received" in console.run(ping), 30)
     assert pair.asks.condition("RestartRequired") == ""
+
+
+@pytest.mark.feature("NET-22")
+def test_a_guest_sends_with_its_own_mac_alone(pair: Pair) -> None:
+    with pair.answers.console() as console:
+        _configured(console, "lan-b")
+    with pair.asks.console() as console:
+        card = _configured(console, "lan-a")
+        ping = f"ping -c 1 -W 2 {_ADDRESSES['lan-b']}"
+
+        def reaches_as(mac: str) -> bool:
+            console.run(f"ip link set {card} down; ip link set {card} address {mac}; ip link set {card} up")
+            assert console.run(f"cat /sys/class/net/{card}/address") == mac
+            return "1 packets received" in console.run(ping)
+
+        wait_for("the other guest answers", lambda: reaches_as(_MACS["lan-a"]), 30)
+        assert not any(reaches_as("02:00:5e:00:00:66") for _ in range(3))
+        wait_for("the other guest answers again", lambda: reaches_as(_MACS["lan-a"]), 30)
 
 
 @pytest.mark.feature("VML-38", "VML-22")

@@ -220,6 +220,24 @@ def test_the_agent_is_killed_while_a_plugin_runs(place: Place, moment: str) -> N
     assert not {"10.9.0.2", "10.9.0.3"} & taken
 
 
+def test_only_one_mac_leaves_a_pod_where_the_definition_says_so(place: Place) -> None:
+    node = place.node
+    node.define("flat", {**FLAT, "macspoofchk": True})
+    node.attach(node.pod("one", "flat"), place.one)
+    node.attach(node.pod("other", "flat"), place.other)
+    for sandbox, last in ((place.one, 1), (place.other, 2)):
+        sandbox.run("ip", "addr", "add", f"192.168.9.{last}/24", "dev", "net1")
+    place.other.serve("192.168.9.2", 80)
+    own = place.one.mac("net1")
+    assert place.one.reaches("192.168.9.2", 80)
+    place.one.run("ip", "link", "set", "net1", "address", "02:00:00:00:00:66")
+    assert not place.one.reaches("192.168.9.2", 80, 1)
+    place.one.run("ip", "link", "set", "net1", "address", own)
+    assert place.one.reaches("192.168.9.2", 80)
+    node.detach(place.one)
+    assert own not in node.namespace.run("nft", "list", "ruleset")
+
+
 def test_networks_come_and_go_while_a_pod_runs(place: Place) -> None:
     node = place.node
     node.define("lan", LAN)
