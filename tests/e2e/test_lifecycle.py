@@ -146,6 +146,7 @@ def has_succeeded(machine: Machine) -> bool:
     return machine.phase() == "Succeeded"
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.feature("VMC-70")
 def test_a_machine_for_an_installation_is_created_stopped_and_started_by_its_run_strategy(
     cluster: Cluster,
