@@ -23,7 +23,7 @@ def cluster_rules() -> list[JsonObject]:
     return [
         rule(_RBAC, "clusterroles clusterrolebindings", WRITE),
         rule("security.openshift.io", "securitycontextconstraints", WRITE),
-        rule("apiextensions.k8s.io", "customresourcedefinitions", WRITE),
+        rule("apiextensions.k8s.io", "customresourcedefinitions customresourcedefinitions/status", WRITE),
         rule("cdi.kubevirt.io", "cdis cdis/finalizers cdis/status", WRITE),
         *_webhook_rules(),
         rule("apiregistration.k8s.io", "apiservices", WRITE),
@@ -56,7 +56,7 @@ def namespace_rules() -> list[JsonObject]:
     """The operator's in its own namespace."""
     return [
         rule(_RBAC, "roles rolebindings", WRITE),
-        rule("core", "serviceaccounts services configmaps secrets", WRITE),
+        rule("core", "serviceaccounts services configmaps secrets events", WRITE),
         rule("apps", "deployments deployments/finalizers", WRITE),
         rule(
             "route.openshift.io", "routes routes/custom-host", (*READ, "create", "update", "patch", "delete")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 from tests.support.cdi_operator import SETTINGS
+from tests.support.roles import rights
 
+from kindling.apiserver.registry.admission import AuthorizationQuery
+from kindling.apiserver.registry.context import UserInfo
 from kubecore.json import JsonObject
 from virtplane.api.cdi_v1beta1.cdi import CDI
 from virtplane.components import CDI_COMPONENTS, COMPONENTS
@@ -177,6 +181,12 @@ def test_the_operator_has_what_it_grants() -> None:
             marks=pytest.mark.feature("INS-57"),
         ),
         pytest.param(
+            "apiextensions.k8s.io",
+            "customresourcedefinitions customresourcedefinitions/status",
+            f"{READ} create update delete",
+            marks=pytest.mark.feature("INS-58"),
+        ),
+        pytest.param(
             "admissionregistration.k8s.io",
             "validatingwebhookconfigurations mutatingwebhookconfigurations",
             "create list watch",
@@ -194,6 +204,63 @@ def test_the_operator_may_do_what_upstreams_may(group: str, resources: str, verb
     rules = operator_rights.cluster_rules()
     pairs = [(resource, verb) for resource in resources.split() for verb in verbs.split()]
     assert [pair for pair in pairs if not _may(rules, group, *pair)] == []
+
+
+@pytest.mark.parametrize(
+    ("group", "resources", "verbs"),
+    [
+        pytest.param(
+            "rbac.authorization.k8s.io",
+            "rolebindings roles",
+            f"{READ} create update delete",
+            marks=pytest.mark.feature("INS-80"),
+        ),
+        pytest.param(
+            "",
+            "serviceaccounts configmaps events secrets services",
+            f"{READ} create update patch delete",
+            marks=pytest.mark.feature("INS-81"),
+        ),
+        pytest.param(
+            "apps",
+            "deployments deployments/finalizers",
+            f"{READ} create update delete",
+            marks=pytest.mark.feature("INS-82"),
+        ),
+        pytest.param(
+            "route.openshift.io",
+            "routes routes/custom-host",
+            f"{READ} create update",
+            marks=pytest.mark.feature("INS-83"),
+        ),
+        pytest.param("config.openshift.io", "proxies", READ, marks=pytest.mark.feature("INS-84")),
+        pytest.param(
+            "monitoring.coreos.com",
+            "servicemonitors prometheusrules",
+            f"{READ} create delete update patch",
+            marks=pytest.mark.feature("INS-85"),
+        ),
+        pytest.param(
+            "coordination.k8s.io", "leases", "get create update", marks=pytest.mark.feature("INS-86")
+        ),
+    ],
+)
+def test_the_operator_may_do_in_its_namespace_what_upstreams_may(
+    group: str, resources: str, verbs: str
+) -> None:
+    """As the API server answers; proxies belong to no namespace."""
+    authorizer = rights(operator_rights.operator_rights(SETTINGS))
+    user = UserInfo(f"system:serviceaccount:{SETTINGS.namespace}:cdi-operator")
+    namespace = "" if group == "config.openshift.io" else SETTINGS.namespace
+    refused = []
+    for pair in itertools.product(resources.split(), verbs.split()):
+        resource, _, subresource = pair[0].partition("/")
+        query = AuthorizationQuery(user, pair[1], group, "v1", resource, subresource, namespace)
+        if not authorizer.authorize(query)[0]:
+            refused.append(pair)
+    assert refused == []
+    elsewhere = AuthorizationQuery(user, "delete", "apps", "v1", "deployments", "", "default")
+    assert not authorizer.authorize(elsewhere)[0]
 
 
 @pytest.mark.feature("INS-61", "INS-62")
