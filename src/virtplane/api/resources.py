@@ -108,6 +108,9 @@ VOLUME_GROUP_SNAPSHOTS = _volume_group("volumegroupsnapshots", "VolumeGroupSnaps
 VOLUME_GROUP_SNAPSHOT_CONTENTS = _volume_group("volumegroupsnapshotcontents", "VolumeGroupSnapshotContent")
 VOLUME_GROUP_SNAPSHOT_CLASSES = _volume_group("volumegroupsnapshotclasses", "VolumeGroupSnapshotClass")
 
+SECURITY_CONTEXT_CONSTRAINTS = ResourceType(
+    "security.openshift.io", "v1", "securitycontextconstraints", "SecurityContextConstraints", False
+)
 SERVICE_MONITORS = ResourceType("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor")
 PROMETHEUS_RULES = ResourceType("monitoring.coreos.com", "v1", "prometheusrules", "PrometheusRule")
 """Kinds of the operator of Prometheus, which not every cluster has."""

@@ -13,9 +13,7 @@ from virtplane.api import resources as api
 from virtplane.operators.cdi.product import INJECT_PROXY_CERTIFICATE, Parameters, made
 from virtplane.operators.kit.apply import contains
 
-CONSTRAINTS = ResourceType(
-    "security.openshift.io", "v1", "securitycontextconstraints", "SecurityContextConstraints", False
-)
+CONSTRAINTS = api.SECURITY_CONTEXT_CONSTRAINTS
 ROUTES = ResourceType("route.openshift.io", "v1", "routes", "Route")
 POPULATORS = ResourceType("populator.storage.k8s.io", "v1beta1", "volumepopulators", "VolumePopulator", False)
 

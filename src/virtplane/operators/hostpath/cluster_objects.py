@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kubecore.json import JsonObject
-from kubecore.resources import ResourceType
 from virtplane.api import resources
 from virtplane.operators.hostpath.product import (
     CSI_ACCOUNT,
@@ -19,9 +18,7 @@ from virtplane.operators.hostpath.product import (
 from virtplane.operators.kit.roles import READ, account_subject, rule
 from virtplane.storage.hostpath.configuration import FULL_PERCENT
 
-CONSTRAINTS = ResourceType(
-    "security.openshift.io", "v1", "securitycontextconstraints", "SecurityContextConstraints", False
-)
+CONSTRAINTS = resources.SECURITY_CONTEXT_CONSTRAINTS
 SERVICE_MONITORS = resources.SERVICE_MONITORS
 PROMETHEUS_RULES = resources.PROMETHEUS_RULES
 

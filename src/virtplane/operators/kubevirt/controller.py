@@ -38,6 +38,7 @@ from virtplane.operators.kit.status import (
 )
 from virtplane.operators.kubevirt import status
 from virtplane.operators.kubevirt.certificates import CA, CERTIFICATES, lifetimes
+from virtplane.operators.kubevirt.constraints import keep_constraints, remove_constraints
 from virtplane.operators.kubevirt.monitor import keep_monitor, keep_rules, remove_monitor, remove_rules
 from virtplane.operators.kubevirt.product import KUBEVIRT
 from virtplane.operators.kubevirt.strategy.alerts import DEFAULT_RUNBOOK_URL
@@ -160,6 +161,7 @@ class KubeVirtController:
         await self._offer_snapshots()
         self._applier.customize = user_patches(get_object(kubevirt, "spec"))
         await self._applier.apply_all(wanted.foundation)
+        await keep_constraints(self._client, parameters)
         written = await self._applier.apply_all(wanted.components)
         if written or not self._are_components_ready(wanted):
             await self._report(kubevirt, self._stage(kubevirt))
@@ -232,6 +234,7 @@ class KubeVirtController:
         wanted = installation(self._parameters(kubevirt, bundle))
         if not await self._remover.remove(wanted, self._settings.namespace):
             return RequeueAfter(RETRY_SECONDS)
+        await remove_constraints(self._client)
         await remove_monitor(self._client)
         await remove_rules(self._client)
         gone = deep_copy(kubevirt)

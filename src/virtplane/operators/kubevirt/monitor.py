@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 from kubecore import errors, resources
 from kubecore.client import Client
-from kubecore.json import JsonObject
 from kubecore.objects import meta
-from kubecore.resources import ResourceType
 from virtplane.api.resources import PROMETHEUS_RULES, SERVICE_MONITORS
+from virtplane.operators.kit import optional
 from virtplane.operators.kit.apply import Applier
 from virtplane.operators.kubevirt.product import KUBEVIRT
 from virtplane.operators.kubevirt.strategy.alerts import prometheus_rules
@@ -26,13 +25,13 @@ async def keep_monitor(client: Client, parameters: Parameters) -> None:
 
     Raises StatusError, ConnectionFailed.
     """
-    present = await _present(client)
+    present = await optional.present(client, KUBEVIRT, SERVICE_MONITORS)
     if present is None:
         return
     namespace = await _first_existing(client, monitor_namespaces(parameters.spec))
     for document in present:
         if meta.namespace(document) != namespace:
-            await _delete(client, document)
+            await optional.delete(client, SERVICE_MONITORS, document)
     if namespace:
         applier = Applier(client, KUBEVIRT, kinds=(SERVICE_MONITORS,))
         await applier.apply(service_monitor(parameters, namespace))
@@ -40,8 +39,7 @@ async def keep_monitor(client: Client, parameters: Parameters) -> None:
 
 async def remove_monitor(client: Client) -> None:
     """Delete the ServiceMonitor wherever it is. Raises StatusError, ConnectionFailed."""
-    for document in await _present(client) or ():
-        await _delete(client, document)
+    await optional.delete_all(client, KUBEVIRT, SERVICE_MONITORS)
 
 
 async def keep_rules(client: Client, parameters: Parameters, runbook_url: str) -> None:
@@ -51,26 +49,14 @@ async def keep_rules(client: Client, parameters: Parameters, runbook_url: str) -
     """
     if parameters.config.gate("VMStatsCollector"):
         await remove_rules(client)
-    elif await _present(client, PROMETHEUS_RULES) is not None:
+    elif await optional.present(client, KUBEVIRT, PROMETHEUS_RULES) is not None:
         applier = Applier(client, KUBEVIRT, kinds=(PROMETHEUS_RULES,))
         await applier.apply(prometheus_rules(parameters, runbook_url))
 
 
 async def remove_rules(client: Client) -> None:
     """Delete the alerts. Raises StatusError, ConnectionFailed."""
-    for document in await _present(client, PROMETHEUS_RULES) or ():
-        await _delete(client, document, PROMETHEUS_RULES)
-
-
-async def _present(client: Client, kind: ResourceType = SERVICE_MONITORS) -> list[JsonObject] | None:
-    """Those that are there; None where the cluster has no such kind."""
-    try:
-        found = await client.list(kind, label_selector=KUBEVIRT.selector)
-    except errors.StatusError as error:
-        if not errors.is_not_found(error):
-            raise
-        return None
-    return list(found.get("items") or [])
+    await optional.delete_all(client, KUBEVIRT, PROMETHEUS_RULES)
 
 
 async def _first_existing(client: Client, namespaces: Sequence[str]) -> str:
@@ -79,8 +65,3 @@ async def _first_existing(client: Client, namespaces: Sequence[str]) -> str:
             await client.get(resources.NAMESPACES, name)
             return name
     return ""
-
-
-async def _delete(client: Client, document: JsonObject, kind: ResourceType = SERVICE_MONITORS) -> None:
-    with errors.ignoring(404):
-        await client.delete(kind, meta.name(document), meta.namespace(document))

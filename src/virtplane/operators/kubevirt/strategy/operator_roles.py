@@ -46,6 +46,7 @@ def operator_rules(namespace: str) -> list[JsonObject]:
         rule("apiregistration.k8s.io", "apiservices", WRITE),
         rule("scheduling.k8s.io", "priorityclasses", WRITE),
         rule("monitoring.coreos.com", "servicemonitors prometheusrules", WRITE),
+        *_constraint_rules(),
         rule("core", "namespaces", (*READ, "patch")),
         rule("core", "nodes", READ),
         rule("core events.k8s.io", "events", rights.EVENT_VERBS),
@@ -58,6 +59,16 @@ def operator_rules(namespace: str) -> list[JsonObject]:
         rule("authentication.k8s.io", "userextras/authentication.kubernetes.io/node-name", ("impersonate",)),
         *_without_duplicates(granted),
         *_user_rights(),
+    ]
+
+
+def _constraint_rules() -> list[JsonObject]:
+    """Of the constraints of others the operator changes none."""
+    accounts = [COMPONENTS[name].service_account for name in ("virt-handler", "virt-controller")]
+    group, kind = "security.openshift.io", "securitycontextconstraints"
+    return [
+        rule(group, kind, ("create", *READ)),
+        rule(group, kind, ("update", "patch", "delete"), accounts),
     ]
 
 

@@ -57,11 +57,40 @@ async def eventually(check: Callable[[], Awaitable[object]]) -> None:
     await until(check, not_yet=errors.is_not_found)
 
 
+CONSTRAINTS_CRD: JsonObject = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "securitycontextconstraints.security.openshift.io"},
+    "spec": {
+        "group": api.SECURITY_CONTEXT_CONSTRAINTS.group,
+        "names": {
+            "plural": "securitycontextconstraints",
+            "singular": "securitycontextconstraints",
+            "kind": "SecurityContextConstraints",
+            "shortNames": ["scc"],
+        },
+        "scope": "Cluster",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                },
+            }
+        ],
+    },
+}
+
+
+@pytest.mark.feature("INS-94", "INS-95")
 async def test_the_installation_comes_about_from_one_object(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GS_IMAGE", "mirror.test/guestfs:3")
     async with server.client() as client:
+        await apply(client, CONSTRAINTS_CRD)
         for document in manifests.install_objects(_OPTIONS):
             if document["kind"] != "RoleBinding" or document["metadata"]["namespace"] == NAMESPACE:
                 await apply(client, document)
@@ -96,7 +125,14 @@ async def test_the_installation_comes_about_from_one_object(
             entries = (*crds.DEFINITIONS, crds.HOSTPATH_PROVISIONER, *volumesnapshot_crds.DEFINITIONS)
             entries += volumegroupsnapshot_crds.DEFINITIONS
             wanted = {*(entry.name for entry in entries), "cdis.cdi.kubevirt.io"}
-            assert {meta.name(crd) for crd in found["items"]} == wanted
+            assert {meta.name(crd) for crd in found["items"]} - {meta.name(CONSTRAINTS_CRD)} == wanted
+            role = await client.get(resources.CLUSTER_ROLES, "kubevirt-controller")
+            assert any("pods" in rule["resources"] and "create" in rule["verbs"] for rule in role["rules"])
+            constraint = await client.get(api.SECURITY_CONTEXT_CONSTRAINTS, "kubevirt-controller")
+            assert constraint["users"] == ["system:serviceaccount:kubevirt:kubevirt-controller"]
+            assert constraint["allowHostDirVolumePlugin"] is True
+            assert constraint["allowPrivilegedContainer"] is False
+            assert constraint["allowedCapabilities"] == ["SYS_NICE", "NET_BIND_SERVICE"]
             kubevirt = await client.get(api.KUBEVIRTS, "kubevirt", NAMESPACE)
             assert meta.finalizers(kubevirt) == ["kubevirt.io/foregroundDeleteKubeVirt"]
             assert kubevirt["status"]["phase"] == "Deploying"
