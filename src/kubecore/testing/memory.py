@@ -19,12 +19,31 @@ from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects.times import now_rfc3339
 from kubecore.patch.jsonpatch import JsonPatchError, apply_json_patch
 from kubecore.patch.mergepatch import apply_merge_patch
+from kubecore.patch.strategic import strategic_merge
 from kubecore.resources import ResourceType
+from kubecore.schema.model import Schema
 from kubecore.testing import discovery, watchers
 from kubecore.testing.transport import MemoryTransport
 
 Reaction = Callable[[Request], Response | StatusError | None]
 """Looks at a request before the server does: an answer or a refusal of its own, or None to let it pass."""
+
+_LISTS = Schema(
+    {
+        "properties": {
+            "status": {
+                "properties": {
+                    "conditions": {
+                        "type": "array",
+                        "x-kubernetes-patch-strategy": "merge",
+                        "x-kubernetes-patch-merge-key": "type",
+                    }
+                }
+            }
+        }
+    }
+)
+"""What strategic patches know of built-in kinds: several writers have conditions of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +307,8 @@ class MemoryApi:
                 new = apply_json_patch(deep_copy(old), patch)
             except JsonPatchError as error:
                 raise error.rejected() from error
+        elif form == "application/strategic-merge-patch+json":
+            new = strategic_merge(deep_copy(old), patch, _LISTS)
         else:
             new = apply_merge_patch(deep_copy(old), patch)
         sent = get_str(new, "metadata", "resourceVersion")
