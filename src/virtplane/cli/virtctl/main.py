@@ -22,6 +22,7 @@ _COMMANDS = {
         "views",
         "Show a VM with all that its instance type and preference add.",
     ),
+    "explain-status": ("explainstatus", "Say why a VM waits, which field to change, and the numbers."),
     "expose": ("expose", "Make a service that leads to a VM, an instance or a replica set."),
     "fslist": ("guest", "List a guest's file systems."),
     "guestfs": ("guestfs", "Open a shell with libguestfs beside a claim's disk."),
