@@ -147,7 +147,7 @@ _LAUNCHER_VALIDATIONS: tuple[tuple[str, str], ...] = (
 
 def launcher_restriction(namespace: str) -> list[JsonObject]:
     """The policy and its binding: only virt-controller may create pods that count as launchers, and nobody
-    may add containers with capabilities to them. See docs/decisions/014.
+    may add containers with capabilities to them. A dry run makes none. See docs/decisions/014.
     """
     user = f"system:serviceaccount:{namespace}:{virt_controller.COMPONENT.account}"
     policy = {
@@ -163,7 +163,8 @@ def launcher_restriction(namespace: str) -> list[JsonObject]:
                 {
                     "name": "not-virt-controller",
                     "expression": f'request.userInfo.username != "{user}"',
-                }
+                },
+                {"name": "not-a-dry-run", "expression": "!has(request.dryRun) || !request.dryRun"},
             ],
             "variables": [
                 {"name": name, "expression": expression} for name, expression in _LAUNCHER_VARIABLES

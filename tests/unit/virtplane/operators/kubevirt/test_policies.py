@@ -38,12 +38,19 @@ class Api:
             self._cluster.objects.put(kind, made)
 
     async def refusal(
-        self, user: str, new: JsonObject, old: JsonObject | None = None, *, subresource: str = ""
+        self,
+        user: str,
+        new: JsonObject,
+        old: JsonObject | None = None,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
     ) -> str:
         """What a user is told who makes or changes a pod; the empty string where it is let pass."""
         operation = "CREATE" if old is None else "UPDATE"
         request = self._cluster.request(PODS, new, operation=operation, old=old, subresource=subresource)
         request.ctx.user = UserInfo(user)
+        request.ctx.dry_run = dry_run
         try:
             await self._policies.validate(request)
         except StatusError as error:
@@ -81,6 +88,11 @@ async def test_nobody_else_makes_a_pod_that_passes_for_a_launcher(
     assert "only virt-controller makes pods" in await api.refusal(user, pod(**metadata), pod())
     assert await api.refusal(CONTROLLER, pod(**metadata)) == ""
     assert await api.refusal(CONTROLLER, pod(**metadata), pod()) == ""
+
+
+async def test_a_dry_run_of_a_launcher_is_let_pass(api: Api) -> None:
+    """It stores nothing, and whoever writes a policy for launchers tries it so."""
+    assert await api.refusal("tenant", pod(**LAUNCHER), dry_run=True) == ""
 
 
 @pytest.mark.parametrize(
