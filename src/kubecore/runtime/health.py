@@ -36,6 +36,11 @@ class Answer:
     text: str | bytes = ""
     content_type: str = "text/plain; charset=utf-8"
 
+    @property
+    def body(self) -> bytes:
+        """What is sent."""
+        return self.text.encode() if isinstance(self.text, str) else self.text
+
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
@@ -95,15 +100,36 @@ _Page = Callable[[str, Mapping[str, str]], Awaitable[Answer]]
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsPage:
+    """The metrics of `registry`, for those whom `access` lets in; None lets everybody in.
+
+    `waits`: collecting them waits for disks, so it is done in a thread, for one request at a time.
+    """
+
+    registry: CollectorRegistry
+    access: MetricsAccess | None
+    waits: bool = False
+    _collecting: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def answer(self, path: str, headers: Mapping[str, str]) -> Answer:
+        """The answer to a request for `path`."""
+        if self.access is not None:
+            status = await self.access(headers.get("Authorization", ""), path)
+            if status != 200:
+                return Answer(status, HTTPStatus(status).phrase)
+        if not self.waits:
+            return Answer(200, exposition(self.registry), CONTENT_TYPE)
+        async with self._collecting:
+            return Answer(200, await asyncio.to_thread(exposition, self.registry), CONTENT_TYPE)
+
+
+@dataclass(frozen=True, slots=True)
 class _Pages:
     """What a process answers for."""
 
     health: Health
-    registry: CollectorRegistry
-    metrics_access: MetricsAccess | None
-    metrics_wait: bool
+    metrics: MetricsPage
     more: Guarded | None
-    collecting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def by_path(self) -> Mapping[str, _Page]:
         """All pages."""
@@ -111,7 +137,7 @@ class _Pages:
             "/healthz": self._live,
             "/livez": self._live,
             "/readyz": self._ready,
-            "/metrics": self._metrics,
+            "/metrics": self.metrics.answer,
         }
         return own | dict.fromkeys(self.more.paths if self.more is not None else (), self._more)
 
@@ -126,16 +152,6 @@ class _Pages:
     async def _ready(self, _path: str, _headers: Mapping[str, str]) -> Answer:
         passed, text = self.health.ready()
         return Answer(200 if passed else 500, text)
-
-    async def _metrics(self, path: str, headers: Mapping[str, str]) -> Answer:
-        if self.metrics_access is not None:
-            status = await self.metrics_access(headers.get("Authorization", ""), path)
-            if status != 200:
-                return Answer(status, HTTPStatus(status).phrase)
-        if not self.metrics_wait:
-            return Answer(200, exposition(self.registry), CONTENT_TYPE)
-        async with self.collecting:
-            return Answer(200, await asyncio.to_thread(exposition, self.registry), CONTENT_TYPE)
 
     async def _more(self, path: str, headers: Mapping[str, str]) -> Answer:
         assert self.more is not None
@@ -164,14 +180,13 @@ async def serve_health(
     # Command lines import this package for its types and must not load aiohttp's server.
     from aiohttp import web  # noqa: PLC0415
 
-    pages = _Pages(health, registry, metrics_access, metrics_wait, more)
+    pages = _Pages(health, MetricsPage(registry, metrics_access, metrics_wait), more)
 
     def answered(page: _Page) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
             answer = await page(request.path, request.headers)
-            body = answer.text.encode() if isinstance(answer.text, str) else answer.text
             headers = {"Content-Type": answer.content_type}
-            return web.Response(status=answer.status, body=body, headers=headers)
+            return web.Response(status=answer.status, body=answer.body, headers=headers)
 
         return handle
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 API = 8443
-"""virt-api: webhooks and subresources."""
+"""virt-api: webhooks, subresources and metrics."""
 OPERATOR_WEBHOOKS = 8444
 HOSTPATH_WEBHOOKS = 9443
 HEALTH = 8445
-"""Health and metrics of the control plane's processes."""
+"""Health and metrics of the control plane's processes; of virt-api health."""
 COMPONENT_HEALTH = 8443
-"""Health and metrics of virt-handler and virt-controller, each in a pod of its own."""
+"""Health and metrics of virt-handler, virt-controller and virt-operator, each in a pod of its own."""
 HANDLER = 8186
 """virt-handler: what virt-api asks a node for (consoles, guest information, freezing, ...)."""
 CDI_API = 8446

@@ -7,7 +7,8 @@ from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
 from virtplane.api.vnc_access import TOKEN_GROUP, TOKEN_VERSIONS
 from virtplane.serving.rights import VERBS
 
-_OPEN_PATHS = frozenset({"/", "/apis", "/healthz", "/openapi/v2", "/openapi/v3"})
+_OPEN_PATHS = frozenset({"/", "/apis", "/healthz", "/metrics", "/openapi/v2", "/openapi/v3"})
+"""Who may read the metrics, their page asks itself: readers come with tokens, not through the API server."""
 _GROUPS = (SUBRESOURCES_GROUP, TOKEN_GROUP)
 _OPEN_ENDS = ("", "/version", "/guestfs", "/healthz")
 _OF_THE_INSTALLATION = frozenset({"start-cluster-profiler", "stop-cluster-profiler", "dump-cluster-profiler"})

@@ -15,6 +15,8 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.runtime import Context, Manager
+from kubecore.runtime.access import TokenAccess
+from kubecore.runtime.health import MetricsPage
 from kubecore.runtime.metrics import collected
 from virtplane import KUBEVIRT_VERSION
 from virtplane.api import paths, ports
@@ -51,7 +53,13 @@ class VirtApi:
         requires_certificate = bool(context.settings.get(REQUIRE_WEBHOOK_CERTIFICATE))
         review = webhooks.Webhooks(context.client(API_WEBHOOKS))
         served = Served(
-            client, manager, context.namespace, review, requires_certificate, issuing=context.client(ISSUER)
+            client,
+            manager,
+            context.namespace,
+            review,
+            requires_certificate,
+            issuing=context.client(ISSUER),
+            metrics=MetricsPage(context.registry, TokenAccess(client).status),
         )
         port = int(context.settings.get("api_port") or ports.API)
         certificates = Path(context.settings.get("api_certificates") or DEFAULT_CERTIFICATES)
@@ -75,8 +83,12 @@ class Served:
         webhooks_need_certificate: bool = False,
         *,
         issuing: Client | None = None,
+        metrics: MetricsPage | None = None,
     ) -> None:
-        """`issuing` is the client that makes tokens for displays, unless `client` may do so itself."""
+        """`issuing` is the client that makes tokens for displays, unless `client` may do so itself.
+
+        `metrics` are served here, too, where those of KubeVirt's virt-api are.
+        """
         guarded = Guarded(webhooks.PATHS, authorization.is_open, authorization.attributes, _accepts)
         authorizer = Authorizer(client)
         self.gate = Gate(authorizer, guarded, webhooks_need_certificate=webhooks_need_certificate)
@@ -85,6 +97,7 @@ class Served:
         self._configuration = LastGood()
         self._kubevirts = manager.informer(kinds.KUBEVIRTS)
         self._webhooks = review
+        self._metrics = metrics
         expander = Expander(client, self.config)
         agents = NodeAgents(client, namespace)
         self._instances = Instances(client, agents, expander, self._settings, review.metrics)
@@ -126,6 +139,8 @@ class Served:
         for path in webhooks.PATHS:
             router.add_post(path, self._review)
         _describe(router)
+        if self._metrics is not None:
+            router.add_get("/metrics", _page(self._metrics))
         return app
 
     def _add_version(self, router: web.UrlDispatcher, version: str) -> None:
@@ -177,6 +192,15 @@ class Served:
             return web.json_response({"registry": registry, "tag": tag, "imagePrefix": "", "gsImage": image})
         failed = {"guestfs": {"status": "failed", "error": "no KubeVirt object found"}}
         return web.json_response(failed, status=500)
+
+
+def _page(metrics: MetricsPage) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        answer = await metrics.answer(request.path, request.headers)
+        headers = {"Content-Type": answer.content_type}
+        return web.Response(status=answer.status, body=answer.body, headers=headers)
+
+    return handle
 
 
 def guestfs_image(status: JsonObject) -> str:

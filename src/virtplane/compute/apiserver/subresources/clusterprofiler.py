@@ -13,14 +13,13 @@ from aiohttp import web
 
 from kubecore import resources
 from kubecore.client import Client
-from kubecore.json import JsonObject, get_list, get_str
+from kubecore.json import JsonObject, get_int, get_list, get_str
 from kubecore.objects import meta
 from virtplane import profiling
 from virtplane.api import account_names, ports
 from virtplane.api.config import ClusterConfig
 
 _PODS = re.compile(r"virt-(api|operator|handler|controller)-")
-_IN_POD_OF_THEIR_OWN = ("virt-handler", "virt-controller")
 _TIMEOUT_SECONDS = 5.0
 _TOKEN_SECONDS = 600
 """The shortest life that Kubernetes gives a token."""
@@ -45,9 +44,10 @@ class Wanted(msgspec.Struct, rename="camel"):
 
 
 def health_port(pod: JsonObject) -> int:
-    """Where a pod of a component answers for its health."""
-    component = meta.labels(pod).get("kubevirt.io", "")
-    return ports.COMPONENT_HEALTH if component in _IN_POD_OF_THEIR_OWN else ports.HEALTH
+    """Where a pod of a component answers for its health: where the kubelet asks it."""
+    for container in get_list(pod, "spec", "containers")[:1]:
+        return get_int(container, "readinessProbe", "httpGet", "port") or ports.HEALTH
+    return ports.HEALTH
 
 
 class ClusterProfiler:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kubecore.json import JsonObject
+from virtplane.api.ports import COMPONENT_HEALTH
 from virtplane.operators.kit.roles import account_subject
 from virtplane.operators.kubevirt.product import ACCESS
 
@@ -27,7 +28,8 @@ class Component:
     """Whether it reads how the API server vouches for its users."""
     requests: Mapping[str, str] = field(default_factory=dict)
     ports: Mapping[str, int] = field(default_factory=dict)
-    """Ports by name; ``metrics`` serves health as well."""
+    """Ports by name."""
+    health_port: int = COMPONENT_HEALTH
     secrets: Mapping[str, str] = field(default_factory=dict)
     """Where each secret of certificates is mounted."""
     serves_webhooks: bool = False

@@ -60,7 +60,6 @@ def operator_deployment(
     namespace: str,
     image: str,
     layout: str,
-    replicas: int = 1,
     *,
     kubelet_root: str = KUBELET_ROOT,
     require_webhook_certificate: bool = False,
@@ -74,14 +73,17 @@ def operator_deployment(
     process = COMPACT_CONTROL_PLANE if layout == "compact" else OPERATOR_PROCESS
     names = [name for name in process if has_cdi or name != CDI_OPERATOR]
     requests = _COMPACT_REQUESTS if layout == "compact" else _OPERATOR_REQUESTS
-    container = _container("virt-operator", image, names, layout, requests)
+    # One port for the metrics of all, where virt-api's process is another.
+    port = ports.HEALTH if layout == "compact" else ports.COMPONENT_HEALTH
+    container = _container("virt-operator", image, names, layout, requests, health_port=port)
+    container["args"] += ["--health-port", str(port)]
     if kubelet_root != KUBELET_ROOT:
         container["args"] += ["--kubelet-root", kubelet_root]
     if require_webhook_certificate:
         container["args"].append(_REQUIRE_CERTIFICATE)
     if guestfs_image:
         container["env"].append({"name": GUESTFS_IMAGE, "value": guestfs_image})
-    container["ports"] = _ports({"metrics": ports.HEALTH, "webhooks": ports.OPERATOR_WEBHOOKS})
+    container["ports"] = _ports({"metrics": port, "webhooks": ports.OPERATOR_WEBHOOKS})
     volumes: list[JsonObject] = []
     if layout == "compact":
         container["ports"] += _ports({"api": ports.API, "hpp-webhooks": ports.HOSTPATH_WEBHOOKS})
@@ -93,7 +95,12 @@ def operator_deployment(
             volumes.append({"name": f"{name}-certs", "emptyDir": {"medium": "Memory"}})
             container.setdefault("volumeMounts", []).append({"name": f"{name}-certs", "mountPath": path})
     spec = _unprivileged(_pod_spec("virt-operator", container, volumes))
-    return made_for(namespace).deployment("virt-operator", replicas, spec)
+    made = made_for(namespace)
+    if layout == "compact":
+        return made.deployment("virt-operator", 1, spec)
+    # Changes to KubeVirt objects wait for its webhooks: a node may go without stopping them.
+    spec["affinity"] = {"podAntiAffinity": made.apart("virt-operator")}
+    return made.deployment("virt-operator", 2, spec)
 
 
 def _control_plane_deployment(component: Component, replicas: int, parameters: Parameters) -> JsonObject:
@@ -118,7 +125,7 @@ def _component_container(component: Component, parameters: Parameters) -> tuple[
         parameters.layout,
         component.requests,
         pull_policy=parameters.pull_policy,
-        health_port=component.ports["metrics"],
+        health_port=component.health_port,
     )
     container["ports"] = _ports(component.ports)
     volumes: list[JsonObject] = []

@@ -15,12 +15,15 @@ import orjson
 import pytest
 import trustme
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 from tests.support.managers import keep_running, working
 
 from kubecore import resources
 from kubecore.client import Request, Response
 from kubecore.json import JsonObject
 from kubecore.runtime import Manager
+from kubecore.runtime.access import TokenAccess
+from kubecore.runtime.health import MetricsPage
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.compute.apiserver.server import Served
@@ -48,7 +51,10 @@ class Server:
     async def running(self, *, webhooks_need_certificate: bool = True) -> AsyncIterator[None]:
         client = self.api.client()
         manager = Manager(client)
-        served = Served(client, manager, "kubevirt", Webhooks(client), webhooks_need_certificate)
+        metrics = MetricsPage(CollectorRegistry(), TokenAccess(client).status)
+        served = Served(
+            client, manager, "kubevirt", Webhooks(client), webhooks_need_certificate, metrics=metrics
+        )
         authority = self.front_proxy.cert_pem.bytes().decode()
         served.gate.proxy = ProxySettings(authority, frozenset({"front-proxy-client"}))
         self._write(self._serving.issue_cert("127.0.0.1"), "tls")
@@ -230,3 +236,22 @@ async def test_a_body_of_unknown_length_is_read_no_further_than_the_limit(server
         proxy = server.front_proxy.issue_cert("proxy.test", common_name="front-proxy-client")
         user = {"X-Remote-User": "somebody"}
         assert await server.ask("PUT", _SUBRESOURCE, pieces(), proxy, **user) == 413
+
+
+@pytest.mark.parametrize(("token", "status"), [("", 401), ("tenant", 403), ("prometheus", 200)])
+async def test_metrics_are_for_readers_with_a_token_who_may(server: Server, token: str, status: int) -> None:
+    def review(request: Request) -> Response | None:
+        spec = orjson.loads(request.body or b"{}").get("spec", {})
+        if request.path.endswith("/tokenreviews"):
+            found: JsonObject = {"authenticated": True, "user": {"username": spec["token"]}}
+        elif request.path.endswith("/subjectaccessreviews"):
+            is_metrics = spec["nonResourceAttributes"] == {"path": "/metrics", "verb": "get"}
+            found = {"allowed": is_metrics and spec["user"] == "prometheus"}
+        else:
+            return None
+        return Response(201, {"content-type": "application/json"}, orjson.dumps({"status": found}))
+
+    server.api.reactions.append(review)
+    async with server.running():
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        assert await server.ask("GET", "/metrics", {}, None, **headers) == status

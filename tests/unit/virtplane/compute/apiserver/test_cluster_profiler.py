@@ -24,7 +24,6 @@ from kubecore.runtime.health import Guarded
 from kubecore.self_signed import self_signed_tls
 from kubecore.testing import MemoryApi
 from virtplane import profiling
-from virtplane.api import ports
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.apiserver.subresources.clusterprofiler import ClusterProfiler, health_port
 from virtplane.profiling import Profiling
@@ -185,13 +184,11 @@ async def test_nobody_but_virt_api_reaches_a_components_profiler(
         assert answer.status == status
 
 
-def test_components_answer_where_their_health_is_served() -> None:
-    found = {name: health_port(_pod(f"{name}-1")) for name in ("virt-operator", "virt-api", "virt-handler")}
-    assert found == {
-        "virt-operator": ports.HEALTH,
-        "virt-api": ports.HEALTH,
-        "virt-handler": ports.COMPONENT_HEALTH,
-    }
+def test_components_are_asked_where_the_kubelet_asks_for_their_health() -> None:
+    pod = _pod("virt-operator-1")
+    probe = {"httpGet": {"path": "/readyz", "port": 8443, "scheme": "HTTPS"}}
+    pod["spec"] = {"containers": [{"name": "virt-operator", "readinessProbe": probe}]}
+    assert health_port(pod) == 8443
 
 
 async def test_a_profiler_that_is_no_longer_allowed_stops() -> None:

@@ -24,6 +24,7 @@ from virtplane.operators.kubevirt.strategy.installation import installation
 from virtplane.operators.kubevirt.strategy.operator_roles import operator_objects
 from virtplane.operators.kubevirt.strategy.parameters import Layout, Parameters
 from virtplane.operators.kubevirt.strategy.webhooks import MUTATORS, POD_MUTATORS, VALIDATORS
+from virtplane.run import parse
 
 ROOT = Path(os.environ["VIRTPLANE_REFERENCE"]) if "VIRTPLANE_REFERENCE" in os.environ else None
 
@@ -50,6 +51,38 @@ def test_each_component_has_a_workload_of_its_own_when_distributed() -> None:
     assert ("Deployment", "virt-controller") in kinds
     assert ("DaemonSet", "virt-handler") in kinds
     assert ("PodDisruptionBudget", "virt-api-pdb") in kinds
+
+
+def test_every_pod_of_the_distributed_layout_shows_its_metrics_at_one_port() -> None:
+    # so that their service has one slice of endpoints for each family of addresses
+    operator = manifests.install_objects(manifests.InstallOptions("kubevirt", "image"))[-1]
+    components = rendered().components
+    pods = [d["spec"]["template"] for d in (operator, *components) if "template" in d["spec"]]
+    names = {pod["metadata"]["labels"]["kubevirt.io"] for pod in pods}
+    found = {
+        port["containerPort"]
+        for pod in pods
+        for port in pod["spec"]["containers"][0]["ports"]
+        if port["name"] == "metrics"
+    }
+    assert names == {"virt-operator", "virt-api", "virt-controller", "virt-handler"}
+    assert found == {8443}
+
+
+@pytest.mark.parametrize("layout", ["compact", "distributed"])
+def test_the_operator_serves_its_health_where_the_kubelet_asks_for_it(layout: Layout) -> None:
+    operator = manifests.install_objects(manifests.InstallOptions("kubevirt", "image", layout))[-1]
+    container = operator["spec"]["template"]["spec"]["containers"][0]
+    options = parse([container["command"][2], *container["args"]])
+    assert container["readinessProbe"]["httpGet"]["port"] == options.health_port
+    assert options.health_port in [port["containerPort"] for port in container["ports"]]
+
+
+@pytest.mark.parametrize(("layout", "replicas"), [("compact", 1), ("distributed", 2)])
+def test_two_operators_keep_apart_in_the_distributed_layout(layout: Layout, replicas: int) -> None:
+    operator = manifests.install_objects(manifests.InstallOptions("kubevirt", "image", layout))[-1]
+    assert operator["spec"]["replicas"] == replicas
+    assert ("affinity" in operator["spec"]["template"]["spec"]) == (replicas > 1)
 
 
 def test_the_control_plane_is_the_operator_in_the_compact_layout() -> None:

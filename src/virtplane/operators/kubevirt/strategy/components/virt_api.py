@@ -57,7 +57,8 @@ COMPONENT = Component(
     reviews_access=True,
     reads_front_proxy=True,
     requests={"cpu": "5m", "memory": "500Mi"},
-    ports={"metrics": ports.HEALTH, "virt-api": ports.API},
+    ports={"metrics": ports.API, "virt-api": ports.API},
+    health_port=ports.HEALTH,
     secrets={
         certificates.API_SECRET: paths.API_CERTIFICATES,
         certificates.HANDLER_CLIENT_SECRET: paths.HANDLER_CLIENT_CERTIFICATES,
