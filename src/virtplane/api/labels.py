@@ -127,7 +127,11 @@ MIGRATION_JOB_NAME = "kubevirt.io/migrationJobName"
 NETWORK_INFO = "kubevirt.io/network-info"
 NETWORK_RESOURCE = "k8s.v1.cni.cncf.io/resourceName"
 """On a network attachment definition: the resource of the node's devices that are on that network."""
+INSTALL_STRATEGY_VERSION = "kubevirt.io/install-strategy-version"
+INSTALL_STRATEGY_REGISTRY = "kubevirt.io/install-strategy-registry"
 INSTALL_STRATEGY_IDENTIFIER = "kubevirt.io/install-strategy-identifier"
+KUBEVIRT_GENERATION = "kubevirt.io/generation"
+"""On a workload: the generation of the KubeVirt object that it was last written for."""
 CUSTOMIZER_IDENTIFIER = "kubevirt.io/customizer-identifier"
 
 # Annotations of others' that pods have.

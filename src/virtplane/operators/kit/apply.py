@@ -85,12 +85,17 @@ def needs_write(live: JsonObject, wanted: JsonObject) -> bool:
 
 
 def replacement(live: JsonObject, wanted: JsonObject) -> JsonObject:
-    """The object to write over `live`: the merged metadata, and the wanted other fields."""
+    """The object to write over `live`: the merged labels and annotations, and the wanted other fields.
+
+    What is in no namespace has no owners but those that are wanted: it is the installation's alone.
+    """
     document = deep_copy(wanted)
     metadata = deep_copy(get_object(live, "metadata"))
     for key in ("labels", "annotations"):
         metadata[key] = {**(metadata.get(key) or {}), **(wanted["metadata"].get(key) or {})}
     metadata.pop("managedFields", None)
+    if not metadata.get("namespace"):
+        metadata.pop("ownerReferences", None)
     if "ownerReferences" in wanted["metadata"]:
         metadata["ownerReferences"] = deep_copy(wanted["metadata"])["ownerReferences"]
     document["metadata"] = metadata

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from kubecore.json import JsonObject, get_object
 
@@ -11,6 +13,7 @@ COMPONENT = "app.kubernetes.io/component"
 PART_OF = "app.kubernetes.io/part-of"
 VERSION = "app.kubernetes.io/version"
 _WITH_PODS = ("Deployment", "DaemonSet")
+EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +42,22 @@ class Product:
         """The labels of an object of `component`."""
         return {self.label: component}
 
-    def mark_managed(self, document: JsonObject, spec: JsonObject) -> None:
-        """Label an object as the operator's. `spec` is that of the custom resource."""
-        own = document["metadata"].setdefault("labels", {})
-        own[MANAGED_BY] = self.operator
-        own[COMPONENT] = spec.get("productComponent") or self.component
+    def mark_managed(
+        self, document: JsonObject, spec: JsonObject, annotations: Mapping[str, str] = EMPTY
+    ) -> None:
+        """Label an object, and the pods of a workload, as the operator's, and annotate both.
+
+        `spec` is that of the custom resource.
+        """
+        own = {MANAGED_BY: self.operator, COMPONENT: spec.get("productComponent") or self.component}
         if spec.get("productVersion"):
             own[VERSION] = spec["productVersion"]
         if spec.get("productName"):
             own[PART_OF] = spec["productName"]
+        marked = [document["metadata"]]
         if document["kind"] in _WITH_PODS:
-            get_object(document, "spec", "template", "metadata", "labels")[MANAGED_BY] = self.operator
+            marked.append(get_object(document, "spec", "template", "metadata"))
+        for metadata in marked:
+            metadata.setdefault("labels", {}).update(own)
+            if annotations:
+                metadata.setdefault("annotations", {}).update(annotations)

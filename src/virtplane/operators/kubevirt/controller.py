@@ -206,6 +206,7 @@ class KubeVirtController:
     async def _certificates(self, kubevirt: JsonObject) -> certificates.CertificatePlan:
         """Issue and renew certificates, and publish the authorities."""
         namespace = self._settings.namespace
+        marks = self._version(kubevirt).marks
         plan = certificates.plan(
             CERTIFICATES,
             await self._by_name(resources.SECRETS, namespace),
@@ -218,7 +219,7 @@ class KubeVirtController:
             self._now(),
         )
         for document in (*plan.secrets, *plan.bundles):
-            KUBEVIRT.mark_managed(document, get_object(kubevirt, "spec"))
+            KUBEVIRT.mark_managed(document, get_object(kubevirt, "spec"), marks)
             await self._applier.apply(document)
         return plan
 
@@ -281,6 +282,10 @@ class KubeVirtController:
             times.now_rfc3339(),
         )
         reported["defaultArchitecture"] = _default_architecture(kubevirt)
+        if stage == "ready":
+            reported["generations"] = status.generations(
+                (resource, informer.list()) for resource, informer in self._caches.managed.items()
+            )
         return await self._write_status(kubevirt, reported)
 
     async def _report_failure(self, kubevirt: JsonObject, message: str) -> None:
@@ -324,6 +329,8 @@ class KubeVirtController:
             config=self._configuration.of(kubevirt),
             ca_bundle=ca_bundle,
             spec=spec,
+            marks=self._version(kubevirt).marks,
+            generation=meta_generation(kubevirt),
             nodes=sum(1 for node in self._caches.nodes.list() if _is_schedulable(node)),
             pull_policy=get_str(spec, "imagePullPolicy") or "IfNotPresent",
             kubelet_root=self._settings.kubelet_root,

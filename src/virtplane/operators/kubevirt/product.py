@@ -10,7 +10,7 @@ KUBEVIRT = Product(
     operator="virt-operator",
     component="kubevirt",
     label=labels.APP,
-    digest_annotation=labels.INSTALL_STRATEGY_IDENTIFIER,
+    digest_annotation="operator.kubevirt.io/digest",
     customizer_annotation=labels.CUSTOMIZER_IDENTIFIER,
     certificate_annotation=labels.CERTIFICATE_SECRET,
 )

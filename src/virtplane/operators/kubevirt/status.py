@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kubecore.json import JsonObject, deep_copy, get_list, get_str
+from kubecore import resources
+from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_str
+from kubecore.objects import meta
+from kubecore.resources import ResourceType
 from virtplane.api import event_reasons as reasons
+from virtplane.api import labels
 from virtplane.operators.kit.status import Stage, StageText, next_phase, stage_conditions, with_condition
 
 _TEXTS: Mapping[Stage, StageText] = {
@@ -29,6 +33,41 @@ class Version:
     deployment_id: str
     deployment_config: str
     operator: str
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """The annotations of what is installed in this version."""
+        return {
+            labels.INSTALL_STRATEGY_VERSION: self.version,
+            labels.INSTALL_STRATEGY_REGISTRY: self.registry,
+            labels.INSTALL_STRATEGY_IDENTIFIER: self.deployment_id,
+        }
+
+
+_FOLLOWED: Mapping[ResourceType, str] = {
+    resources.CUSTOM_RESOURCE_DEFINITIONS: "apiextensions.k8s.io/v1",
+    resources.MUTATING_WEBHOOK_CONFIGURATIONS: "admissionregistration.k8s.io",
+    resources.VALIDATING_WEBHOOK_CONFIGURATIONS: "admissionregistration.k8s.io",
+    resources.POD_DISRUPTION_BUDGETS: "apps",
+    resources.DEPLOYMENTS: "apps",
+    resources.DAEMON_SETS: "apps",
+}
+"""Kinds whose generations are told, and the groups under which KubeVirt's clients look for them."""
+
+
+def generations(installed: Iterable[tuple[ResourceType, Iterable[JsonObject]]]) -> list[JsonObject]:
+    """Which generation each installed object has: who changes one finds another number there."""
+    found: list[JsonObject] = []
+    for resource, documents in installed:
+        group = _FOLLOWED.get(resource)
+        if group is None:
+            continue
+        for document in documents:
+            entry: JsonObject = {"group": group, "resource": resource.plural, "name": meta.name(document)}
+            if meta.namespace(document):
+                entry["namespace"] = meta.namespace(document)
+            found.append({**entry, "lastGeneration": get_int(document, "metadata", "generation"), "hash": ""})
+    return sorted(found, key=lambda entry: (entry["resource"], entry["name"]))
 
 
 def next_status(current: JsonObject, stage: Stage, version: Version, generation: int, now: str) -> JsonObject:

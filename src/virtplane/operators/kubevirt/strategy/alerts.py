@@ -39,7 +39,7 @@ def prometheus_rules(parameters: Parameters, runbook_url: str) -> JsonObject:
         },
         "spec": {"groups": groups},
     }
-    KUBEVIRT.mark_managed(document, parameters.spec)
+    KUBEVIRT.mark_managed(document, parameters.spec, parameters.marks)
     return document
 
 

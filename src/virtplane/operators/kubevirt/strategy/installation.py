@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kubecore.json import JsonObject, get_list
-from virtplane.api import crds, resources, vnc_access
+from virtplane.api import crds, labels, resources, vnc_access
 from virtplane.operators.kit.customize import customizer
 from virtplane.operators.kit.installation import Installation
 from virtplane.operators.kubevirt.product import KUBEVIRT
@@ -53,7 +53,7 @@ def installation(parameters: Parameters) -> Installation:
     content = common_instancetypes() if parameters.config.common_instancetypes else []
     return Installation(
         _managed(foundation, parameters),
-        _managed(workloads(parameters), parameters),
+        _of_generation(_managed(workloads(parameters), parameters), parameters.generation),
         _managed(entry, parameters),
         _managed(content, parameters),
         _managed(withdrawn, parameters),
@@ -72,5 +72,14 @@ def _definitions() -> list[JsonObject]:
 
 def _managed(objects: list[JsonObject], parameters: Parameters) -> tuple[JsonObject, ...]:
     for document in objects:
-        KUBEVIRT.mark_managed(document, parameters.spec)
+        KUBEVIRT.mark_managed(document, parameters.spec, parameters.marks)
     return tuple(objects)
+
+
+def _of_generation(objects: tuple[JsonObject, ...], generation: int) -> tuple[JsonObject, ...]:
+    """Objects that tell which generation of the KubeVirt object they follow; their pods stay as they are."""
+    if generation:
+        for document in objects:
+            annotations = document["metadata"].setdefault("annotations", {})
+            annotations[labels.KUBEVIRT_GENERATION] = str(generation)
+    return objects

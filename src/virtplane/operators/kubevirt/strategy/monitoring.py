@@ -65,7 +65,7 @@ def service_monitor(parameters: Parameters, namespace: str) -> JsonObject:
             ],
         },
     }
-    KUBEVIRT.mark_managed(document, parameters.spec)
+    KUBEVIRT.mark_managed(document, parameters.spec, parameters.marks)
     return document
 
 

@@ -29,6 +29,10 @@ class Parameters:
     kubelet_root: str = KUBELET_ROOT
     require_webhook_certificate: bool = False
     """Whether the cluster's API server shows webhooks its front proxy's certificate, so that they insist."""
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """Annotations of every object: which installation it is of."""
+    generation: int = 0
+    """That of the KubeVirt object."""
 
     @property
     def component_selector(self) -> Mapping[str, str]:

@@ -60,11 +60,17 @@ def test_addresses_and_foreign_labels_survive_a_write() -> None:
 def test_a_new_owner_takes_the_place_of_the_former_one() -> None:
     former, owner = ({"kind": "Baker", "name": "b", "uid": uid} for uid in ("old", "new"))
     found = live(MARKED)
-    found["metadata"]["ownerReferences"] = [former]
+    found["metadata"] |= {"namespace": "bread", "ownerReferences": [former]}
     assert replacement(found, MARKED)["metadata"]["ownerReferences"] == [former]
     wanted = {**MARKED, "metadata": {**MARKED["metadata"], "ownerReferences": [owner]}}
     assert needs_write(found, wanted)
     assert replacement(found, wanted)["metadata"]["ownerReferences"] == [owner]
+
+
+def test_what_is_in_no_namespace_loses_an_owner_that_nobody_wants() -> None:
+    found = live(MARKED)
+    found["metadata"]["ownerReferences"] = [{"kind": "ConfigMap", "name": "c", "uid": "u"}]
+    assert "ownerReferences" not in replacement(found, MARKED)["metadata"]
 
 
 def test_lists_differ_by_length_and_objects_by_missing_members() -> None:

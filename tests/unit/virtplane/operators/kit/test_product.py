@@ -31,9 +31,19 @@ def test_the_custom_resource_may_name_the_product_that_it_is_part_of() -> None:
 
 
 def test_pods_are_known_by_their_operator_too() -> None:
-    template: JsonObject = {"metadata": {"labels": {}}}
-    BAKERY.mark_managed({"kind": "DaemonSet", "metadata": {}, "spec": {"template": template}}, {})
-    assert template["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "bakery-operator"}
+    template: JsonObject = {"metadata": {"labels": {"a": "b"}}}
+    document: JsonObject = {"kind": "DaemonSet", "metadata": {}, "spec": {"template": template}}
+    BAKERY.mark_managed(document, {"productName": "n"}, {"bakery.example/release": "3"})
+    assert template["metadata"] == {
+        "labels": {
+            "a": "b",
+            "app.kubernetes.io/managed-by": "bakery-operator",
+            "app.kubernetes.io/component": "bread",
+            "app.kubernetes.io/part-of": "n",
+        },
+        "annotations": {"bakery.example/release": "3"},
+    }
+    assert document["metadata"]["annotations"] == {"bakery.example/release": "3"}
 
 
 def test_a_component_gets_an_account_with_rights_in_the_cluster_and_its_namespace() -> None:

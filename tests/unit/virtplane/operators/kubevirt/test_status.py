@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from virtplane.operators.kubevirt.status import Version, failed_status, next_status
+from kubecore import resources
+from virtplane.operators.kubevirt.status import Version, failed_status, generations, next_status
 
 VERSION = Version("v1", "registry.test", "id", "{}", operator="v0")
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
@@ -52,3 +53,32 @@ def test_a_failure_shows_until_things_are_ready_again() -> None:
     failed = failed_status({"phase": "Deploying"}, "DeploymentFailed", "no", NOW)
     assert states(failed) == {"Synchronized": "False"}
     assert "Synchronized" not in states(next_status(failed, "ready", VERSION, 1, LATER))
+
+
+def test_the_generations_of_what_is_installed_are_told() -> None:
+    budget = {"metadata": {"name": "virt-api-pdb", "namespace": "kubevirt", "generation": 2}}
+    definition = {"metadata": {"name": "virtualmachines.kubevirt.io", "generation": 1}}
+    told = generations(
+        [
+            (resources.POD_DISRUPTION_BUDGETS, [budget]),
+            (resources.CUSTOM_RESOURCE_DEFINITIONS, [definition]),
+            (resources.SERVICES, [{"metadata": {"name": "virt-api"}}]),
+        ]
+    )
+    assert told == [
+        {
+            "group": "apiextensions.k8s.io/v1",
+            "resource": "customresourcedefinitions",
+            "name": "virtualmachines.kubevirt.io",
+            "lastGeneration": 1,
+            "hash": "",
+        },
+        {
+            "group": "apps",
+            "resource": "poddisruptionbudgets",
+            "namespace": "kubevirt",
+            "name": "virt-api-pdb",
+            "lastGeneration": 2,
+            "hash": "",
+        },
+    ]

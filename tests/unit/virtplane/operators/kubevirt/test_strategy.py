@@ -78,6 +78,21 @@ def test_the_operator_serves_its_health_where_the_kubelet_asks_for_it(layout: La
     assert options.health_port in [port["containerPort"] for port in container["ports"]]
 
 
+def test_objects_and_pods_tell_which_installation_they_are_of() -> None:
+    marks = {"kubevirt.io/install-strategy-identifier": "id"}
+    found = installation(
+        Parameters("kubevirt", "image", "distributed", ClusterConfig({}), marks=marks, generation=7)
+    )
+    deployment = named(found.components, "Deployment", "virt-controller")
+    assert deployment["metadata"]["annotations"] == marks | {"kubevirt.io/generation": "7"}
+    # a change of the settings alone replaces no pod
+    assert deployment["spec"]["template"]["metadata"]["annotations"] == marks
+    for document in (*found.foundation, *found.entry, *found.content):
+        annotations = document["metadata"]["annotations"]
+        assert annotations["kubevirt.io/install-strategy-identifier"] == "id"
+        assert "kubevirt.io/generation" not in annotations
+
+
 @pytest.mark.parametrize(("layout", "replicas"), [("compact", 1), ("distributed", 2)])
 def test_two_operators_keep_apart_in_the_distributed_layout(layout: Layout, replicas: int) -> None:
     operator = manifests.install_objects(manifests.InstallOptions("kubevirt", "image", layout))[-1]
