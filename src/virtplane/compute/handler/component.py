@@ -14,6 +14,7 @@ from kubecore.client import Client
 from kubecore.json import JsonObject, get_str
 from kubecore.resources import CONFIG_MAPS
 from kubecore.runtime import Context, EventRecorder, Informer, Manager
+from kubecore.runtime.connection import Connection
 from kubecore.runtime.metrics import collected
 from virtplane.api import labels
 from virtplane.api.config import VERSION_DETAIL, ClusterConfig, LastGood, observed_version
@@ -57,6 +58,8 @@ class VirtHandler:
             "informers", lambda: "" if manager.has_started else "caches are not complete"
         )
         context.health.add_ready("consoles", lambda: "" if serving.is_set() else "not serving yet")
+        connection = Connection(context.client(f"{self.name}/connection"))
+        context.health.add_ready("apiserver", connection.problem)
         verdict = await _prepare_node(context, settings)
         instances = manager.informer(
             VIRTUAL_MACHINE_INSTANCES,
@@ -84,6 +87,7 @@ class VirtHandler:
             console_server = ConsoleServer(controller, thaws)
             consoles = partial(_serve, client, context, settings, console_server, serving)
             manager.add_runnable("console-server", consoles)
+            manager.add_runnable("connection", connection.run)
             thaws.resume()
             deprecated = capabilities.deprecated_machine_types(settings.capabilities_cache)
             metrics = (
