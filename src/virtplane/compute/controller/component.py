@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 from prometheus_client.registry import Collector
 
 from kubecore.json import JsonObject
 from kubecore.objects import meta
-from kubecore.runtime import Context, EventRecorder, LeaderElector, Manager
+from kubecore.runtime import Context, EventRecorder, Informer, LeaderElector, Manager
 from kubecore.runtime.metrics import collected
 from virtplane.api import resources as kinds
 from virtplane.api.config import VERSION_DETAIL, observed_version
@@ -52,7 +52,7 @@ class VirtController:
 
     async def run(self, context: Context) -> None:
         """Run the controllers while this replica is the leader; restart them when the optional kinds
-        change.
+        change. A replica that stands by tells which settings it knows, too.
         """
         client = context.client(self.name)
         image = str(context.settings.get("image") or "")
@@ -63,6 +63,9 @@ class VirtController:
         )
         image_volumes = ImageVolumeSupport(client, context.namespace)
         elector = LeaderElector(client, self.name, context.namespace, context.identity)
+        watcher = Manager(client)
+        known = _Known(watcher.informer(kinds.KUBEVIRTS, namespace=context.namespace))
+        context.health.add_detail(VERSION_DETAIL, known.version)
 
         async def controllers() -> None:
             while True:
@@ -75,22 +78,44 @@ class VirtController:
                     )
                     counts = add_controllers(cluster)
                     machines, times = MachineMetrics(cluster), PhaseTimes(cluster)
-                    context.health.add_detail(VERSION_DETAIL, partial(_version, cluster))
                     manager.add_runnable("image-volumes", image_volumes.run)
                     manager.add_runnable("optional-kinds", _watch_kinds(cluster))
                     try:
-                        with collected(context.registry, machines, counts, *times.collectors):
+                        with (
+                            known.by(cluster),
+                            collected(context.registry, machines, counts, *times.collectors),
+                        ):
                             await manager.run()
                     except* _KindsChanged:
                         logger.info("The set of served kinds changed: restarting the controllers")
                 await asyncio.sleep(_RETRY_SECONDS)
 
+        watcher.add_runnable("leader", lambda: elector.lead(controllers))
         with leading(context.registry, self.name, elector):
-            await elector.lead(controllers)
+            await watcher.run()
 
 
-def _version(cluster: Cluster) -> str:
-    return observed_version(cluster.kubevirt())
+class _Known:
+    """The KubeVirt object as this replica knows it: the controllers know it by their own cache."""
+
+    def __init__(self, informer: Informer[JsonObject]) -> None:
+        self._informer = informer
+        self._cluster: Cluster | None = None
+
+    @contextmanager
+    def by(self, cluster: Cluster) -> Iterator[None]:
+        """What the controllers of `cluster` follow counts meanwhile."""
+        self._cluster = cluster
+        try:
+            yield
+        finally:
+            self._cluster = None
+
+    def version(self) -> str:
+        """Its version, as observed."""
+        if self._cluster is not None:
+            return observed_version(self._cluster.kubevirt())
+        return observed_version(next(iter(self._informer.list()), None))
 
 
 def add_controllers(cluster: Cluster) -> Collector:

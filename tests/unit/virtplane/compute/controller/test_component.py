@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -31,7 +32,9 @@ def api() -> MemoryApi:
 
 
 @asynccontextmanager
-async def replica(api: MemoryApi, identity: str, queues: QueueMetrics | None = None) -> AsyncIterator[None]:
+async def replica(
+    api: MemoryApi, identity: str, queues: QueueMetrics | None = None
+) -> AsyncIterator[Context]:
     """A running virt-controller."""
     context = Context(
         client_factory=lambda _: api.client(user_agent=identity),
@@ -39,14 +42,22 @@ async def replica(api: MemoryApi, identity: str, queues: QueueMetrics | None = N
         identity=identity,
         settings={"image": "product:1", "launcher_image": "launcher:1"},
         queues=queues,
+        registry=CollectorRegistry(),
     )
     task = asyncio.create_task(VirtController().run(context))
     try:
-        yield
+        yield context
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await context.close()
+
+
+_INSTALLATION: JsonObject = {"metadata": {"name": "kubevirt", "namespace": "kubevirt"}, "spec": {}}
+
+
+def _all_tell(wanted: dict[str, str], *replicas: Context) -> bool:
+    return all(each.health.details() == wanted for each in replicas)
 
 
 def _leader(api: MemoryApi) -> str:
@@ -86,6 +97,17 @@ async def test_a_second_replica_takes_over_without_a_second_launcher(api: Memory
     names = [meta.name(pod) for pod in api.list(resources.PODS, "ns")]
     assert len(names) == 2
     assert {name.rpartition("-")[0] for name in names} == {"virt-launcher-first", "virt-launcher-second"}
+
+
+async def test_every_replica_tells_which_settings_it_knows(api: MemoryApi) -> None:
+    async with replica(api, "a") as first:
+        await until(lambda: _leader(api) == "a")
+        async with replica(api, "b") as second:
+            for model in ("host-model", "Nehalem"):
+                configured = {"configuration": {"cpuModel": model}}
+                written = api.put(kinds.KUBEVIRTS, {**_INSTALLATION, "spec": configured})
+                wanted = {"config-resource-version": written["metadata"]["resourceVersion"]}
+                await until(partial(_all_tell, wanted, first, second))
 
 
 async def test_a_replica_that_does_not_lead_changes_nothing(api: MemoryApi) -> None:
