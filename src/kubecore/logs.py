@@ -34,6 +34,10 @@ _LEVELS = {
     "ERROR": "error",
     "CRITICAL": "critical",
 }
+_LONGEST = 16 * 1024
+"""Characters of a message, of a value and of a stack. Others' words are in them: a few that are as long as an
+object may be would push everything else out of a log that is rotated.
+"""
 _OWN_ATTRIBUTES = frozenset(
     vars(logging.LogRecord("", 0, "", 0, "", None, None))
     | {"message": None, "asctime": None, "taskName": None}
@@ -95,13 +99,13 @@ class JsonFormatter(logging.Formatter):
             "component": _component.get() or self._component,
             "logger": record.name,
             "pos": f"{record.filename}:{record.lineno}",
-            "msg": record.getMessage(),
+            "msg": _bounded(record.getMessage()),
         }
         for name, value in vars(record).items():
             if name not in _OWN_ATTRIBUTES:
-                entry[name] = value
+                entry[name] = _bounded(value) if isinstance(value, str) else value
         if record.exc_info:
-            entry["stacktrace"] = self.formatException(record.exc_info)
+            entry["stacktrace"] = _bounded(self.formatException(record.exc_info))
         try:
             return orjson.dumps(entry, default=str).decode()
         except orjson.JSONEncodeError:
@@ -113,10 +117,18 @@ class TextFormatter(logging.Formatter):
     """``2026-01-02T03:04:05.678901Z WARNING logger: message`` for people."""
 
     def format(self, record: logging.LogRecord) -> str:
-        text = f"{_timestamp(record)} {record.levelname} {record.name}: {record.getMessage()}"
+        text = f"{_timestamp(record)} {record.levelname} {record.name}: {_bounded(record.getMessage())}"
         if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
+            text += "\n" + _bounded(self.formatException(record.exc_info))
         return text
+
+
+def _bounded(text: str) -> str:
+    """The beginning and the end: an exception says last what is wrong."""
+    if len(text) <= _LONGEST:
+        return text
+    half = _LONGEST // 2
+    return f"{text[:half]} ... {text[-half:]}"
 
 
 def _timestamp(record: logging.LogRecord) -> str:

@@ -35,6 +35,9 @@ CACHE_SIZE = 4096
 QUEUE_SIZE = 1000
 WRITE_ATTEMPTS = 12
 RETRY_SECONDS = 10.0
+LONGEST_MESSAGE = 2048
+"""Characters. What a server refuses it quotes in full, and thousands of messages are remembered."""
+_CUT = " ..."
 
 
 @dataclass(slots=True)
@@ -202,7 +205,7 @@ class EventRecorder:
             },
             "involvedObject": {key: value for key, value in reference.items() if value},
             "reason": reason,
-            "message": message,
+            "message": _bounded(message),
             "source": source,
             "firstTimestamp": now,
             "lastTimestamp": now,
@@ -246,6 +249,12 @@ class EventRecorder:
             self._correlator.written(event, name)
             event = {**event, "metadata": {**event["metadata"], "name": name}}
         await self._client.create(EVENTS, event, namespace)
+
+
+def _bounded(message: str) -> str:
+    if len(message) <= LONGEST_MESSAGE:
+        return message
+    return message[: LONGEST_MESSAGE - len(_CUT)] + _CUT
 
 
 def _source(event: JsonObject) -> tuple[str, ...]:

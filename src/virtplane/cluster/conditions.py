@@ -6,6 +6,9 @@ from kubecore.json import JsonObject
 from kubecore.objects.meta import find_condition
 from kubecore.objects.times import now_rfc3339
 
+LONGEST_MESSAGE = 32768
+"""Characters that a message has at most, as Kubernetes' own conditions: what is refused is quoted in full."""
+
 
 def new_condition(
     type: str, status: str, reason: str = "", message: str = "", *, probed: bool = False, dated: bool = True
@@ -21,7 +24,7 @@ def new_condition(
     if reason:
         condition["reason"] = reason
     if message:
-        condition["message"] = message
+        condition["message"] = message[:LONGEST_MESSAGE]
     return condition
 
 

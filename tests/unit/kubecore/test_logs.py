@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from kubecore.logs import JsonFormatter
+from kubecore.logs import JsonFormatter, TextFormatter
 
 
 def _record(level: int = logging.INFO, **extra: object) -> logging.LogRecord:
@@ -34,6 +34,20 @@ def test_a_line_is_an_object_with_component_level_message_place_and_time() -> No
 @pytest.mark.parametrize("value", ["file \udcff", 1 << 100])
 def test_no_value_costs_a_line(value: object) -> None:
     assert json.loads(JsonFormatter("c").format(_record(found=value)))["found"] == value
+
+
+@pytest.mark.parametrize("formatter", [JsonFormatter("c"), TextFormatter()], ids=["json", "text"])
+def test_what_is_logged_of_others_words_is_bounded(formatter: logging.Formatter) -> None:
+    record = _record(logging.ERROR, err="e" * 1_000_000)
+    record.msg, record.args = "syncing failed: %s", ("x" * 1_000_000,)
+    try:
+        raise ValueError("v" * 1_000_000)
+    except ValueError:
+        record.exc_info = sys.exc_info()
+    line = formatter.format(record)
+    assert len(line) < 100_000
+    assert "syncing failed: xxx" in line
+    assert "Traceback" in line
 
 
 def test_an_exception_is_part_of_its_line() -> None:

@@ -11,6 +11,7 @@ from kubecore.client import ConnectionFailed, Request
 from kubecore.json import JsonObject
 from kubecore.resources import EVENTS
 from kubecore.runtime import EventRecorder
+from kubecore.runtime.events import LONGEST_MESSAGE
 from kubecore.testing import MemoryApi
 
 pytestmark = pytest.mark.looptime
@@ -91,6 +92,28 @@ async def test_messages_without_end_take_no_memory_without_end() -> None:
         finally:
             tracemalloc.stop()
     assert grown < 2 << 20
+
+
+async def test_messages_of_any_length_take_no_memory() -> None:
+    async with EventRecorder(MemoryApi().client(), "c") as recorder:
+        tracemalloc.start()
+        for number in range(50):
+            pod = {**POD, "metadata": {**POD["metadata"], "uid": str(number)}}
+            recorder.event(pod, "Warning", "FailedCreate", f"{number}: invalid value: " + "x" * 1_000_000)
+            await recorder.flush()
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert held < 8 << 20
+
+
+async def test_a_long_message_has_its_beginning() -> None:
+    api = MemoryApi()
+    async with EventRecorder(api.client(), "c") as recorder:
+        recorder.event(POD, "Warning", "Failed", "it is too long: " + "x" * 10_000)
+    (event,) = api.list(EVENTS)
+    assert len(event["message"]) == LONGEST_MESSAGE
+    assert event["message"].startswith("it is too long: xxx")
+    assert event["message"].endswith("x ...")
 
 
 async def test_an_object_that_never_stops_is_throttled() -> None:
