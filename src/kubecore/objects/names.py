@@ -12,6 +12,7 @@ from typing import Final
 
 LABEL_MAX: Final = 63
 SUBDOMAIN_MAX: Final = 253
+_LONGEST_QUALIFIED: Final = SUBDOMAIN_MAX + 1 + LABEL_MAX
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
@@ -132,12 +133,12 @@ def is_dns1035_label(value: str) -> list[str]:
 
 def is_qualified_name(value: str) -> list[str]:
     """``name`` or ``prefix/name``: the form of label and annotation keys, finalizers and resource names."""
-    return list(_qualified_name_problems(value))
+    # What is refused may be as long as a request, and is not worth to be remembered.
+    known = _known_problems if len(value) <= _LONGEST_QUALIFIED else _qualified_name_problems
+    return list(known(value))
 
 
-@lru_cache(maxsize=4096)
 def _qualified_name_problems(value: str) -> tuple[str, ...]:
-    """Cached: a few keys make up nearly all labels of a cluster."""
     parts = value.split("/")
     if len(parts) > 2:
         text = regex_message(
@@ -158,6 +159,10 @@ def _qualified_name_problems(value: str) -> tuple[str, ...]:
     if not _QUALIFIED_RE.fullmatch(name):
         errors.append(f"name part {_QUALIFIED_TEXT}")
     return tuple(errors)
+
+
+_known_problems = lru_cache(maxsize=4096)(_qualified_name_problems)
+"""A few keys make up nearly all labels of a cluster."""
 
 
 def is_label_value(value: str) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from kubecore.objects import names
@@ -122,3 +124,12 @@ def test_prefixes_may_end_with_a_dash() -> None:
     check = names.as_prefix(names.is_dns1123_subdomain)
     assert check("web-") == []
     assert check("Bad_") == [_SUBDOMAIN]
+
+
+def test_keys_of_any_length_are_not_remembered() -> None:
+    tracemalloc.start()
+    for number in range(50):
+        assert names.is_qualified_name(f"{number}" + "x" * 1_000_000)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 8 << 20
