@@ -19,6 +19,8 @@ ROLE_BINDINGS = f"{GROUP}/rolebindings"
 CLUSTER_ROLE_BINDINGS = f"{GROUP}/clusterrolebindings"
 MASTERS = "system:masters"
 _MAX_REMEMBERED = 20_000
+_MAX_REMEMBERED_CHARACTERS = 2048
+"""Of one question. Everybody may ask about his own rights, with words as long as a request."""
 
 Changed = Callable[[str, JsonObject], None]
 Subject = tuple[str, str]
@@ -135,9 +137,11 @@ class RbacAuthorizer:
         )
         found = self._remembered.get(key)
         if found is None:
-            if len(self._remembered) >= _MAX_REMEMBERED:
-                self._remembered.clear()
-            found = self._remembered[key] = self._decide(query)
+            found = self._decide(query)
+            if sum(map(len, key)) <= _MAX_REMEMBERED_CHARACTERS:
+                if len(self._remembered) >= _MAX_REMEMBERED:
+                    self._remembered.clear()
+                self._remembered[key] = found
         return found
 
     def _decide(self, query: AuthorizationQuery) -> tuple[bool, str]:

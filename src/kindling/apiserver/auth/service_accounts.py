@@ -25,6 +25,8 @@ SECRET_TYPE = "kubernetes.io/service-account-token"
 _LEEWAY_SECONDS = 10
 _CREDENTIAL = "authentication.kubernetes.io/"
 _MAX_REMEMBERED = 5_000
+_MAX_REMEMBERED_CHARACTERS = 4096
+"""Of one token. Whoever may ask for tokens may name as many audiences in one as a header has room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +149,10 @@ class TokenAuthority:
             found = self._keys.ring.verified(token)
             if found is None:
                 return None
-            if len(self._verified) >= _MAX_REMEMBERED:
-                self._verified.clear()
-            self._verified[token] = found
+            if len(token) <= _MAX_REMEMBERED_CHARACTERS:
+                if len(self._verified) >= _MAX_REMEMBERED:
+                    self._verified.clear()
+                self._verified[token] = found
         return found
 
     def _account(self, namespace: str, name: str, uid: str) -> JsonObject | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -54,6 +55,16 @@ def _binding(
         "roleRef": {"kind": kind, "name": role},
         "subjects": subjects,
     }
+
+
+def test_questions_of_any_length_are_not_remembered() -> None:
+    authorizer = rbac.RbacAuthorizer()
+    tracemalloc.start()
+    for number in range(50):
+        assert authorizer.authorize(ask(name=f"{number}" + "x" * 1_000_000)) == (False, "")
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 8 << 20
 
 
 def test_bindings_open_their_namespace_and_close_with_their_deletion() -> None:
