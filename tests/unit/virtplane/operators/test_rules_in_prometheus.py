@@ -19,6 +19,9 @@ from virtplane.operators.kubevirt.strategy.parameters import Parameters
 
 NS = 'namespace="installed"'
 VM = 'name="vm",namespace="users"'
+_ROOT = f'{VM},disk_name="vda1",mount_point="/",file_system_type="ext4"'
+_IMAGE = f'{VM},disk_name="sr0",mount_point="/media",file_system_type="iso9660"'
+_PANICS = f'{VM},type="unknown",bugcheck_code="unknown"'
 _RUNBOOKS = "https://runbooks.test/%s"
 _REQUESTS = "kubevirt_rest_client_requests_total"
 _PROFILE = 'kubevirt_cdi_storageprofile_info{storageclass="%s",provisioner="p"'
@@ -60,6 +63,13 @@ def _healthy() -> dict[str, str]:
         f"kubevirt_vmi_number_of_outdated{{{NS}}}": _NEVER,
         f"kubevirt_vmi_memory_available_bytes{{{VM}}}": _often(100),
         f"kubevirt_vmi_memory_usable_bytes{{{VM}}}": _often(50),
+        f'kubevirt_vmi_vcpu_seconds_total{{{VM},id="0",state="running"}}': _rising(60),
+        f"kubevirt_vmi_guest_load_1m{{{VM}}}": _often(2),
+        f"kubevirt_vmi_filesystem_capacity_bytes{{{_ROOT}}}": _often(100),
+        f"kubevirt_vmi_filesystem_used_bytes{{{_ROOT}}}": _often(50),
+        f"kubevirt_vmi_filesystem_capacity_bytes{{{_IMAGE}}}": _often(100),
+        f"kubevirt_vmi_filesystem_used_bytes{{{_IMAGE}}}": _often(100),
+        f"kubevirt_vmi_guest_os_panic_total{{{_PANICS}}}": _often(7),
         'kubevirt_cdi_cr_ready{namespace="cdi"}': _ALWAYS,
         f'up{{namespace="{SETTINGS.namespace}",pod="cdi-operator-0"}}': _ALWAYS,
         _PROFILE % "fast" + ',default="true",virtdefault="false",degraded="false",complete="true"}': _ALWAYS,
@@ -230,6 +240,58 @@ def test_alert_fires_where_something_is_wrong(
     query = f'group by (alertname) (ALERTS{{alertname="{alert}",alertstate="firing"}})'
     minute = _MINUTES if alert in _AFTER_AN_HOUR else 20
     prometheus.check(series, {query: {f'{{alertname="{alert}"}}': 1}}, minute=minute)
+
+
+_USED = f"kubevirt_vmi_filesystem_used_bytes{{{_ROOT}}}"
+_CRASHES = f"kubevirt_vmi_guest_os_panic_total{{{_PANICS}}}"
+_LOAD = f"kubevirt_vmi_guest_load_1m{{{VM}}}"
+
+
+@pytest.mark.parametrize(
+    ("alert", "severity", "wrong"),
+    [
+        ("GuestVCPUQueueHighWarning", "warning", {_LOAD: _often(12)}),
+        ("GuestVCPUQueueHighCritical", "critical", {_LOAD: _often(22)}),
+        ("GuestFilesystemAlmostOutOfSpace", "warning", {_USED: _often(90)}),
+        ("GuestFilesystemAlmostOutOfSpace", "critical", {_USED: _often(96)}),
+        (
+            "VMNonRecoverableOSPanic",
+            "critical",
+            {_CRASHES: _rising(1)},
+        ),
+    ],
+)
+def test_alert_names_the_guest_that_is_in_trouble(
+    prometheus: Prometheus, alert: str, severity: str, wrong: dict[str, str]
+) -> None:
+    labels = f'alertname="{alert}",vm="vm",namespace="users",severity="{severity}"'
+    query = f"group by (alertname, vm, namespace, severity) (ALERTS{{{labels}}})"
+    prometheus.check(_healthy(), {query: {}}, minute=20)
+    prometheus.check({**_healthy(), **wrong}, {query: {f"{{{labels}}}": 1}}, minute=20)
+
+
+def test_claims_that_nothing_uses_are_suspected(prometheus: Prometheus) -> None:
+    series = {}
+    for name in ("disk", "mounted", "left"):
+        claim = f'namespace="users",persistentvolumeclaim="{name}"'
+        series[f"kube_persistentvolumeclaim_info{{{claim}}}"] = _ALWAYS
+        series[f"kube_persistentvolumeclaim_resource_requests_storage_bytes{{{claim}}}"] = _often(1024)
+    disk = 'namespace="users",persistentvolumeclaim="disk"'
+    series[f"kubevirt_vm_disk_allocated_size_bytes{{{disk}}}"] = _often(9)
+    pod = 'namespace="users",persistentvolumeclaim="mounted"'
+    series[f"kube_pod_spec_volumes_persistentvolumeclaims{{{pod}}}"] = _ALWAYS
+    name = "pvc:kubevirt_suspected_orphaned_storage_bytes:info"
+    left = f'{name}{{namespace="users",persistentvolumeclaim="left"}}'
+    prometheus.check(series, {name: {left: 1024.0}}, minute=10)
+
+
+def test_created_machines_are_counted_over_all_pods(prometheus: Prometheus) -> None:
+    series = {
+        f'kubevirt_vm_created_by_pod_total{{namespace="users",pod="virt-api-{number}"}}': _often(number)
+        for number in (1, 2)
+    }
+    name = "kubevirt_vm_created_total"
+    prometheus.check(series, {name: {f'{name}{{namespace="users"}}': 3.0}}, minute=10)
 
 
 @pytest.mark.feature("MON-84")

@@ -12,15 +12,13 @@ from kubecore.json import JsonObject
 from virtplane.api.labels import PROMETHEUS
 from virtplane.api.resources import PROMETHEUS_RULES
 from virtplane.operators.kubevirt.product import KUBEVIRT
+from virtplane.operators.kubevirt.strategy.machinealerts import DESCRIPTIONS, Alert, machine_alerts
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
 from virtplane.operators.kubevirt.strategy.recordings import COMPONENTS, pods_of, recordings
 
 DEFAULT_RUNBOOK_URL = "https://kubevirt.io/monitoring/runbooks/%s"
 RULES = "prometheus-kubevirt-rules"
 _DEPRECATED = 'cluster:kubevirt_api_request_deprecated_total:sum{verb!~"LIST|WATCH|DELETE"}'
-
-_Alert = tuple[str, str, str, str, str, str]
-"""Name, expression, how long it must hold (empty: not at all), severity, impact, summary."""
 
 
 def prometheus_rules(parameters: Parameters, runbook_url: str) -> JsonObject:
@@ -49,17 +47,18 @@ def alerts(parameters: Parameters, runbook_url: str) -> list[JsonObject]:
     components = [*_system_alerts(), *_component_alerts(parameters)]
     return [
         *(_rule(alert, runbook_url, {"namespace": namespace}) for alert in components),
-        *(_rule(alert, runbook_url, {}) for alert in (*_machine_alerts(), *_memory_alerts())),
+        *(_rule(alert, runbook_url, {}) for alert in machine_alerts()),
     ]
 
 
-def _rule(alert: _Alert, runbook_url: str, labels: Mapping[str, str]) -> JsonObject:
+def _rule(alert: Alert, runbook_url: str, labels: Mapping[str, str]) -> JsonObject:
     name, expression, after, severity, impact, summary = alert
+    about = {"description": DESCRIPTIONS[name]} if name in DESCRIPTIONS else {}
     return {
         "alert": name,
         "expr": expression,
         **({"for": after} if after else {}),
-        "annotations": {"summary": summary, "runbook_url": runbook_url % name},
+        "annotations": {"summary": summary, **about, "runbook_url": runbook_url % name},
         "labels": {
             **labels,
             "severity": severity,
@@ -70,7 +69,7 @@ def _rule(alert: _Alert, runbook_url: str, labels: Mapping[str, str]) -> JsonObj
     }
 
 
-def _system_alerts() -> list[_Alert]:
+def _system_alerts() -> list[Alert]:
     without_kvm = (
         "((cluster:kubevirt_nodes_with_kvm:count or on() vector(0)) == 0"
         " and (sum(kubevirt_configuration_emulation_enabled) or on() vector(0)) == 0)"
@@ -130,7 +129,7 @@ _LOW_ALERTS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def _component_alerts(parameters: Parameters) -> list[_Alert]:
+def _component_alerts(parameters: Parameters) -> list[Alert]:
     namespace, found = parameters.namespace, []
     for name in COMPONENTS:
         start, shown = f"cluster:kubevirt_virt_{name}", f"virt-{name}"
@@ -163,7 +162,7 @@ def _component_alerts(parameters: Parameters) -> list[_Alert]:
     return [*found, *_node_alerts(namespace)]
 
 
-def _burst(parameters: Parameters, name: str) -> _Alert:
+def _burst(parameters: Parameters, name: str) -> Alert:
     own = pods_of(parameters, name)
     requests = f'kubevirt_rest_client_requests_total{{namespace="{parameters.namespace}",pod=~"virt-{own}-.*"'
     refused = f'sum(rate({requests},code=~"(4|5)[0-9][0-9]"}}[5m]))'
@@ -177,7 +176,7 @@ def _burst(parameters: Parameters, name: str) -> _Alert:
     )
 
 
-def _node_alerts(namespace: str) -> list[_Alert]:
+def _node_alerts(namespace: str) -> list[Alert]:
     handlers = "kube_pod_status_ready{condition='true',pod=~'virt-handler.*'}"
     placed = "max by(pod,node)(kube_pod_info{pod=~'virt-handler.*',node!=''})"
     orphaned = (
@@ -215,99 +214,3 @@ def _node_alerts(namespace: str) -> list[_Alert]:
             "At least 200 launcher pods have failed and are still there.",
         ),
     ]
-
-
-def _machine_alerts() -> list[_Alert]:
-    running = "topk by(name, namespace) (1, kubevirt_vmi_info{phase='running'})"
-    there = "kubevirt_vmi_info{phase=~'scheduled|running'}"
-    waiting = " == 1 or ".join(f"kubevirt_vm_info{{status='{word}'}}" for word in ("starting", "terminating"))
-    on_node = " == 1 or ".join(
-        f"kubevirt_vm_info{{status='{word}'}}" for word in ("starting", "stopping", "terminating")
-    )
-    failed = "kubevirt_vm_info{status_group='error'} == 1"
-    provisioning = "kubevirt_vm_info{status='provisioning'}==1"
-    moves = "topk by (vmi, namespace, vmim) (1, max_over_time(kubevirt_vmi_migration_succeeded[1d]))"
-    return [
-        (
-            "VMCannotBeEvicted",
-            _named(f"kubevirt_vmi_non_evictable * on(name, namespace) group_left() {running} == 1"),
-            "1m",
-            "warning",
-            "none",
-            "The guest {{ $labels.name }} is to be migrated when it is evicted, and cannot be.",
-        ),
-        (
-            "KubeVirtVMIExcessiveMigrations",
-            _named(f"sum by (vmi, namespace) ({moves}) >= 12", "vmi"),
-            "",
-            "warning",
-            "none",
-            "The guest {{ $labels.vmi }} was migrated at least twelve times in a day.",
-        ),
-        (
-            "OutdatedVirtualMachineInstanceWorkloads",
-            "kubevirt_vmi_number_of_outdated{namespace!=''} != 0",
-            "24h",
-            "warning",
-            "none",
-            "Some guests have run in launchers of an old image for a day.",
-        ),
-        (
-            "VirtualMachineStuckInUnhealthyState",
-            _named(
-                f"sum by (name, namespace, status)({provisioning} or {waiting} == 1 or {failed})"
-                " unless on(name, namespace) kubevirt_vmi_info"
-            ),
-            "10m",
-            "warning",
-            "none",
-            "The machine {{ $labels.name }} is {{ $labels.status }} without an instance for ten minutes.",
-        ),
-        (
-            "VirtualMachineStuckOnNode",
-            _named(
-                f"sum by (name, namespace, status, node)(({on_node} == 1 or"
-                f" ({failed} and on(name, namespace) {there}) )"
-                f" * on(name, namespace) group_left(node) topk by(name, namespace) (1, {there}))"
-            ),
-            "5m",
-            "warning",
-            "none",
-            "The machine {{ $labels.name }} is {{ $labels.status }} on {{ $labels.node }} for five minutes.",
-        ),
-    ]
-
-
-def _memory_alerts() -> list[_Alert]:
-    start = "vmi:kubevirt_vmi"
-    headroom, faults = f"{start}_memory_headroom_ratio:sum", f"{start}_pgmajfaults"
-    swaps = f"{start}_swap_traffic_bytes"
-    is_told = f"({start}_memory_available_bytes:sum > 0)"
-    info = "label_replace(kubevirt_vmi_info{phase='running'}, 'vm', '$1', 'name', '(.+)')"
-    by_pod = f"label_replace({info}, 'name', '$1', 'vmi_pod', '(.+)')"
-    machine = f"on(name, namespace) group_left(vm) topk by(name, namespace) (1, {by_pod})"
-    pressure = f"({faults}:rate5m > 5 or ({swaps}:rate5m > 1048576))"
-    quiet = f"({swaps}:rate30m < 2048) and ({faults}:rate30m < 1)"
-    return [
-        (
-            "KubeVirtVMGuestMemoryPressure",
-            f"((({headroom} < 0.05) and {pressure} and {is_told}) * {machine})",
-            "5m",
-            "warning",
-            "none",
-            "The guest of {{ $labels.vm }} has little memory left, and swaps or reads its pages again.",
-        ),
-        (
-            "KubeVirtVMGuestMemoryAvailableLow",
-            f"((({headroom} < 0.03) and {quiet} and {is_told}) * {machine})",
-            "30m",
-            "info",
-            "none",
-            "The guest of {{ $labels.vm }} has hardly any memory left.",
-        ),
-    ]
-
-
-def _named(expression: str, label: str = "name") -> str:
-    """The expression with the label ``vm`` of the machine's name."""
-    return f'label_replace({expression}, "vm", "$1", "{label}", "(.+)")'

@@ -93,7 +93,15 @@ def _of_machines() -> dict[str, str]:
         "node, phase, os, workload, flavor, instance_type, preference, guest_os_kernel_release,"
         " guest_os_machine, guest_os_arch, guest_os_name, guest_os_version_id"
     )
+    claims = (
+        "((kube_persistentvolumeclaim_info unless on(namespace,persistentvolumeclaim)"
+        " (kube_pod_spec_volumes_persistentvolumeclaims or kubevirt_vm_disk_allocated_size_bytes))"
+        " * on(namespace,persistentvolumeclaim) group_left()"
+        " kube_persistentvolumeclaim_resource_requests_storage_bytes)"
+    )
     return {
+        "pvc:kubevirt_suspected_orphaned_storage_bytes:info": claims,
+        "kubevirt_vm_created_total": "sum by (namespace) (kubevirt_vm_created_by_pod_total)",
         f"{margin}_working_set_bytes:sum": (
             f"{requested}max by(pod, container, namespace) (container_memory_working_set_bytes{{{of}}}))"
         ),
@@ -109,6 +117,9 @@ def _of_guests() -> dict[str, str]:
     found = {
         f"{start}_memory_used_bytes:sum": f"{available}-{usable}",
         f"{start}_vcpu:count": "count by (namespace, name, node) (kubevirt_vmi_vcpu_seconds_total)",
+        f"{start}_guest_queue_length:sum": (
+            f"{by} (clamp_min(kubevirt_vmi_guest_load_1m - {start}_vcpu:count, 0))"
+        ),
         f"{start}_memory_headroom_ratio:sum": f"{by} ({usable}) / {by} ({available})",
         f"{start}_memory_available_bytes:sum": f"{by} ({available})",
     }
@@ -156,6 +167,7 @@ _FORMER_NAMES: Mapping[str, str] = {
     f"kubevirt_vm_container_{_MARGIN}_working_set_bytes": (
         f"pod_container:kubevirt_vm_{_MARGIN}_working_set_bytes:sum"
     ),
+    "kubevirt_vmi_guest_vcpu_queue": "vmi:kubevirt_vmi_guest_queue_length:sum",
     "kubevirt_vmi_memory_used_bytes": "vmi:kubevirt_vmi_memory_used_bytes:sum",
     "kubevirt_vmi_phase_count": "node:kubevirt_vmi_phase:sum",
     **{f"kubevirt_virt_{name}_up": f"cluster:kubevirt_virt_{name}_up:sum" for name in COMPONENTS},
