@@ -67,22 +67,8 @@ def _guest_alerts() -> list[Alert]:
     return [
         ("GuestVCPUQueueHighWarning", _named(f"{queue} > 10"), "", "warning", "none", waiting),
         ("GuestVCPUQueueHighCritical", _named(f"{queue} > 20"), "", "critical", "none", waiting),
-        (
-            full,
-            _named(f"{share} >= 85 < 95"),
-            "10m",
-            "warning",
-            "none",
-            nearly,
-        ),
-        (
-            full,
-            _named(f"{share} >= 95"),
-            "",
-            "critical",
-            "none",
-            quite,
-        ),
+        (full, _named(f"{share} >= 85 < 95"), "10m", "warning", "none", nearly),
+        (full, _named(f"{share} >= 95"), "", "critical", "none", quite),
         ("VMNonRecoverableOSPanic", _named(panics), "1m", "critical", "none", crashed),
     ]
 
