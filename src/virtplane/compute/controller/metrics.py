@@ -153,7 +153,8 @@ class MachineMetrics:
         families = _Families("kubevirt_vmi", _OF_INSTANCES)
         old = Metric(_OUTDATED, "Instances whose launchers are not of the current image", "gauge")
         settings, vmis = self._cluster.settings(), self._cluster.vmis.list()
-        outdated = set(map(key_of, workloadupdates.outdated(vmis, self._cluster.images.launcher)))
+        images = self._cluster.images
+        outdated = set(map(key_of, workloadupdates.outdated(vmis, images.launcher)))
         for vmi in vmis:
             of = vmi.metadata
             own = {"namespace": of.namespace, "name": of.name}
@@ -169,7 +170,7 @@ class MachineMetrics:
             families.add("non_evictable", placed, [({}, float(is_stuck))])
             families.add("status_addresses", placed, instancefigures.addresses(vmi))
             families.add("vnic_info", own, machinefigures.cards(vmi.spec))
-            overhead = instancefigures.memory_overhead(vmi, settings, self._cluster.images)
+            overhead = instancefigures.memory_overhead(vmi, settings, images)
             families.add("launcher_memory_overhead_bytes", own, overhead)
         add_sample(old, {}, len(outdated))
         return iter((*families.told(), old))
