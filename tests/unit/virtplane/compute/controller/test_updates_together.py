@@ -97,6 +97,58 @@ async def test_only_migratable_guests_of_old_launchers_are_moved(api: MemoryApi)
             assert _instance(api, name)["status"]["phase"] == "Running"
 
 
+@pytest.mark.feature("INS-130", "INS-132")
+async def test_those_who_cannot_move_are_shut_down_in_batches_and_started_anew(api: MemoryApi) -> None:
+    updates: JsonObject = {"workloadUpdateMethods": ["LiveMigrate", "Evict"]}
+    updates |= {"batchEvictionSize": 1, "batchEvictionInterval": "10m0s"}
+    kubevirt = api.get(kinds.KUBEVIRTS, "kubevirt", "kubevirt") or {}
+    api.put(kinds.KUBEVIRTS, {**kubevirt, "spec": {"workloadUpdateStrategy": updates}})
+    domain = {"devices": {}, "memory": {"guest": "128Mi"}}
+    fixed = ("fixed-a", "fixed-b")
+    for name in fixed:
+        _guest(api, name, migratable=False)
+        vmi = _instance(api, name)
+        owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": name, "uid": f"vm-{name}"}
+        vmi["metadata"]["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
+        vmi["spec"] = {"domain": domain}
+        ran = {"phase": "Running", "phaseTransitionTimestamp": "2026-01-01T00:00:00Z"}
+        vmi["status"]["phaseTransitionTimestamps"] = [ran]
+        api.put(kinds.VIRTUAL_MACHINE_INSTANCES, vmi)
+        machine: JsonObject = {
+            "metadata": {"name": name, "namespace": "ns", "uid": f"vm-{name}", "generation": 1}
+        }
+        machine["spec"] = {"runStrategy": "Always", "template": {"spec": {"domain": domain}}}
+        api.put(kinds.VIRTUAL_MACHINES, machine)
+    movable = ("movable-a", "movable-b", "movable-c")
+    for number, name in enumerate(movable):
+        _guest(api, name, node=f"node{number}")
+
+    def renewed() -> list[str]:
+        """Who has another instance, in a pod of the new image."""
+        found = []
+        for name in fixed:
+            uid = meta.uid(_instance(api, name))
+            own = [
+                each
+                for each in api.list(resources.PODS, "ns")
+                if meta.labels(each).get("kubevirt.io/created-by") == uid
+            ]
+            images = [each["spec"]["containers"][0]["image"] for each in own]
+            if uid not in ("", name) and images == ["launcher:2"]:
+                found.append(name)
+        return found
+
+    async with _running(api):
+        await until(lambda: len(renewed()) == 1)
+        await asyncio.sleep(_LONG_SECONDS)
+        assert len(renewed()) == 1, "the next batch waits for its time"
+        # Those who move need not wait for batches.
+        assert {item["spec"]["vmiName"] for item in api.list(_MIGRATIONS, "ns")} == set(movable)
+        assert all(_instance(api, name)["status"]["phase"] == "Running" for name in movable)
+        await asyncio.sleep(600.0)
+        await until(lambda: renewed() == list(fixed))
+
+
 @pytest.mark.feature("INS-135")
 async def test_guests_of_old_launchers_carry_a_label(api: MemoryApi) -> None:
     async with _running(api):

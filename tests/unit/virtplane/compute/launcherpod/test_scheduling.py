@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.virtplane.compute.launcherpod.rendered_pods import compute, instance, rendered
+from tests.unit.virtplane.compute.launcherpod.rendered_pods import compute, instance, rendered, settings
 
+from kindling.scheduler.decision import Placement, decide
+from kindling.scheduler.snapshot import take
 from kubecore.json import JsonObject
 from virtplane.compute.controller.migration.target import host_model_selector
 
@@ -142,3 +144,27 @@ def test_guests_without_reservations_may_share_a_claim_on_one_node() -> None:
     pod = rendered(instance(domain={"devices": {"disks": [disk]}}, volumes=volumes), claims=claims)
     assert "podAntiAffinity" not in pod["spec"]["affinity"]
     assert "devices.kubevirt.io/pr-helper" not in compute(pod)["resources"]["limits"]
+
+
+def _fitting(overcommit: int) -> int:
+    """How many guests of 1 GiB a node of 8 GiB takes."""
+    config = settings(developerConfiguration={"memoryOvercommit": overcommit})
+    devices = {f"devices.kubevirt.io/{name}": "1k" for name in ("kvm", "tun", "vhost-net")}
+    allocatable = {"cpu": "64", "memory": "8Gi", "ephemeral-storage": "99Gi", "pods": "110", **devices}
+    labels = {"kubevirt.io/schedulable": "true", "kubernetes.io/arch": "amd64"}
+    node = {"metadata": {"name": "n", "labels": labels}, "status": {"allocatable": allocatable}}
+    domain = {"memory": {"guest": "1Gi"}}
+    placed: list[JsonObject] = []
+    while True:
+        number = len(placed)
+        pod = rendered(instance(metadata={"name": f"vm{number}", "uid": f"u{number}"}, domain=domain), config)
+        pod["metadata"]["uid"] = f"p{number}"
+        if not isinstance(decide(pod, take([node], placed)), Placement):
+            return number
+        placed.append({**pod, "spec": {**pod["spec"], "nodeName": "n"}})
+
+
+@pytest.mark.feature("INS-140")
+def test_a_node_takes_more_guests_where_their_memory_is_overcommitted() -> None:
+    usual, doubled, tripled = map(_fitting, (100, 200, 300))
+    assert (usual, doubled, tripled) == (6, 9, 12)

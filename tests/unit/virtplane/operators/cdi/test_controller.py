@@ -31,7 +31,7 @@ def _value(operator: Operator) -> float:
     return metric.samples[0].value
 
 
-@pytest.mark.feature("INS-28")
+@pytest.mark.feature("INS-28", "INS-29")
 async def test_an_object_becomes_an_installation() -> None:
     async with running() as operator:
         operator.put(GATES)
@@ -49,6 +49,8 @@ async def test_an_object_becomes_an_installation() -> None:
             "Progressing": ("False", "", ""),
             "Degraded": ("False", "", ""),
         }
+        deployments = {meta.name(each) for each in operator.server.list(resources.DEPLOYMENTS)}
+        assert deployments == {"cdi-apiserver", "cdi-deployment", "cdi-uploadproxy"}
         cdi = operator.cdi()
         assert meta.finalizers(cdi) == ["operator.cdi.kubevirt.io"]
         versions = ("operatorVersion", "targetVersion", "observedVersion")

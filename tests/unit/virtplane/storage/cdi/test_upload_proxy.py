@@ -124,6 +124,7 @@ async def ask(
             return answer.status, await answer.text()
 
 
+@pytest.mark.feature("INS-29")
 @pytest.mark.parametrize(
     ("token", "status"), [("", 400), ("Basic x", 400), ("Bearer bad", 401), ("bearer clone", 400)]
 )
@@ -159,6 +160,7 @@ async def test_claims_that_take_no_upload_say_why(claims: list[PersistentVolumeC
     assert await ask(cluster) == (503, text)
 
 
+@pytest.mark.feature("INS-29")
 @pytest.mark.parametrize("populated", [False, True])
 async def test_upload_goes_to_the_server_of_the_claim_that_is_filled(populated: bool) -> None:
     authority = trustme.CA()

@@ -36,6 +36,27 @@ def put_claim(cluster: MemoryCluster, **annotations: str) -> JsonObject:
     return cluster.api.put(CLAIMS, {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
 
 
+@pytest.mark.feature("INS-30")
+async def test_each_import_has_one_helper_pod_of_its_own_and_other_volumes_none() -> None:
+    async with memory_cluster() as cluster:
+        for name in ("a", "b"):
+            await cluster.data_volume(name, storage_class="old")
+        await cluster.data_volume("sent", storage_class="old", source={"upload": {}})
+        for name in ("a", "b", "sent"):
+            await cluster.claim(name)
+            await cluster.bind(name)
+        for name in ("a", "b"):
+            pod = await cluster.run_pod(f"importer-{name}", **pod_status("Running", {"running": {}}))
+            [container] = pod["spec"]["containers"]
+            assert container["name"] == "importer"
+            [mounted] = [each for each in pod["spec"]["volumes"] if "persistentVolumeClaim" in each]
+            assert mounted["persistentVolumeClaim"]["claimName"] == name
+            await cluster.phase("ImportInProgress", name)
+        await cluster.until(core.PODS, "cdi-upload-sent")
+        found = {each["metadata"]["name"] for each in cluster.api.list(core.PODS, NAMESPACE)}
+        assert found == {"importer-a", "importer-b", "cdi-upload-sent"}
+
+
 @pytest.mark.feature("STO-46", "SUP-26", "SUP-28")
 async def test_claim_without_driver_is_filled_by_its_own_annotations() -> None:
     async with memory_cluster() as cluster:
