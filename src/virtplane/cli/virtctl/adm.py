@@ -1,4 +1,4 @@
-"""``adm log-verbosity``: how much the components of the installation log."""
+"""``adm``, and its ``log-verbosity``: how much the components of the installation log."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.patch.diff import pointer
 from virtplane.cli.virtctl.connection import Connection, connected
+from virtplane.cli.virtctl.drainplan import drain_plan
 from virtplane.cli.virtctl.params import given_flags, refuse_together
 from virtplane.cli.virtctl.usage import BareOption, Commands, Integer
 
@@ -35,7 +36,7 @@ def _level(component: str, what: str) -> click.Option:
 @click.group(cls=Commands, invoke_without_command=True)
 @click.pass_context
 def adm(context: click.Context) -> None:
-    """Settings of the installation."""
+    """Settings of the installation, and what a drain would do."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -145,5 +146,6 @@ log_verbosity.params[:0] = [
     *(_level(component, component) for component in _FIELDS),
 ]
 adm.add_command(log_verbosity)
+adm.add_command(drain_plan)
 
 COMMANDS = {"adm": adm}

@@ -12,7 +12,7 @@ from virtplane.cli.virtctl.usage import Commands, explain
 
 _COMMANDS = {
     "addvolume": ("volumes", "Plug a claim or a DataVolume into a running guest."),
-    "adm": ("adm", "Settings of the installation."),
+    "adm": ("adm", "Settings of the installation, and what a drain would do."),
     "completion": ("completion", "Scripts that have a shell complete this program's commands."),
     "console": ("console", "Open a guest's serial console in this terminal."),
     "create": ("create", "Write manifests to standard output."),

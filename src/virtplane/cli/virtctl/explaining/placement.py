@@ -42,7 +42,7 @@ def explained(facts: Facts) -> Answer | None:
         return Answer(f"it waits for a node: {message.rstrip('.') or 'the scheduler does not say why'}.")
     pod = facts.pod or {}
     needs = requests(pod)
-    open_nodes = [node for node in facts.nodes if _is_open(node, pod)]
+    open_nodes = [node for node in facts.nodes if node.is_open_for(pod)]
     said = [_said(count, text, needs, open_nodes) for count, text in found]
     changes = [change for _, text in found for change in _changes(facts, text, open_nodes)]
     return Answer(
@@ -70,27 +70,6 @@ def reasons(message: str) -> list[tuple[int, str]]:
     first = re.split(r"\. |\.$", rest, maxsplit=1)[0]
     parsed = [(int(each["count"]), each["text"].strip()) for each in _REASON.finditer(first)]
     return sorted(parsed, key=lambda each: -each[0])
-
-
-def _is_open(node: Node, pod: JsonObject) -> bool:
-    """Whether the node would take the pod if it had the room."""
-    wanted = get_object(pod, "spec", "nodeSelector")
-    tolerations = get_list(pod, "spec", "tolerations")
-    keeps_off = [each for each in node.taints if each.get("effect") in ("NoSchedule", "NoExecute")]
-    return (
-        not node.is_cordoned
-        and all(node.labels.get(key) == value for key, value in wanted.items())
-        and all(any(_tolerates(one, taint) for one in tolerations) for taint in keeps_off)
-    )
-
-
-def _tolerates(toleration: JsonObject, taint: JsonObject) -> bool:
-    if toleration.get("effect") not in (None, "", taint.get("effect")):
-        return False
-    if toleration.get("operator") == "Exists":
-        return toleration.get("key") in (None, "", taint.get("key"))
-    same_value = (toleration.get("value") or "") == (taint.get("value") or "")
-    return toleration.get("key") == taint.get("key") and same_value
 
 
 def _most(nodes: Sequence[Node], resource: str) -> Node | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
+from kubecore.objects.selectors import SelectorError, from_label_selector_object
 
 Amounts = Mapping[str, int]
 
@@ -69,9 +70,49 @@ class Node:
     allocatable: Amounts
     free: Amounts
 
+    def is_open_for(self, pod: JsonObject) -> bool:
+        """Whether it would take the pod if it had the room: labels, affinity to nodes, taints."""
+        wanted = get_object(pod, "spec", "nodeSelector")
+        tolerations = get_list(pod, "spec", "tolerations")
+        affinity = get_object(pod, "spec", "affinity", "nodeAffinity")
+        required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+        keeps_off = [each for each in self.taints if each.get("effect") in ("NoSchedule", "NoExecute")]
+        return (
+            self.is_ready
+            and not self.is_cordoned
+            and all(self.labels.get(key) == value for key, value in wanted.items())
+            and (required is None or self.is_selected(required))
+            and all(any(_tolerates(one, taint) for one in tolerations) for taint in keeps_off)
+        )
+
+    def is_selected(self, selector: JsonObject) -> bool:
+        """Whether a node selector's terms, of which one is enough, name it by its labels."""
+        terms = get_list(selector, "nodeSelectorTerms")
+        return any(_all_match(get_list(term, "matchExpressions"), self.labels) for term in terms)
+
     def lacks(self, wanted: Amounts) -> list[str]:
         """The resources of which it has less left than wanted."""
         return [name for name, count in sorted(wanted.items()) if count > max(0, self.free.get(name, 0))]
+
+
+def _all_match(expressions: list[JsonObject], labels: Mapping[str, str]) -> bool:
+    """Requirements that no label selector has (greater, less) count as met: this is a forecast."""
+    for expression in expressions:
+        try:
+            if not from_label_selector_object({"matchExpressions": [expression]}).matches(labels):
+                return False
+        except SelectorError:
+            continue
+    return True
+
+
+def _tolerates(toleration: JsonObject, taint: JsonObject) -> bool:
+    if toleration.get("effect") not in (None, "", taint.get("effect")):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, "", taint.get("key"))
+    same_value = (toleration.get("value") or "") == (taint.get("value") or "")
+    return toleration.get("key") == taint.get("key") and same_value
 
 
 def nodes(documents: Iterable[JsonObject], pods: Iterable[JsonObject]) -> tuple[Node, ...]:
