@@ -8,17 +8,15 @@ import click
 
 from kubecore import resources
 from kubecore.client import Client
-from kubecore.errors import StatusError, is_not_found
+from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import meta
 from kubecore.objects.structs import decode
-from kubecore.resources import ResourceType
 from virtplane.api import labels
 from virtplane.cli.virtctl.connection import Connection, connected
 from virtplane.cli.virtctl.documents import as_json, printable
 
 if TYPE_CHECKING:
-    from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
     from virtplane.cli.virtctl.explaining.draining import Guest
     from virtplane.cli.virtctl.explaining.room import Node
 
@@ -64,6 +62,7 @@ async def guests(client: Client, node: str, pods: list[JsonObject], nodes: tuple
     from virtplane.api.kubevirt_v1.vm import VirtualMachine
     from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
     from virtplane.cli.virtctl.explaining.draining import Guest
+    from virtplane.cli.virtctl.explaining.reading import found_object, held_by
 
     found: list[Guest] = []
     launchers = [
@@ -71,20 +70,22 @@ async def guests(client: Client, node: str, pods: list[JsonObject], nodes: tuple
     ]
     for pod in launchers:
         name, namespace = meta.annotations(pod).get(labels.DOMAIN, ""), meta.namespace(pod)
-        document = await _found(client, api.VIRTUAL_MACHINE_INSTANCES, name, namespace) if name else None
+        document = (
+            await found_object(client, api.VIRTUAL_MACHINE_INSTANCES, name, namespace) if name else None
+        )
         if document is None:
             continue
         instance = decode(VirtualMachineInstance, document)
         if meta.uid(pod) not in instance.status.active_pods:
             continue  # what calls itself a launcher
-        vm = await _found(client, api.VIRTUAL_MACHINES, name, namespace)
+        vm = await found_object(client, api.VIRTUAL_MACHINES, name, namespace)
         found.append(
             Guest(
                 instance,
                 decode(VirtualMachine, vm) if vm is not None else None,
                 pod,
                 await _refusal(client, pod),
-                await _held_by(client, instance, [each for each in nodes if each.name != node]),
+                await held_by(client, instance, [each for each in nodes if each.name != node]),
             )
         )
     return found
@@ -118,28 +119,3 @@ async def _refusal(client: Client, pod: JsonObject) -> str:
 def _without_webhook(message: str) -> str:
     """What a webhook says, without the words with which the API server introduces it."""
     return message.partition(" denied the request: ")[2] or message
-
-
-async def _held_by(client: Client, instance: VirtualMachineInstance, others: list[Node]) -> str:
-    from virtplane.api.kubevirt_v1.volumes import claim_name
-
-    for name in filter(None, map(claim_name, instance.spec.volumes)):
-        namespace = instance.metadata.namespace
-        claim = await _found(client, resources.PERSISTENT_VOLUME_CLAIMS, name, namespace)
-        volume_name = get_object(claim, "spec").get("volumeName")
-        volume = await _found(client, resources.PERSISTENT_VOLUMES, volume_name) if volume_name else None
-        required = get_object(volume, "spec", "nodeAffinity").get("required")
-        if required is not None and not any(node.is_selected(required) for node in others):
-            return name
-    return ""
-
-
-async def _found(
-    client: Client, kind: ResourceType, name: str, namespace: str | None = None
-) -> JsonObject | None:
-    try:
-        return await client.get(kind, name, namespace)
-    except StatusError as error:
-        if not is_not_found(error):
-            raise
-        return None

@@ -61,15 +61,21 @@ async def restart(
 @click.command()
 @click.argument("name", metavar="(VM)")
 @click.option("--addedNodeSelector", "added", multiple=True, help="key=value the target node must have.")
+@click.option("--to", default="", help="The target node; what keeps the guest from it is told beforehand.")
 @click.option("--dry-run", is_flag=True, help="Do not change anything on the server.")
 @connected
 async def migrate(
-    client: Client, connection: Connection, name: str, added: tuple[str, ...], dry_run: bool
+    client: Client, connection: Connection, name: str, added: tuple[str, ...], to: str, dry_run: bool
 ) -> None:
     """Move a running guest to another node."""
+    selector = key_values(added, "addedNodeSelector") if added else {}
+    if to:
+        from virtplane.cli.virtctl.migrateto import selector_for
+
+        selector |= await selector_for(client, connection.namespace, name, to)
     body = dry_run_body(dry_run)
-    if added:
-        body["addedNodeSelector"] = key_values(added, "addedNodeSelector")
+    if selector:
+        body["addedNodeSelector"] = selector
     await _act(client, connection, name, "migrate", body, "Error migrating VirtualMachine ")
 
 

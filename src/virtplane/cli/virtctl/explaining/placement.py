@@ -193,20 +193,23 @@ def _labels(facts: Facts) -> Iterator[Change]:
         yield Change(f"{TEMPLATE}.affinity", "", "ask for what nodes have")
 
 
+def field_of_label(key: str, value: str, *, own: bool) -> tuple[str, str]:
+    """The field that asks for a label of nodes, and its value there. `own` labels are nodeSelector's."""
+    for prefix, field in () if own else _FIELDS_OF_LABELS:
+        if key.startswith(prefix):
+            return field, key.removeprefix(prefix) or value
+    return (f"{TEMPLATE}.nodeSelector[{key}]", value) if own else (f"Node metadata.labels[{key}]", value)
+
+
 def _label(key: str, value: str, *, own: bool, nodes: int) -> Change:
-    shown = f"{key}={value}"
-    if key == labels.SCHEDULABLE and not own:
+    field, wanted = field_of_label(key, value, own=own)
+    if own:
+        advice = f"kubectl label node NODE {key}={value}, or choose another"
+    elif key == labels.SCHEDULABLE:
         advice = "virt-handler reports on no node: kubectl get pods -A -l kubevirt.io=virt-handler"
-        return Change(f"Node metadata.labels[{key}]", "", advice)
-    for prefix, field in _FIELDS_OF_LABELS:
-        if key.startswith(prefix) and not own:
-            return Change(
-                field, key.removeprefix(prefix) or value, f"none of {nodes} nodes has it: choose another"
-            )
-    field = f"{TEMPLATE}.nodeSelector[{key}]"
-    return Change(
-        field, value, f"none of {nodes} nodes has it: kubectl label node NODE {shown}, or choose another"
-    )
+    else:
+        advice = "choose another"
+    return Change(field, wanted, f"none of {nodes} nodes has it: {advice}")
 
 
 def _numbers(facts: Facts, needs: dict[str, int]) -> Iterator[str]:

@@ -73,17 +73,25 @@ class Node:
     def is_open_for(self, pod: JsonObject) -> bool:
         """Whether it would take the pod if it had the room: labels, affinity to nodes, taints."""
         wanted = get_object(pod, "spec", "nodeSelector")
-        tolerations = get_list(pod, "spec", "tolerations")
-        affinity = get_object(pod, "spec", "affinity", "nodeAffinity")
-        required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-        keeps_off = [each for each in self.taints if each.get("effect") in ("NoSchedule", "NoExecute")]
         return (
             self.is_ready
             and not self.is_cordoned
             and all(self.labels.get(key) == value for key, value in wanted.items())
-            and (required is None or self.is_selected(required))
-            and all(any(_tolerates(one, taint) for one in tolerations) for taint in keeps_off)
+            and self.is_wanted(pod)
+            and not self.repels(pod)
         )
+
+    def repels(self, pod: JsonObject) -> list[JsonObject]:
+        """Its taints that keep the pod off."""
+        tolerations = get_list(pod, "spec", "tolerations")
+        hard = [each for each in self.taints if each.get("effect") in ("NoSchedule", "NoExecute")]
+        return [taint for taint in hard if not any(_tolerates(one, taint) for one in tolerations)]
+
+    def is_wanted(self, pod: JsonObject) -> bool:
+        """Whether the affinity that the pod requires to nodes names it."""
+        affinity = get_object(pod, "spec", "affinity", "nodeAffinity")
+        required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+        return required is None or self.is_selected(required)
 
     def is_selected(self, selector: JsonObject) -> bool:
         """Whether a node selector's terms, of which one is enough, name it by its labels."""
