@@ -9,7 +9,7 @@ from kubecore.objects.fields import go_quote
 from ..registry.admission import AuthorizationQuery
 from ..registry.context import RequestContext, UserInfo
 from .rbac import GROUP, MASTERS, RbacAuthorizer
-from .rules import Rule, from_json, uncovered
+from .rules import Rule, TooManyCombinations, from_json, uncovered
 
 
 class EscalationCheck:
@@ -61,7 +61,13 @@ class EscalationCheck:
 
     def _refuse_missing(self, ctx: RequestContext, wanted: tuple[Rule, ...]) -> None:
         held = [grant.rule for grant in self._rbac.grants(ctx.user, ctx.namespace)]
-        missing = uncovered(held, wanted)
+        try:
+            missing = uncovered(held, wanted)
+        except TooManyCombinations as error:
+            text = f"{_show_user(ctx.user)} is attempting to grant more RBAC permissions than can be compared"
+            raise errors.forbidden(
+                ctx.resource, ctx.name, f"{text} with those held; use several roles"
+            ) from error
         if not missing:
             return
         lines = "\n".join(rule.show() for rule in missing)

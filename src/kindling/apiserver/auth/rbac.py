@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from kubecore.json import JsonObject
 from kubecore.objects import meta
@@ -21,6 +22,11 @@ MASTERS = "system:masters"
 _MAX_REMEMBERED = 20_000
 _MAX_REMEMBERED_CHARACTERS = 2048
 """Of one question. Everybody may ask about his own rights, with words as long as a request."""
+
+_MAX_BINDINGS, _MAX_WEIGHT = 1000, 200_000
+"""Of one subject in one namespace: bindings, and words of their rules, that count. A namespace's owner may
+have as many as he likes of both, while each question about it is answered before everybody else's.
+"""
 
 Changed = Callable[[str, JsonObject], None]
 Subject = tuple[str, str]
@@ -90,14 +96,31 @@ class RbacAuthorizer:
             return
         old = self._bindings.pop(key, None)
         if old is not None:
-            here = self._by_subject[old.namespace]
-            for subject in old.subjects:
-                here[subject].pop(old.name, None)
+            self._forget(old)
         if event != "DELETED":
             binding = self._bindings[key] = parse_binding(obj)
             here = self._by_subject.setdefault(binding.namespace, {})
             for subject in binding.subjects:
                 here.setdefault(subject, {})[binding.name] = binding
+
+    def _forget(self, old: Binding) -> None:
+        here = self._by_subject.get(old.namespace, {})
+        for subject in set(old.subjects):
+            here[subject].pop(old.name, None)
+            if not here[subject]:
+                del here[subject]
+        if not here:
+            self._by_subject.pop(old.namespace, None)
+
+    def _held(self, user: UserInfo, scope: str) -> list[tuple[str, Subject, Binding]]:
+        """The bindings of a user in a namespace, or (empty) those of the cluster, by name."""
+        here, most = self._by_subject.get(scope, {}), _MAX_BINDINGS if scope else None
+        found = [
+            (name, subject, binding)
+            for subject in (("User", user.name), *(("Group", group) for group in user.groups))
+            for name, binding in islice(here.get(subject, {}).items(), most)
+        ]
+        return sorted(found, key=lambda entry: entry[0])
 
     def rules_of(self, kind: str, namespace: str, name: str) -> tuple[Rule, ...] | None:
         """The rules of a Role or ClusterRole; None if there is no such role."""
@@ -106,16 +129,12 @@ class RbacAuthorizer:
     def grants(self, user: UserInfo, namespace: str) -> Iterator[Grant]:
         """All rules granted to the user in a namespace, including cluster-wide ones."""
         for scope in ("", namespace) if namespace else ("",):
-            here = self._by_subject.get(scope)
-            if not here:
-                continue
-            held = [
-                (name, subject, binding)
-                for subject in (("User", user.name), *(("Group", group) for group in user.groups))
-                for name, binding in here.get(subject, {}).items()
-            ]
-            for _, subject, binding in sorted(held, key=lambda entry: entry[0]):
+            left = _MAX_WEIGHT
+            for _, subject, binding in self._held(user, scope):
                 for rule in self.rules_of(binding.role_kind, binding.namespace, binding.role_name) or ():
+                    left -= rule.weight if scope else 0
+                    if left < 0:
+                        return
                     yield Grant(rule, binding, subject)
 
     def authorize(self, query: AuthorizationQuery) -> tuple[bool, str]:
@@ -153,17 +172,13 @@ class RbacAuthorizer:
 
     def _missing_roles(self, query: AuthorizationQuery) -> str:
         """Bindings of the user whose role does not exist."""
-        found: list[str] = []
+        found: dict[str, None] = {}
         for scope in ("", query.namespace) if query.namespace else ("",):
-            here = self._by_subject.get(scope, {})
-            for subject in (("User", query.user.name), *(("Group", group) for group in query.user.groups)):
-                for binding in here.get(subject, {}).values():
-                    if self.rules_of(binding.role_kind, binding.namespace, binding.role_name) is None:
-                        plural = "role" if binding.role_kind == "Role" else "clusterrole"
-                        text = f'{plural}.{GROUP} "{binding.role_name}" not found'
-                        if text not in found:
-                            found.append(text)
-        return found[0] if len(found) == 1 else f"[{', '.join(found)}]" if found else ""
+            for _, _, binding in self._held(query.user, scope):
+                if self.rules_of(binding.role_kind, binding.namespace, binding.role_name) is None:
+                    plural = "role" if binding.role_kind == "Role" else "clusterrole"
+                    found[f'{plural}.{GROUP} "{binding.role_name}" not found'] = None
+        return next(iter(found)) if len(found) == 1 else f"[{', '.join(found)}]" if found else ""
 
 
 def _reason(grant: Grant) -> str:

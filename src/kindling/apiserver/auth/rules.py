@@ -13,6 +13,18 @@ from kubecore.objects.fields import go_quote
 from ..registry.admission import AuthorizationQuery
 
 ALL = "*"
+MOST_COMPARED = 3_000_000
+"""Words that are looked at when rules are compared. Everybody waits meanwhile, and a rule of 16 KiB may stand
+for a million million permissions.
+"""
+
+
+_SPLITTING = 100
+"""What a single permission costs beside the words that it is compared with."""
+
+
+class TooManyCombinations(ValueError):
+    """Rules stand for more single permissions than can be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,24 @@ class Rule:
         name = atom.names[0] if atom.names else ""
         return self._allows_resource(verb, atom.groups[0], atom.resources[0], name)
 
+    @property
+    def weight(self) -> int:
+        """How many words the rule has, and one: what it costs to look at it."""
+        parts = (self.verbs, self.groups, self.resources, self.names, self.paths)
+        return 1 + sum(map(len, parts))
+
+    def includes(self, other: Rule) -> bool:
+        """Whether the rule grants all of `other`, part by part; several rules may do so together as well."""
+        if not _all_listed(other.verbs, self.verbs):
+            return False
+        paths = all(any(_path_matches(pattern, path) for pattern in self.paths) for path in other.paths)
+        if not other.resources:
+            return paths
+        if self.names and not (other.names and _all_listed(other.names, self.names, wild=False)):
+            return False
+        resources = _all_listed(other.resources, self.resources)
+        return paths and resources and _all_listed(other.groups, self.groups)
+
     def to_json(self) -> JsonObject:
         """The wire form."""
         return _compact(
@@ -84,6 +114,10 @@ class Rule:
 
 def _listed(value: str, allowed: Sequence[str]) -> bool:
     return ALL in allowed or value in allowed
+
+
+def _all_listed(values: Sequence[str], allowed: Sequence[str], *, wild: bool = True) -> bool:
+    return (wild and ALL in allowed) or set(values) <= set(allowed)
 
 
 def _compact(document: JsonObject) -> JsonObject:
@@ -121,13 +155,24 @@ def _atoms(rule: Rule) -> Iterable[Rule]:
         yield Rule((verb,), paths=(path,))
 
 
-def uncovered(held: Sequence[Rule], wanted: Sequence[Rule]) -> list[Rule]:
+def uncovered(held: Sequence[Rule], wanted: Sequence[Rule], most: int = MOST_COMPARED) -> list[Rule]:
     """The rules of `wanted` that `held` does not cover, compacted (all verbs of a resource together), in
-    order.
+    order. Raises TooManyCombinations where that would be `most` words to look at.
     """
-    missing = [
-        atom for rule in wanted for atom in _atoms(rule) if not any(owner.covers(atom) for owner in held)
-    ]
+    missing: list[Rule] = []
+    each, left = sum(rule.weight for rule in held), most
+    for rule in wanted:
+        left -= each + len(held) * rule.weight
+        if left < 0:
+            raise TooManyCombinations
+        if any(owner.includes(rule) for owner in held):
+            continue
+        for atom in _atoms(rule):
+            left -= each + _SPLITTING
+            if left < 0:
+                raise TooManyCombinations
+            if not any(owner.covers(atom) for owner in held):
+                missing.append(atom)
     return compact(missing)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 import tracemalloc
 from typing import Any
 
 import pytest
 
 from kindling.apiserver.auth import rbac
-from kindling.apiserver.auth.rules import Rule, compact, from_json, uncovered
+from kindling.apiserver.auth.rules import Rule, TooManyCombinations, compact, from_json, uncovered
 from kindling.apiserver.bootstrap.roles import cluster_roles
 from kindling.apiserver.registry.admission import AuthorizationQuery
 from kindling.apiserver.registry.context import UserInfo
@@ -115,6 +116,93 @@ def test_what_is_granted_beyond_what_is_held_is_listed_compactly() -> None:
         '{APIGroups:[""], Resources:["secrets"], ResourceNames:["two"], Verbs:["get"]}',
     ]
     assert not uncovered([Rule(("*",), ("*",), ("*",))], wanted)
+
+
+_WIDE = tuple(f"x{number}" for number in range(900))
+"""Four such lists are 16 KiB, and a million million combinations."""
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("held", "wanted"),
+    [
+        ([], [Rule(_WIDE, _WIDE, _WIDE, _WIDE)]),
+        ([], [Rule(_WIDE, paths=_WIDE)] * 10),
+        (
+            [Rule(("get",), ("",), ("pods",), _WIDE)] * 500,
+            [Rule(("get",), ("",), ("pods",), _WIDE[:-1])] * 500,
+        ),
+    ],
+    ids=["wide", "paths", "many"],
+)
+def test_rules_of_more_combinations_than_can_be_compared_are_refused(
+    held: list[Rule], wanted: list[Rule]
+) -> None:
+    begun = time.thread_time()
+    with pytest.raises(TooManyCombinations):
+        uncovered(held, wanted)
+    assert time.thread_time() - begun < 3, "meanwhile nobody is answered"
+
+
+def test_a_rule_of_many_combinations_passes_where_one_that_is_held_includes_it() -> None:
+    wanted = Rule(_WIDE, _WIDE, _WIDE, _WIDE)
+    assert not uncovered([Rule(("*",), ("*",), ("*",))], [wanted])
+    assert not uncovered([Rule(_WIDE, ("*",), (*_WIDE, "more"), _WIDE)], [wanted])
+    assert not uncovered([Rule(("*",), paths=("/a/*",))], [Rule(_WIDE, paths=("/a/b", "/a/c"))])
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        Rule(("get",), ("",), ("pods", "secrets"), ("one",)),
+        Rule(("list",), ("",), ("pods", "secrets")),
+        Rule(("get",), ("apps",), ("pods", "secrets")),
+        Rule(("get",), ("",), ("pods",)),
+    ],
+)
+def test_a_rule_includes_no_more_than_it_grants(held: Rule) -> None:
+    wanted = Rule(("get",), ("",), ("pods", "secrets"))
+    assert not held.includes(wanted)
+    assert uncovered([held], [wanted])
+
+
+def _authorizer_of(namespace: str, roles: int, rules: int) -> rbac.RbacAuthorizer:
+    """Somebody has many roles of many rules in a namespace, all of them for everybody."""
+    authorizer = rbac.RbacAuthorizer()
+    rule = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]}
+    everybody = [{"kind": "Group", "name": "system:authenticated"}]
+    for number in range(roles):
+        name = f"r{number:05}"
+        authorizer.changed(rbac.ROLES, "ADDED", _role(name, [rule] * rules, namespace))
+        authorizer.changed(rbac.ROLE_BINDINGS, "ADDED", _binding(name, name, everybody, namespace, "Role"))
+    return authorizer
+
+
+@pytest.mark.parametrize(("roles", "rules"), [(20, 20_000), (20_000, 1)], ids=["rules", "bindings"])
+def test_a_question_about_a_namespace_takes_so_long_however_many_rules_it_has(roles: int, rules: int) -> None:
+    authorizer = _authorizer_of("there", roles, rules)
+    begun = time.thread_time()
+    for number in range(10):
+        assert authorizer.authorize(ask("watch", name=f"n{number}", namespace="there")) == (False, "")
+    assert time.thread_time() - begun < 2
+    assert authorizer.authorize(ask(name="a", namespace="there"))[0], "the first of them count"
+
+
+def test_nothing_is_left_of_bindings_that_are_gone() -> None:
+    authorizer = rbac.RbacAuthorizer()
+    tracemalloc.start()
+    for round_ in range(5):
+        subjects = [{"kind": "User", "name": f"{round_}-{number}"} for number in range(5000)]
+        for name, of in (("b", subjects), ("empty", [])):
+            binding = _binding(name, "r", of, f"n{round_}")
+            authorizer.changed(rbac.ROLE_BINDINGS, "ADDED", binding)
+        for name, of in (("b", subjects), ("empty", [])):
+            binding = _binding(name, "r", of, f"n{round_}")
+            authorizer.changed(rbac.ROLE_BINDINGS, "DELETED", binding)
+    del subjects, binding, of
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 1 << 19
 
 
 def test_compacting_joins_the_verbs_of_one_resource() -> None:
