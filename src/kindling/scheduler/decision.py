@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from kindling.scheduler import pod_rules
 from kindling.scheduler.device_rules import NOTHING_TO_CLAIM
 from kindling.scheduler.filters import Filters, Refusal
 from kindling.scheduler.preemption import Preemption, find
@@ -43,6 +44,11 @@ def decide(
     """Where `pod` goes. Of equally good nodes `choose` takes one (default: the first)."""
     if not snapshot.nodes:
         return Unschedulable("no nodes available to schedule pods")
+    if pod_rules.are_too_many(pod):
+        text = (
+            f"the pod's affinity, tolerations and spread constraints have more than {pod_rules.MOST_VALUES}"
+        )
+        return Unschedulable(f"0/{len(snapshot.nodes)} nodes are available: {text} values.")
     filters = Filters(pod, snapshot)
     if problem := filters.volumes.problem or filters.devices.problem:
         everywhere = Counter({NOT_HELPFUL: len(snapshot.nodes)})

@@ -8,12 +8,21 @@ from dataclasses import dataclass, field
 
 from kindling.scheduler import node_rules
 from kindling.scheduler.snapshot import NodeInfo, Snapshot
-from kubecore.json import JsonObject, get_list, get_object
+from kubecore.json import JsonObject, get_list, get_object, has_more_values
 from kubecore.objects import meta
 from kubecore.objects.selectors import LabelSelector, from_label_selector_object
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+MOST_VALUES = 1000
+"""Values in the rules of a pod. Those of every placed pod are read for each pod that is to be scheduled."""
+_RULES = ("affinity", "nodeSelector", "tolerations", "topologySpreadConstraints")
+
+
+def are_too_many(pod: JsonObject) -> bool:
+    """Whether a pod has more rules than are judged."""
+    spec = get_object(pod, "spec")
+    return has_more_values([spec[name] for name in _RULES if name in spec], MOST_VALUES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +73,24 @@ def _with_pod_labels(raw: JsonObject, pod: JsonObject) -> JsonObject | None:
 
 
 def required_terms(pod: JsonObject, kind: str) -> list[Term]:
-    """The required terms of ``podAffinity`` or ``podAntiAffinity``."""
-    return [_term(raw, pod) for raw in get_list(pod, "spec", "affinity", kind, REQUIRED)]
+    """The required terms of ``podAffinity`` or ``podAntiAffinity``; none where they are too many."""
+    return [_term(raw, pod) for raw in _raw_terms(pod, kind, REQUIRED)]
 
 
 def preferred_terms(pod: JsonObject, kind: str) -> list[Term]:
-    """The preferred terms of ``podAffinity`` or ``podAntiAffinity``, with their weights."""
+    """The preferred terms of ``podAffinity`` or ``podAntiAffinity``, with their weights; none where they are
+    too many.
+    """
     return [
         _term(get_object(raw, "podAffinityTerm"), pod, raw.get("weight", 0))
-        for raw in get_list(pod, "spec", "affinity", kind, PREFERRED)
+        for raw in _raw_terms(pod, kind, PREFERRED)
     ]
+
+
+def _raw_terms(pod: JsonObject, kind: str, when: str) -> list[JsonObject]:
+    # Only pods that name their node themselves are placed with more.
+    found = get_list(pod, "spec", "affinity", kind, when)
+    return [] if found and has_more_values(found, MOST_VALUES) else found
 
 
 class AffinityRules:

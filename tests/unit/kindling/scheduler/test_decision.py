@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -308,3 +309,54 @@ def test_a_pod_with_a_device_claim_evicts_nobody() -> None:
     result = decide(wanted, take((node(),), (running,)))
     assert isinstance(result, Unschedulable)
     assert result.preemption is None
+
+
+def _terms(number: int) -> list[JsonObject]:
+    return [
+        {"topologyKey": f"k{index}", "labelSelector": {"matchLabels": {f"a{index}": "b"}}}
+        for index in range(number)
+    ]
+
+
+def _preferred(number: int) -> list[JsonObject]:
+    return [{"weight": 1, "podAffinityTerm": term} for term in _terms(number)]
+
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_VERY_MANY: list[JsonObject] = [
+    {"affinity": {"podAntiAffinity": {_REQUIRED: _terms(10_000)}}},
+    {"affinity": {"podAffinity": {_PREFERRED: _preferred(10_000)}}},
+    {"affinity": {"nodeAffinity": {_PREFERRED: [{"weight": 1, "preference": {}}] * 10_000}}},
+    {"tolerations": [{"key": f"k{number}", "operator": "Exists"} for number in range(10_000)]},
+    {"nodeSelector": {f"k{number}": "v" for number in range(10_000)}},
+    {"topologySpreadConstraints": [{"topologyKey": f"k{number}", "maxSkew": 1} for number in range(10_000)]},
+]
+
+
+@pytest.mark.parametrize("rules", _VERY_MANY, ids=range(len(_VERY_MANY)))
+def test_a_pod_of_very_many_rules_waits_without_being_judged(rules: JsonObject) -> None:
+    wanted = pod()
+    wanted["spec"] |= rules
+    begun = time.thread_time()
+    message = reason(wanted, node(), pods=tuple(pod(f"q{number}", on="n1") for number in range(100)))
+    assert "have more than 1000 values" in message
+    assert time.thread_time() - begun < 0.5
+
+
+@pytest.mark.parametrize("rules", _VERY_MANY[:2], ids=["required", "preferred"])
+def test_rules_of_placed_pods_cost_no_other_pod_its_place(rules: JsonObject) -> None:
+    placed = [pod(f"q{number}", on="n1") for number in range(20)]
+    for each in placed:
+        each["spec"] |= rules
+    begun = time.thread_time()
+    assert place(pod(), node(), pods=tuple(placed)) == "n1"
+    assert time.thread_time() - begun < 0.5, "no other pod is scheduled meanwhile"
+
+
+def test_a_pod_of_many_rules_is_judged_by_them() -> None:
+    wanted = pod()
+    wanted["spec"]["affinity"] = {"podAntiAffinity": {_REQUIRED: _terms(100)}}
+    refusing = pod("q", on="n1")
+    refusing["metadata"]["labels"] = {"a99": "b"}
+    assert "anti-affinity rules" in reason(wanted, node(labels={"k99": "x"}), pods=(refusing,))
