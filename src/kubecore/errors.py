@@ -52,6 +52,7 @@ _REASON_OF_CODE: Final = {
 }
 
 _MAX_SHOWN_ERRORS: Final = 1000
+_MAX_SHOWN_CHARACTERS: Final = 1 << 20
 
 OBJECT_MODIFIED: Final = (
     "the object has been modified; please apply your changes to the latest version and try again"
@@ -176,16 +177,24 @@ def apply_conflict(message: str, causes: Sequence[JsonObject]) -> StatusError:
 def invalid(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> StatusError:
     """The object breaks rules. Equal messages are reported once; several are listed in brackets.
 
-    The number of listed errors is limited, so that a response is never much longer than its request.
+    The number of listed errors is limited, and so is their length together, so that a response is never much
+    longer than its request.
     """
-    shown = errors[:_MAX_SHOWN_ERRORS]
-    messages = list(dict.fromkeys(error.message() for error in shown))
+    shown: list[JsonObject] = []
+    left = _MAX_SHOWN_CHARACTERS
+    for error in errors[:_MAX_SHOWN_ERRORS]:
+        shown.append(error.cause())
+        # Each may quote all of a request.
+        left -= len(shown[-1]["message"])
+        if left < 0:
+            break
+    messages = list(dict.fromkeys(f"{cause['field']}: {cause['message']}" for cause in shown))
     if len(errors) > len(shown):
         messages.append(f"and {len(errors) - len(shown)} more")
     text = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
     qualified = f"{kind}.{group}" if group else kind
     details: JsonObject = {"name": name, "group": group, "kind": kind}
-    details["causes"] = [error.cause() for error in shown]
+    details["causes"] = shown
     details = {key: value for key, value in details.items() if value}
     message = f'{qualified} "{name}" is invalid'
     return StatusError(422, INVALID, f"{message}: {text}" if messages else message, details)

@@ -13,6 +13,10 @@ from kubecore.objects.selectors import validate_labels
 
 ANNOTATIONS_MAX_BYTES: Final = 256 * 1024
 FIELD_MANAGER_MAX_BYTES: Final = 128
+_FIELD_MANAGER_READ: Final = 1024
+"""Characters of a manager's name that are looked at one by one."""
+_OWNERS_TOLD: Final = 10
+"""Errors that tell all owner references of an object."""
 SUBRESOURCE_MAX_BYTES: Final = 256
 
 _OWN_FINALIZERS: Final = frozenset({"kubernetes", meta.ORPHAN_DEPENDENTS, meta.FOREGROUND_DELETION})
@@ -130,6 +134,8 @@ def validate_owner_references(owners: Sequence[JsonObject], path: FieldPath) -> 
                 f"{controller} and {current}"
             )
             errors.append(fields.invalid(path, list(owners), detail))
+            if len(errors) > _OWNERS_TOLD:
+                break  # each tells all references
         else:
             controller = current
     return errors
@@ -203,10 +209,15 @@ def _validate_managed_fields(entries: Sequence[JsonObject], path: FieldPath) -> 
 
 
 def validate_field_manager(manager: str, path: FieldPath | str) -> list[FieldError]:
-    """The name of a field manager: up to 128 bytes, all printable."""
+    """The name of a field manager: up to 128 bytes, all printable.
+
+    Each character that is not is an error, which quotes the name.
+    """
     errors: list[FieldError] = []
     if len(manager.encode()) > FIELD_MANAGER_MAX_BYTES:
         errors.append(fields.too_long(path, FIELD_MANAGER_MAX_BYTES))
+    if len(manager) > _FIELD_MANAGER_READ:
+        return errors
     offset = 0
     for char in manager:
         if not char.isprintable():

@@ -163,3 +163,12 @@ def test_a_patch_that_does_not_apply_gets_no_reason() -> None:
     assert errors.method_not_allowed("pods", "delete").message == (
         'delete is not supported on resources of kind "pods"'
     )
+
+
+def test_errors_that_quote_all_of_a_request_are_not_all_told() -> None:
+    value = "x" * 1_000_000
+    found = [fields.invalid(f"spec[{number}]", value, "is wrong") for number in range(1000)]
+    error = errors.invalid("Thing", "", "t", found)
+    assert len(error.message) < 4_000_000
+    assert error.message.endswith("and 998 more]")
+    assert len(error.causes) == 2

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import orjson
+
 from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.objects import meta_validation
@@ -61,14 +63,15 @@ def deduplicate_owners(metadata: JsonObject) -> str:
     owners = metadata.get("ownerReferences")
     if not isinstance(owners, list) or len(owners) < 2:
         return ""
-    unique: list[Any] = []
+    unique: dict[bytes, Any] = {}
     repeated: dict[str, None] = {}
     for owner in owners:
-        if owner in unique:
+        text = orjson.dumps(owner, option=orjson.OPT_SORT_KEYS)
+        if text in unique:
             repeated[str(owner.get("uid") or "")] = None
         else:
-            unique.append(owner)
-    metadata["ownerReferences"] = unique
+            unique[text] = owner
+    metadata["ownerReferences"] = list(unique.values())
     return ", ".join(repeated)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kubecore.json import JsonObject
 from kubecore.objects import meta_validation, names
-from kubecore.objects.fields import FieldError
+from kubecore.objects.fields import FieldError, FieldPath
 
 
 def _messages(errors: Sequence[FieldError]) -> list[str]:
@@ -148,3 +148,13 @@ def test_conditions_of_the_standard_form_are_checked() -> None:
         'metadata.x[1].status: Unsupported value: "Maybe": supported values: "False", "True", "Unknown"',
         "metadata.x[1].reason: Required value",
     ]
+
+
+def test_a_very_long_name_of_a_manager_is_refused_for_its_length_alone() -> None:
+    (error,) = meta_validation.validate_field_manager("\x01" * 100_000, "manager")
+    assert "may not be more than 128 bytes" in error.message()
+
+
+def test_very_many_controllers_are_not_each_told_with_all_owners() -> None:
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}] * 10_000
+    assert len(meta_validation.validate_owner_references(owners, FieldPath("ownerReferences"))) < 20

@@ -1,13 +1,15 @@
-"""How often an error in the metadata of a change is listed."""
+"""How often an error in the metadata of a change is listed, and what becomes of repeated owners."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import pytest
 
 from kindling.apiserver.kinds.served import builtin_definitions
 from kindling.apiserver.registry import object_meta
+from kindling.apiserver.registry.object_meta import deduplicate_owners
 from kubecore.json import JsonObject
 
 _DEFINITIONS = {each.resource.kind: each for each in builtin_definitions()}
@@ -64,3 +66,20 @@ def test_what_precedes_the_dash_of_a_prefix_is_not_judged(prefix: str) -> None:
 
 def test_a_change_without_errors_passes() -> None:
     assert not _errors("ConfigMap", labels={"a": "b"})
+
+
+def _owner(number: int) -> JsonObject:
+    return {"apiVersion": "v1", "kind": "Pod", "name": f"n{number}", "uid": f"u{number}"}
+
+
+def test_repeated_owners_are_dropped_whatever_the_order_of_their_fields() -> None:
+    metadata: JsonObject = {"ownerReferences": [_owner(1), _owner(2), dict(reversed(_owner(1).items()))]}
+    assert deduplicate_owners(metadata) == "u1"
+    assert metadata["ownerReferences"] == [_owner(1), _owner(2)]
+
+
+def test_very_many_owners_are_compared_in_linear_time() -> None:
+    metadata: JsonObject = {"ownerReferences": [_owner(number) for number in range(30_000)]}
+    begun = time.thread_time()
+    assert not deduplicate_owners(metadata)
+    assert time.thread_time() - begun < 1, "meanwhile the server answers nobody"
