@@ -289,7 +289,7 @@ def _starve(console: Console) -> None:
     console.send("kill -9 $(pidof watchdog)\n")
 
 
-@pytest.mark.feature("VML-49", "VML-51")
+@pytest.mark.feature("VML-49", "VML-51", "MON-49")
 def test_a_guest_that_stops_feeding_its_watchdog_is_reset(hardware: Machine) -> None:
     before, process = hardware.uid(), hardware.qemu()
     with hardware.console() as console:

@@ -132,7 +132,7 @@ def test_network_data_is_on_the_cloud_init_disk(seen: Look, name: str, text: byt
     assert text in seen(name).cloud_init
 
 
-@pytest.mark.feature("VML-28")
+@pytest.mark.feature("VML-28", "MON-32")
 @pytest.mark.parametrize(
     ("name", "labels"),
     [
@@ -224,7 +224,7 @@ def test_limits_and_requests_are_those_of_the_pod(seen: Look) -> None:
     assert requested > 128 << 20
 
 
-@pytest.mark.feature("MON-41", "MON-42", "MON-44", "MON-48")
+@pytest.mark.feature("MON-38", "MON-41", "MON-42", "MON-44", "MON-45", "MON-46", "MON-48")
 @pytest.mark.parametrize(
     ("name", "kind", "handler"),
     [

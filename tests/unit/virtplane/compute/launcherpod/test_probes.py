@@ -16,17 +16,18 @@ def _probe(**probe: Any) -> JsonObject:
     return dict(found["readinessProbe"])
 
 
-@pytest.mark.feature("MON-41")
+@pytest.mark.feature("MON-38", "MON-41")
 def test_an_http_probe_is_the_containers() -> None:
     handler = {"port": 1500, "path": "/healthz", "httpHeaders": [{"name": "Custom-Header", "value": "A"}]}
     assert _probe(httpGet=handler)["httpGet"] == handler
 
 
-@pytest.mark.feature("MON-42")
+@pytest.mark.feature("MON-38", "MON-42")
 def test_a_tcp_probe_is_the_containers() -> None:
     assert _probe(tcpSocket={"port": 1500})["tcpSocket"] == {"port": 1500}
 
 
+@pytest.mark.feature("MON-38", "MON-43")
 def test_a_ping_of_the_guests_agent_is_a_command_in_the_container() -> None:
     probe = _probe(guestAgentPing={}, timeoutSeconds=10)
     assert "guestAgentPing" not in probe
@@ -46,7 +47,7 @@ def test_a_probe_without_a_command_keeps_no_pod_from_being_made() -> None:
     assert _probe(exec={})["exec"]["command"][-3:] == ["--command", "", "--"]
 
 
-@pytest.mark.feature("MON-44")
+@pytest.mark.feature("MON-44", "MON-45", "MON-46", "MON-47", "MON-48")
 def test_times_and_thresholds_of_a_probe_are_kept_and_its_delay_begins_with_the_guest() -> None:
     given = {"periodSeconds": 20, "timeoutSeconds": 10, "failureThreshold": 4, "successThreshold": 3}
     probe = _probe(tcpSocket={"port": 1}, initialDelaySeconds=120, **given)

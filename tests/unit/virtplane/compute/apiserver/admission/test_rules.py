@@ -65,7 +65,7 @@ async def test_a_cpu_model_is_the_machines_own_or_the_installations_or_the_hosts
     assert (await defaulted(instance(domain=domain), config))["domain"]["cpu"]["model"] == expected
 
 
-@pytest.mark.feature("MON-47", "MON-48")
+@pytest.mark.feature("MON-45", "MON-46", "MON-47", "MON-48")
 async def test_probes_get_the_defaults_of_kubernetes() -> None:
     spec = await defaulted(instance(readinessProbe={"tcpSocket": {"port": 80}}))
     assert spec["readinessProbe"] == {
