@@ -180,6 +180,10 @@ class VolumeController:
         elif class_name and found is None:
             message = f'storageclass.storage.k8s.io "{class_name}" not found'
             self._events.waits(claim, "Warning", "ProvisioningFailed", message)
+        elif found is not None and found.get("provisioner"):
+            # as where Kubernetes looks for a plugin of that name among its own
+            message = f"no volume plugin matched name: {volume_rules.NO_PROVISIONER}"
+            self._events.waits(claim, "Warning", "ProvisioningFailed", message)
         else:
             message = "no persistent volumes available for this claim and no storage class is set"
             self._events.waits(claim, "Normal", "FailedBinding", message)

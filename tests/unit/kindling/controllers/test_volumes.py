@@ -139,6 +139,19 @@ async def test_a_pending_claim_says_what_it_waits_for(cluster: Cluster, mode: st
     assert asked == (mode == "Immediate")
 
 
+async def test_a_claim_of_a_class_without_provisioner_says_that_nobody_provisions_it(
+    cluster: Cluster,
+) -> None:
+    none = "kubernetes.io/no-provisioner"
+    cluster.api.put(STORAGE_CLASSES, {"metadata": {"name": "local"}, "provisioner": none})
+    cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
+    async with cluster.running(volumes.VolumeController):
+        await asyncio.sleep(2)
+    [event] = cluster.api.list(EVENTS)
+    assert (event["type"], event["reason"]) == ("Warning", "ProvisioningFailed")
+    assert event["message"] == f"no volume plugin matched name: {none}"
+
+
 async def test_a_claim_that_others_write_says_no_more_often_what_it_waits_for(cluster: Cluster) -> None:
     found = {"metadata": {"name": "local"}, "provisioner": "csi.example.com"}
     cluster.api.put(STORAGE_CLASSES, found)
