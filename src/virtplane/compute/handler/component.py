@@ -8,11 +8,8 @@ import os
 from functools import partial
 from pathlib import Path
 
-from aiohttp import web
-
 from kubecore.client import Client
-from kubecore.json import JsonObject, get_str
-from kubecore.resources import CONFIG_MAPS
+from kubecore.json import JsonObject
 from kubecore.runtime import Context, EventRecorder, Informer, Manager
 from kubecore.runtime.connection import Connection
 from kubecore.runtime.metrics import collected
@@ -21,26 +18,21 @@ from virtplane.api.config import VERSION_DETAIL, ClusterConfig, LastGood, observ
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.plugin_v1alpha1.plugin import Plugin
 from virtplane.api.resources import KUBEVIRTS, PLUGINS, VIRTUAL_MACHINE_INSTANCES
-from virtplane.compute.handler import kubeletroot, kvm, libvirtcalls
+from virtplane.compute.handler import consoleserving, kubeletroot, kvm, libvirtcalls
 from virtplane.compute.handler.api import until_answered
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.guestmetrics import GuestMetrics
 from virtplane.compute.handler.node import capabilities, seccomp
 from virtplane.compute.handler.node.keepers import NodeKeepers
 from virtplane.compute.handler.node.metrics import NodeMetrics
-from virtplane.compute.handler.server import ConsoleServer, server_tls
+from virtplane.compute.handler.server import ConsoleServer
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage import heldimages
 from virtplane.compute.handler.thaws import Thaws
 from virtplane.compute.handler.threads import StepBlocked, Steps, in_thread
 from virtplane.compute.plugins import hooks
-from virtplane.serving.tls import ServersTLS
 
 logger = logging.getLogger(__name__)
-
-_CA_NAME = "kubevirt-ca"
-_CA_KEY = "ca-bundle"
-_RETRY_SECONDS = 1.0
 
 
 class VirtHandler:
@@ -67,6 +59,7 @@ class VirtHandler:
             struct=VirtualMachineInstance,
         )
         plugins = manager.informer(PLUGINS, struct=Plugin)
+        authorities = consoleserving.Authorities(manager, context.namespace)
         installation = _Installation(manager.informer(KUBEVIRTS, namespace=context.namespace))
         await installation.read(client, context.namespace)
         context.health.add_detail(VERSION_DETAIL, lambda: observed_version(installation.document()))
@@ -85,7 +78,7 @@ class VirtHandler:
             installation.informer.add_handler(keepers.look_again)
             thaws = Thaws(settings.thaw_directory, controller)
             console_server = ConsoleServer(controller, thaws)
-            consoles = partial(_serve, client, context, settings, console_server, serving)
+            consoles = partial(consoleserving.serve, context, settings, console_server, authorities, serving)
             manager.add_runnable("console-server", consoles)
             manager.add_runnable("connection", connection.run)
             thaws.resume()
@@ -168,72 +161,3 @@ async def _unmount_orphans(settings: HandlerSettings) -> None:
         return
     if orphans:
         logger.info("Unmounted container disks of ended pods", extra={"pods": orphans})
-
-
-async def _serve(
-    client: Client,
-    context: Context,
-    settings: HandlerSettings,
-    console_server: ConsoleServer,
-    serving: asyncio.Event,
-) -> None:
-    """Run the console server, and restart it when its certificates were renewed. `serving` is set while it
-    listens.
-    """
-    runner = web.AppRunner(console_server.application(), access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        while True:
-            authorities = await _authorities(client, context.namespace)
-            try:
-                tls = server_tls(settings, authorities)
-            except OSError as error:
-                logger.info("Consoles wait for their certificates", extra={"err": str(error)})
-                await asyncio.sleep(_RETRY_SECONDS)
-                continue
-            ServersTLS.of(context).restrict(tls)
-            site = web.TCPSite(runner, None, settings.console_port, ssl_context=tls)
-            try:
-                await site.start()
-            except OSError as error:
-                logger.error(
-                    "Consoles cannot be served; trying again. See which process uses the port on this node",
-                    extra={"port": settings.console_port, "err": str(error)},
-                )
-                await asyncio.sleep(_RETRY_SECONDS)
-                continue
-            serving.set()
-            await _until_renewed(client, context.namespace, settings, authorities)
-            serving.clear()
-            await site.stop()
-    finally:
-        await runner.cleanup()
-
-
-async def _authorities(client: Client, namespace: str) -> str:
-    """The certificate authorities of the installation; waits until virt-operator has published them."""
-    while True:
-        bundle = await until_answered(
-            "the authorities of consoles", lambda: client.get(CONFIG_MAPS, _CA_NAME, namespace)
-        )
-        text = get_str(bundle, "data", _CA_KEY)
-        if text:
-            return text
-        await asyncio.sleep(_RETRY_SECONDS)
-
-
-async def _until_renewed(client: Client, namespace: str, settings: HandlerSettings, authorities: str) -> None:
-    certificate = settings.certificate_directory / "servercertificates" / "tls.crt"
-    before = _version(certificate)
-    while True:
-        await asyncio.sleep(settings.resync_seconds)
-        if _version(certificate) != before or await _authorities(client, namespace) != authorities:
-            return
-
-
-def _version(file: Path) -> int:
-    """A number that changes with the file; 0 if there is none, as while the kubelet replaces it."""
-    try:
-        return file.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0

@@ -22,7 +22,6 @@ class HandlerSettings:
     thaw_directory: Path = Path(paths.SHARE_DIR, "thaws")
     """When freezes of guests end by themselves (see ``thaws``)."""
     console_port: int = ports.HANDLER
-    resync_seconds: float = 300.0
 
 
 @dataclass(frozen=True)

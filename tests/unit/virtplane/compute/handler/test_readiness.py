@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock
 
+import aiohttp
 import pytest
 import trustme
 from tests.support.waiting import until
 
 from kubecore.objects import meta
 from kubecore.resources import CONFIG_MAPS, NODES
-from kubecore.runtime import Context
+from kubecore.runtime import Context, Manager
 from kubecore.testing import MemoryApi
 from virtplane.api.resources import KUBEVIRTS, PLUGINS, VIRTUAL_MACHINE_INSTANCES
-from virtplane.compute.handler import component, kubeletroot, kvm, libvirtcalls
+from virtplane.compute.handler import component, consoleserving, kubeletroot, kvm, libvirtcalls
 from virtplane.compute.handler.kvm import KvmVerdict
 from virtplane.compute.handler.server import ConsoleServer
 from virtplane.compute.handler.settings import HandlerSettings
@@ -104,7 +106,7 @@ def write_certificate(tmp_path: Path) -> Callable[[trustme.CA], None]:
 async def test_consoles_are_served_only_once_the_port_listens(
     tmp_path: Path, write_certificate: Callable[[trustme.CA], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(component, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(consoleserving, "_RETRY_SECONDS", 0.01)
     api, authority, serving = MemoryApi(), trustme.CA(), asyncio.Event()
     metadata = {"name": "kubevirt-ca", "namespace": "kubevirt"}
     bundle = {"ca-bundle": authority.cert_pem.bytes().decode()}
@@ -112,14 +114,16 @@ async def test_consoles_are_served_only_once_the_port_listens(
     write_certificate(authority)
     settings = HandlerSettings("n", certificate_directory=tmp_path, console_port=free_port())
     context = Context(lambda _: api.client(), "kubevirt", node_name="n")
+    manager = Manager(context.client("virt-handler"))
+    authorities = consoleserving.Authorities(manager, "kubevirt")
+    consoles = partial(
+        consoleserving.serve, context, settings, ConsoleServer(Mock(), Mock()), authorities, serving
+    )
+    manager.add_runnable("consoles", consoles)
     with socket.create_server(("0.0.0.0", settings.console_port)) as somebody:
-        task = asyncio.create_task(
-            component._serve(
-                context.client("virt-handler"), context, settings, ConsoleServer(Mock(), Mock()), serving
-            )
-        )
+        task = asyncio.create_task(manager.run())
         refused = asyncio.Event()
-        monkeypatch.setattr(component.logger, "error", lambda *_, **__: refused.set())
+        monkeypatch.setattr(consoleserving.logger, "error", lambda *_, **__: refused.set())
         await refused.wait()
         assert not serving.is_set()
         somebody.close()
@@ -129,6 +133,57 @@ async def test_consoles_are_served_only_once_the_port_listens(
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await context.close()
+
+
+async def test_consoles_know_a_new_authority_at_once_and_keep_open_connections(
+    tmp_path: Path, write_certificate: Callable[[trustme.CA], None]
+) -> None:
+    api, serving = MemoryApi(), asyncio.Event()
+    first, second = trustme.CA(), trustme.CA()
+    bundle = {"metadata": {"name": "kubevirt-ca", "namespace": "kubevirt"}}
+    api.put(CONFIG_MAPS, bundle | {"data": {"ca-bundle": first.cert_pem.bytes().decode()}})
+    write_certificate(first)
+    settings = HandlerSettings("n", certificate_directory=tmp_path, console_port=free_port())
+    context = Context(lambda _: api.client(), "kubevirt", node_name="n")
+    manager = Manager(context.client("virt-handler"))
+    authorities = consoleserving.Authorities(manager, "kubevirt")
+    server = ConsoleServer(Mock(), Mock())
+    manager.add_runnable("c", partial(consoleserving.serve, context, settings, server, authorities, serving))
+    task = asyncio.create_task(manager.run())
+    await serving.wait()
+    tls = ssl.create_default_context(cadata=first.cert_pem.bytes().decode())
+    second.issue_cert("client.test").configure_cert(tls)
+    url = f"https://localhost:{settings.console_port}/v1/nothing"
+
+    async def answered() -> bool:
+        connector = aiohttp.TCPConnector(ssl=tls)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            try:
+                async with session.get(url, server_hostname="node.test"):
+                    return True
+            except (aiohttp.ClientError, OSError):
+                return False
+
+    assert not await answered()
+    reader, writer = await asyncio.open_connection(
+        "localhost", settings.console_port, ssl=_known_to(first), server_hostname="node.test"
+    )
+    both = first.cert_pem.bytes() + second.cert_pem.bytes()
+    api.put(CONFIG_MAPS, bundle | {"data": {"ca-bundle": both.decode()}})
+    await until(answered)
+    writer.write(b"GET /v1/nothing HTTP/1.1\r\nHost: node.test\r\n\r\n")
+    assert (await reader.readline()).startswith(b"HTTP/1.1 ")
+    writer.close()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await context.close()
+
+
+def _known_to(authority: trustme.CA) -> ssl.SSLContext:
+    """The TLS of a client whose certificate is of `authority`, as the server's."""
+    tls = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+    authority.issue_cert("client.test").configure_cert(tls)
+    return tls
 
 
 async def test_mounts_that_cannot_be_looked_at_do_not_keep_virt_handler_from_starting(
