@@ -99,26 +99,31 @@ def users(info: Mapping[str, Any]) -> list[JsonObject]:
     return found
 
 
-def filesystems(info: Mapping[str, Any]) -> list[JsonObject]:
-    """The mounted file systems; sizes in bytes."""
-    found = []
-    for prefix in _prefixes(info, "fs"):
-        entry: JsonObject = {
-            "diskName": _text(info, f"{prefix}.name"),
-            "fileSystemType": _text(info, f"{prefix}.fstype"),
-            "mountPoint": _text(info, f"{prefix}.mountpoint"),
-            "totalBytes": _number(info, f"{prefix}.total-bytes"),
-            "usedBytes": _number(info, f"{prefix}.used-bytes"),
+def filesystems(answer: str) -> list[JsonObject]:
+    """The mounted file systems, sizes in bytes, from the agent's answer to ``guest-get-fsinfo``.
+
+    libvirt's guest information does not tell the disks' buses.
+    """
+    return [
+        {
+            "diskName": _text(each, "name"),
+            "fileSystemType": _text(each, "type"),
+            "mountPoint": _text(each, "mountpoint"),
+            "totalBytes": _number(each, "total-bytes"),
+            "usedBytes": _number(each, "used-bytes"),
+            **_disks(each.get("disk")),
         }
-        disks = [
-            {"busType": _text(info, f"{disk}.bus"), "serial": _text(info, f"{disk}.serial")}
-            for disk in _prefixes(info, f"{prefix}.disk")
-            if f"{disk}.serial" in info
-        ]
-        if disks:
-            entry["disk"] = disks
-        found.append(entry)
-    return found
+        for each in _said(answer)
+    ]
+
+
+def _disks(listed: object) -> JsonObject:
+    """``disk`` of a file system: what it is on, if that is known."""
+    disks: list[JsonObject] = []
+    for each in list(_objects(listed if isinstance(listed, list) else ()))[:_LISTED]:
+        serial = {"serial": _text(each, "serial")} if _text(each, "serial") else {}
+        disks.append({**serial, "busType": _text(each, "bus-type")})
+    return {"disk": disks} if disks else {}
 
 
 def measured_file_systems(info: Mapping[str, Any]) -> tuple[FileSystem, ...]:
@@ -144,14 +149,16 @@ def load(answer: str) -> dict[str, float]:
     }
 
 
-def agent_info(info: Mapping[str, Any], version: str, commands: list[JsonObject]) -> JsonObject:
+def agent_info(
+    info: Mapping[str, Any], mounted: list[JsonObject], version: str, commands: list[JsonObject]
+) -> JsonObject:
     """The answer of the ``guestosinfo`` subresource."""
     answer: JsonObject = {
         "apiVersion": "subresources.kubevirt.io/v1",
         "kind": "VirtualMachineInstanceGuestAgentInfo",
         "guestAgentVersion": version,
         "os": encode(os_info(info)),
-        "fsInfo": {"disks": filesystems(info)[:_LISTED]},
+        "fsInfo": {"disks": mounted[:_LISTED]},
     }
     if commands:
         answer["supportedCommands"] = commands
@@ -181,6 +188,12 @@ def freeze_state(answer: str) -> str:
     """What the agent answers to ``guest-fsfreeze-status``; empty where that makes no sense."""
     state = _text(_answer(answer), "return")
     return state if state in (FROZEN, THAWED) else ""
+
+
+def _said(answer: str) -> Iterator[JsonObject]:
+    """The objects of a list that an agent has answered with."""
+    listed = _answer(answer).get("return")
+    return _objects(listed if isinstance(listed, list) else ())
 
 
 def _answer(text: str) -> JsonObject:

@@ -339,7 +339,7 @@ class Hypervisor:
         return {target: code == libvirt.VIR_DOMAIN_DISK_ERROR_NO_SPACE for target, code in found.items()}
 
     async def guest_info(self, name: str) -> dict[str, Any]:
-        """System, host name, time zone, users and file systems, from the guest agent."""
+        """System, host name, time zone and users, from the guest agent."""
         info: dict[str, Any] = await self._daemon.ask(
             name, "guest info", lambda domain: domain.guestInfo(0, 0)
         )
@@ -376,6 +376,10 @@ class Hypervisor:
     async def agent_about(self, name: str) -> str:
         """What the agent says of itself: its version and commands. Raises HypervisorError."""
         return await self.agent_command(name, '{"execute":"guest-info"}', AGENT_SECONDS)
+
+    async def agent_mounts(self, name: str) -> str:
+        """What the agent says of the mounted file systems. Raises HypervisorError."""
+        return await self.agent_command(name, '{"execute":"guest-get-fsinfo"}', AGENT_SECONDS)
 
     async def _lookup(self, name: str) -> libvirt.virDomain | None:
         try:

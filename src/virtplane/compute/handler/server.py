@@ -206,7 +206,11 @@ class ConsoleServer:
         info = await hypervisor.guest_info(machine.name)
         answer = await hypervisor.agent_command(machine.name, '{"execute":"guest-info"}', 5)
         version, commands = guestagent.version_and_commands(answer)
-        return web.json_response(guestagent.agent_info(info, version, commands))
+        try:
+            mounted = guestagent.filesystems(await hypervisor.agent_mounts(machine.name))
+        except HypervisorError:
+            mounted = []  # an agent may be set to refuse single commands
+        return web.json_response(guestagent.agent_info(info, mounted, version, commands))
 
     async def _users(
         self, machine: Machine, _vmi: VirtualMachineInstance, _request: web.Request
@@ -217,8 +221,8 @@ class ConsoleServer:
     async def _filesystems(
         self, machine: Machine, _vmi: VirtualMachineInstance, _request: web.Request
     ) -> web.StreamResponse:
-        info = await _hypervisor(machine).guest_info(machine.name)
-        return web.json_response(_list("VirtualMachineInstanceFileSystemList", guestagent.filesystems(info)))
+        mounted = guestagent.filesystems(await _hypervisor(machine).agent_mounts(machine.name))
+        return web.json_response(_list("VirtualMachineInstanceFileSystemList", mounted))
 
 
 def _list(kind: str, items: list[JsonObject]) -> JsonObject:

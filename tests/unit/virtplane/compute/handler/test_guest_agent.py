@@ -14,17 +14,59 @@ from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceGuestOSIn
 from virtplane.compute.handler import guestagent
 from virtplane.compute.handler.guestagent import AgentInterface
 
-_KEYS = ["user.count", "user.0.name", "user.0.login-time", "fs.count", "fs.0.disk.count"]
-_KEYS += ["fs.0.disk.0.serial", "os.name", "hostname", "timezone.name", "timezone.offset", "fs.0.total-bytes"]
+_KEYS = ["user.count", "user.0.name", "user.0.login-time", "os.name", "hostname", "timezone.name"]
+_KEYS += ["timezone.offset"]
+_MOUNT_KEYS = ["name", "mountpoint", "type", "total-bytes", "used-bytes", "disk"]
 _ODD: list[Any] = [None, True, -1, 2**63, 0.5, float("nan"), "text", "", [], {}, b"bytes"]
 _VALUES = st.sampled_from(_ODD)
 _DETAILS = st.dictionaries(st.sampled_from(["hwaddr", "addrs"]), _VALUES) | _VALUES
 
 
 def test_counts_are_not_believed() -> None:
-    info = {"user.count": 2**63, "fs.count": 2**63, "fs.0.disk.count": 2**63}
-    assert len(guestagent.users(info)) == guestagent.MOST
-    assert len(guestagent.filesystems(info)) == guestagent.MOST
+    assert len(guestagent.users({"user.count": 2**63})) == guestagent.MOST
+
+
+@pytest.mark.feature("CTL-09")
+def test_a_file_system_tells_the_buses_of_its_disks() -> None:
+    disks = [{"bus-type": "virtio", "dev": "/dev/vda2"}, {"bus-type": "sata", "serial": "s1"}]
+    mount = {
+        "name": "vda2",
+        "mountpoint": "/",
+        "type": "ext4",
+        "total-bytes": 9,
+        "used-bytes": 4,
+        "disk": disks,
+    }
+    unknown = {"name": "loop0", "mountpoint": "/snap", "type": "squashfs", "disk": []}
+    root, snap = guestagent.filesystems(json.dumps({"return": [mount, unknown]}))
+    assert root == {
+        "diskName": "vda2",
+        "mountPoint": "/",
+        "fileSystemType": "ext4",
+        "totalBytes": 9,
+        "usedBytes": 4,
+        "disk": [{"busType": "virtio"}, {"serial": "s1", "busType": "sata"}],
+    }
+    assert (snap["totalBytes"], "disk" in snap) == (0, False)
+
+
+def test_file_systems_are_bounded() -> None:
+    mount = {"name": "n" * 300, "disk": [{}] * 20}
+    first, *others = guestagent.filesystems(json.dumps({"return": [mount, *[{}] * 4000, 7]}))
+    assert (len(first["diskName"]), len(first["disk"])) == (guestagent.TEXT, 10)
+    assert len(others) == guestagent.MOST - 1
+
+
+@pytest.mark.parametrize("answer", ["", "[", "7", "{}", '{"return": {"a": 1}}', '{"return": [1, null]}'])
+def test_senseless_answer_names_no_file_systems(answer: str) -> None:
+    assert guestagent.filesystems(answer) == []
+
+
+@given(mounts=st.lists(st.dictionaries(st.sampled_from(_MOUNT_KEYS), st.sampled_from(_ODD[:-1])), max_size=3))
+def test_any_mounts_become_file_systems(mounts: list[dict[str, Any]]) -> None:
+    found = guestagent.filesystems(json.dumps({"return": mounts}))
+    assert len(found) == len(mounts)
+    assert json.dumps(found, allow_nan=False)
 
 
 def test_texts_are_cut_before_they_reach_the_status() -> None:
@@ -78,7 +120,7 @@ def test_commands_are_bounded() -> None:
 
 @given(info=st.dictionaries(st.sampled_from(_KEYS), _VALUES))
 def test_any_information_becomes_an_answer(info: dict[str, Any]) -> None:
-    assert json.dumps(guestagent.agent_info(info, "", []), allow_nan=False)
+    assert json.dumps(guestagent.agent_info(info, [], "", []), allow_nan=False)
 
 
 @given(found=st.dictionaries(st.text(max_size=5), _DETAILS))

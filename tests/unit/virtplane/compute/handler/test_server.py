@@ -28,6 +28,7 @@ class Hypervisor:
 
     is_open = True
     agent_connected = True
+    refuses_mounts = False
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
@@ -42,6 +43,11 @@ class Hypervisor:
     async def agent_command(self, name: str, command: str, timeout_seconds: int) -> str:
         commands = [{"name": "guest-ping", "enabled": True}, {"name": "guest-exec", "enabled": False}]
         return json.dumps({"return": {"version": "7.2", "supported_commands": commands}})
+
+    async def agent_mounts(self, name: str) -> str:
+        if self.refuses_mounts:
+            raise HypervisorError("agent", "the command guest-get-fsinfo has been disabled")
+        return json.dumps({"return": [{"name": "vda1", "disk": [{"bus-type": "virtio"}]}]})
 
 
 class Paths:
@@ -150,6 +156,21 @@ async def test_what_the_agent_may_not_do_lacks_the_word_enabled(served: Served) 
     told = json.loads(body)
     assert (told["hostname"], told["os"], told["guestAgentVersion"]) == ("h", {"id": "debian"}, "7.2")
     assert told["supportedCommands"] == [{"name": "guest-ping", "enabled": True}, {"name": "guest-exec"}]
+
+
+@pytest.mark.feature("CTL-09")
+async def test_file_systems_are_told_as_the_agent_knows_them(served: Served) -> None:
+    _, _, listed = await served.ask("GET", f"{BASE}/filesystemlist")
+    _, _, about = await served.ask("GET", f"{BASE}/guestosinfo")
+    (mount,) = json.loads(listed)["items"]
+    assert (mount["diskName"], mount["disk"]) == ("vda1", [{"busType": "virtio"}])
+    assert json.loads(about)["fsInfo"]["disks"] == [mount]
+
+
+async def test_an_agent_that_tells_no_file_systems_is_described_without(served: Served) -> None:
+    served.hypervisor.refuses_mounts = True
+    status, _, about = await served.ask("GET", f"{BASE}/guestosinfo")
+    assert (status, json.loads(about)["fsInfo"]) == (200, {"disks": []})
 
 
 @pytest.mark.parametrize("length", ["5m0s", "0s"])
