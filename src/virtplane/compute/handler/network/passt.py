@@ -100,7 +100,14 @@ def allow_files(launcher: Process, ports: Forwarded, interface: str) -> None:
     """
     if not ports.is_everything:
         return
-    soft, hard = resource.prlimit(launcher.pid, resource.RLIMIT_NOFILE)
+    try:
+        soft, hard = resource.prlimit(launcher.pid, resource.RLIMIT_NOFILE)
+    except PermissionError as error:
+        raise NetworkSetupError(
+            f"interface {interface} forwards every port, for which passt opens up to {_ALL_PORTS_FILES}"
+            " files, and virt-handler may not look at the launcher's limit (it lacks CAP_SYS_RESOURCE)."
+            " List the interface's ports"
+        ) from error
     if not launcher.is_alive:
         raise ProcessLookupError(f"process {launcher.pid} has ended")
     if hard == resource.RLIM_INFINITY or hard >= _ALL_PORTS_FILES:

@@ -97,3 +97,12 @@ def test_a_node_that_cannot_raise_it_says_what_to_do(monkeypatch: pytest.MonkeyP
     _limited(monkeypatch, 20000, is_refused=True)
     with pytest.raises(NetworkSetupError, match=r"may open 20000\. List the interface's ports, or raise"):
         passt.allow_files(cast("Process", _Launcher()), passt.Forwarded("all", "all"), "default")
+
+
+def test_a_node_that_may_not_look_at_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prlimit(_pid: int, _kind: int, _limits: tuple[int, int] | None = None) -> tuple[int, int]:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(resource, "prlimit", prlimit)
+    with pytest.raises(NetworkSetupError, match=r"CAP_SYS_RESOURCE.*List the interface's ports"):
+        passt.allow_files(cast("Process", _Launcher()), passt.Forwarded("all", "all"), "default")
