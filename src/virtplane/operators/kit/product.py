@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kubecore.json import JsonObject, get_object
+from kubecore.json import JsonObject, get_object, get_str
+from kubecore.objects.names import is_label_value
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 COMPONENT = "app.kubernetes.io/component"
 PART_OF = "app.kubernetes.io/part-of"
 VERSION = "app.kubernetes.io/version"
+_NAMED = {"productComponent": COMPONENT, "productName": PART_OF, "productVersion": VERSION}
+"""Labels that the custom resource may name, by its fields."""
 _WITH_PODS = ("Deployment", "DaemonSet")
 EMPTY: Mapping[str, str] = MappingProxyType({})
 
@@ -47,13 +50,13 @@ class Product:
     ) -> None:
         """Label an object, and the pods of a workload, as the operator's, and annotate both.
 
-        `spec` is that of the custom resource.
+        `spec` is that of the custom resource; names in it that no label can hold are left out.
         """
-        own = {MANAGED_BY: self.operator, COMPONENT: spec.get("productComponent") or self.component}
-        if spec.get("productVersion"):
-            own[VERSION] = spec["productVersion"]
-        if spec.get("productName"):
-            own[PART_OF] = spec["productName"]
+        own = {MANAGED_BY: self.operator, COMPONENT: self.component}
+        for field, label in _NAMED.items():
+            value = get_str(spec, field)
+            if value and not is_label_value(value):
+                own[label] = value
         marked = [document["metadata"]]
         if document["kind"] in _WITH_PODS:
             marked.append(get_object(document, "spec", "template", "metadata"))

@@ -46,6 +46,15 @@ def test_pods_are_known_by_their_operator_too() -> None:
     assert document["metadata"]["annotations"] == {"bakery.example/release": "3"}
 
 
+def test_names_that_no_label_can_hold_are_left_out() -> None:
+    document: JsonObject = {"kind": "Service", "metadata": {"name": "oven"}}
+    BAKERY.mark_managed(document, {"productComponent": "a b", "productName": "n" * 64, "productVersion": "-"})
+    assert document["metadata"]["labels"] == {
+        "app.kubernetes.io/managed-by": "bakery-operator",
+        "app.kubernetes.io/component": "bread",
+    }
+
+
 def test_a_component_gets_an_account_with_rights_in_the_cluster_and_its_namespace() -> None:
     wide, narrow = rule("core apps", "pods deployments", ("get",)), rule("core", "secrets", ("list",), ["s"])
     documents = Access(BAKERY).component("oven", "bread", [wide], [narrow])
