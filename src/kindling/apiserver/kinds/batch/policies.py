@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from kindling.apiserver.kinds.machinery import fields as f
-from kindling.apiserver.kinds.machinery.checks import not_negative, one_of
+from kindling.apiserver.kinds.machinery.checks import are_repeats, not_negative, one_of
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects.fields import OMITTED, FieldError, FieldPath, duplicate, go_quote, invalid, required
@@ -73,10 +73,10 @@ def _exit_codes(path: FieldPath, codes: JsonObject) -> Iterator[FieldError]:
     if not values:
         yield invalid(at, codes.get("values"), "at least one value is required")
     yield from f.fewer(255)(at, values)
-    for position, value in enumerate(values):
+    for position, (value, is_repeat) in enumerate(zip(values, are_repeats(values), strict=True)):
         if codes.get("operator") == "In" and value == 0:
             yield invalid(at.index(position), value, "must not be 0 for the In operator")
-        if value in values[:position]:
+        if is_repeat:
             yield duplicate(at.index(position), value)
     if values != sorted(values):
         yield invalid(at, values, "must be ordered")

@@ -68,9 +68,10 @@ def validate_quota(quota: JsonObject) -> Iterator[FieldError]:
     yield from _quota_amounts(_SPEC.child("hard"), hard)
     yield from _validate_scopes(get_list(spec, "scopes"), set(hard))
     at = _SPEC.child("scopeSelector", "matchExpressions")
-    for requirement in get_list(spec, "scopeSelector", "matchExpressions"):
-        shown = internal_form(spec["scopeSelector"], _INTERNAL_SELECTOR)
-        text = "unsupported scope applied to resource"
+    requirements = get_list(spec, "scopeSelector", "matchExpressions")
+    shown = internal_form(spec["scopeSelector"], _INTERNAL_SELECTOR) if requirements else None
+    text = "unsupported scope applied to resource"
+    for requirement in requirements:
         unfit = [invalid(at, shown, text) for _ in _unfit(requirement.get("scopeName", ""), hard)]
         yield from _validate_scope_requirement(requirement, at, unfit)
     named = {item.get("scopeName") for item in get_list(spec, "scopeSelector", "matchExpressions")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
 from kubecore.objects import names
@@ -27,6 +27,14 @@ _LEADING_ZERO = re.compile(r"(?<![0-9a-fA-F:])0+(?=[0-9])")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def are_repeats(values: Iterable[Hashable]) -> Iterator[bool]:
+    """Of each value whether it was there before, in the time that one pass takes."""
+    seen: set[Hashable] = set()
+    for value in values:
+        yield value in seen
+        seen.add(value)
 
 
 def not_negative(path: FieldPath, value: Any) -> list[FieldError]:

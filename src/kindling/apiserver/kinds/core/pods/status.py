@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.address_forms import address_warnings
-from kindling.apiserver.kinds.machinery.checks import IMMUTABLE, address, parse_address
+from kindling.apiserver.kinds.machinery.checks import IMMUTABLE, address, are_repeats, parse_address
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid
@@ -76,8 +76,8 @@ def _one_of_each(path: FieldPath, found: list[str]) -> Iterator[FieldError]:
     if len(families) > len(set(families)):
         shown = [{"IP": text} for text in found]
         yield invalid(path, shown, "may specify no more than one IP for each IP family")
-    for position, text in enumerate(found):
-        if text in found[:position]:
+    for position, (text, is_repeat) in enumerate(zip(found, are_repeats(found), strict=True)):
+        if is_repeat:
             yield duplicate(path.index(position), {"IP": text})
 
 

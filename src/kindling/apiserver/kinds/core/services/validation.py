@@ -9,6 +9,7 @@ from kindling.apiserver.kinds.machinery import fields as f
 from kindling.apiserver.kinds.machinery.address_forms import address_warnings, cidr_warnings
 from kindling.apiserver.kinds.machinery.checks import (
     address,
+    are_repeats,
     cidr,
     not_an_address,
     one_of,
@@ -120,10 +121,10 @@ def _cluster_ips(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
         yield invalid(at, values, "first value must match `clusterIP`")
     elif values and not first:
         yield invalid(at, values, "must be empty when `clusterIP` is not specified")
-    for position, family in enumerate(families):
+    for position, (family, is_repeat) in enumerate(zip(families, are_repeats(families), strict=True)):
         if family not in FAMILIES:
             yield not_supported(path.child("ipFamilies").index(position), family, list(FAMILIES))
-        if family in families[:position]:
+        if is_repeat:
             yield duplicate(path.child("ipFamilies").index(position), family)
     if spec.get("ipFamilyPolicy") is not None:
         yield from one_of(path.child("ipFamilyPolicy"), spec["ipFamilyPolicy"], (PREFER, REQUIRE, SINGLE))
