@@ -145,6 +145,32 @@ async def test_only_disks_whose_storage_can_are_taken(api: MemoryApi) -> None:
         assert listed == {"includedVolumes": ["root"], "excludedVolumes": ["other"]}
 
 
+@pytest.mark.feature("INS-09")
+async def test_disks_of_the_default_class_need_a_snapshot_class_of_its_driver(api: MemoryApi) -> None:
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    fast: JsonObject = {"metadata": {"name": "fast", "annotations": default}, "provisioner": "csi.test"}
+    api.put(resources.STORAGE_CLASSES, fast)
+    api.put(kinds.VOLUME_SNAPSHOT_CLASSES, {"metadata": {"name": "snaps"}, "driver": "other.test"})
+
+    def root() -> JsonObject:
+        vm = api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {}
+        statuses = vm.get("status", {}).get("volumeSnapshotStatuses", [])
+        return next((each for each in statuses if each["name"] == "root"), {})
+
+    async with _running(api):
+        _machine(api)
+        await until(root)
+        text = (
+            "No VolumeSnapshotClass: Volume snapshots are not configured for this StorageClass [fast] [root]"
+        )
+        assert root() == {"name": "root", "enabled": False, "reason": text}
+        api.put(_SNAPSHOTS, _snapshot())
+        await asyncio.sleep(_LONG_SECONDS)
+        assert api.list(kinds.VOLUME_SNAPSHOTS, "ns") == []
+        api.put(kinds.VOLUME_SNAPSHOT_CLASSES, {"metadata": {"name": "snaps"}, "driver": "csi.test"})
+        await until(lambda: root() == {"name": "root", "enabled": True})
+
+
 @pytest.mark.feature("SNP-04")
 async def test_a_content_holds_the_machine_as_it_was(api: MemoryApi) -> None:
     async with _running(api):

@@ -72,17 +72,26 @@ class VmController:
         self.controller.watch(cluster.revisions, owner_key("VirtualMachine"))
         if cluster.data_volumes is not None:
             self.controller.watch(cluster.data_volumes, self._data_volume_keys)
-        for informer in (cluster.kubevirts, cluster.namespaces, cluster.informer(resources.STORAGE_CLASSES)):
+        for informer in (cluster.kubevirts, cluster.namespaces):
             self.controller.depend(informer)
-        for kind in (kinds.VOLUME_SNAPSHOT_CLASSES, kinds.DATA_SOURCES):
-            optional = cluster.optional(kind)
-            if optional is not None:
-                self.controller.depend(optional)
+        self.controller.watch(cluster.informer(resources.STORAGE_CLASSES), self._class_keys)
+        snapshot_classes = cluster.optional(kinds.VOLUME_SNAPSHOT_CLASSES)
+        if snapshot_classes is not None:
+            self.controller.watch(snapshot_classes, self._class_keys)
+        sources = cluster.optional(kinds.DATA_SOURCES)
+        if sources is not None:
+            self.controller.depend(sources)
         self._expected = Expectations(self.controller, cluster.vmis, owner_key("VirtualMachine"))
 
     def _claim_keys(self, claim: JsonObject) -> list[Key]:
         users = self._cluster.vms.by_index("claim", f"{meta.namespace(claim)}/{meta.name(claim)}")
         return [key_of(vm) for vm in users]
+
+    def _class_keys(self, _: JsonObject) -> list[Key]:
+        """Machines with disks that can be snapshotted now, or cannot any more."""
+        return [
+            key_of(vm) for vm in self._cluster.vms.list() if any(map(claim_name, vm.spec.instance.volumes))
+        ]
 
     def _data_volume_keys(self, data_volume: JsonObject) -> list[Key]:
         return [*self._claim_keys(data_volume), *owner_key("VirtualMachine")(data_volume)]
