@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.clusters import CORE, KUBEVIRT, Cluster, Machine, manifest
-from tests.e2e.commands import ROOT, attempt, run
+from tests.e2e.commands import ROOT, attempt, program, run
 from tests.e2e.failures import Document, NotThere
 from tests.e2e.support import open_console, wait_for
 from tests.support.clusters import clean_up
@@ -108,7 +108,9 @@ def node_of_operator(cluster: Cluster) -> str:
 @pytest.fixture(scope="module")
 def wanderer(own: Cluster) -> Machine:
     """A machine on node01 that goes to another node when its own is drained."""
-    machine = own.create(manifest("wanderer", grace=1))
+    wanted = manifest("wanderer", grace=1)
+    wanted["spec"]["template"]["spec"]["evictionStrategy"] = "None"
+    machine = own.create(wanted)
     machine.wait_running()
     return machine
 
@@ -122,7 +124,45 @@ def two_nodes(own: Cluster, wanderer: Machine) -> str:
 
 
 @pytest.fixture(scope="module")
-def drained(own: Cluster, wanderer: Machine, two_nodes: str) -> str:
+def planned(own: Cluster, wanderer: Machine, two_nodes: str) -> tuple[str, str]:
+    """What is said of a drain of the first node beforehand: while a machine blocks it, and without it."""
+    assert wanderer.uid() == two_nodes
+    wanted = manifest("stubborn", grace=1)
+    wanted["spec"]["template"]["spec"] |= {
+        "evictionStrategy": "LiveMigrate",
+        "nodeSelector": {_HOSTNAME: "node01"},
+    }
+    command = (program("virtctl"), "adm", "drain-plan", "node01")
+    stubborn = own.create(wanted)
+    try:
+
+        def is_blocked() -> str:
+            done = attempt(*command, env=own.environment)
+            return done.stdout if done.returncode == 1 and "stubborn" in done.stdout else ""
+
+        blocked = wait_for("it blocks the drain", is_blocked, 60)
+    finally:
+        clean_up([stubborn])
+    return blocked, own.virtctl(*command[1:])
+
+
+@pytest.mark.feature("NEW-04")
+def test_a_plan_tells_what_a_drain_would_do_and_does_nothing(
+    wanderer: Machine, two_nodes: str, planned: tuple[str, str]
+) -> None:
+    """Whether it was right, the drain shows."""
+    blocked, free = planned
+    assert "node01: of 2 guests, 1 would start again on another node, 1 would block the drain.\n" in blocked
+    assert (
+        "default/stubborn blocks: VMI stubborn is configured with an eviction strategy but is not" in blocked
+    )
+    assert "field:  spec.template.spec.evictionStrategy is LiveMigrate\n" in blocked
+    assert "default/wanderer restarts: its guest is shut down within 1 s, and starts again on node02." in free
+    assert (wanderer.uid(), wanderer.is_running()) == (two_nodes, True)
+
+
+@pytest.fixture(scope="module")
+def drained(own: Cluster, wanderer: Machine, two_nodes: str, planned: tuple[str, str]) -> str:
     """What ``kubectl drain`` of the first node says, once all of it runs on the second."""
     options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=90s")
     said = own.kubectl("drain", "node01", *options, seconds=100)
