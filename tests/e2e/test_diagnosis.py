@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -121,6 +122,25 @@ def test_events_of_a_namespace_and_of_an_object_are_listed(cluster: Cluster, pat
     assert ["Normal", "Started"] in [line[1:3] for line in started]
     told = cluster.kubectl("describe", "vmi", "patient").partition("\nEvents:")[2]
     assert "VirtualMachineInstance started." in told
+
+
+@pytest.mark.feature("NEW-11")
+def test_why_a_machine_waits_is_said_with_the_field_and_the_numbers(
+    cluster: Cluster,
+) -> None:
+    wanted = manifest("giant", grace=1)
+    wanted["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "900Gi"}
+    giant = cluster.create(wanted)
+    try:
+        wait_for("no node takes it", lambda: giant.status() == "ErrorUnschedulable", 30)
+        said = cluster.virtctl("explain-status", "giant")
+        assert "no node takes its pod: 1 node has too little memory (it asks for 90" in said
+        assert "node01 has the most left, " in said
+        assert "field:   spec.template.spec.domain.memory.guest is 900Gi\n" in said
+        fits = re.search(r"at most ([0-9]+)Mi fits on node01 now", said)
+        assert fits is not None and int(fits[1]) > 0
+    finally:
+        clean_up([giant])
 
 
 @pytest.mark.feature("STO-10")
