@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-_IN_DOCS = ("backup", "data-volumes", "images", "vnc-tokens")
+_IN_DOCS = ("backup", "data-volumes", "images", "metrics", "vnc-tokens")
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in _IN_DOCS))
 """For users. docs/conformance.md is for developers: its commands need recordings that are not in a clone."""
 PROGRAMS = ("./virtplane", "kubectl", "export", ".venv/bin/virtctl")
