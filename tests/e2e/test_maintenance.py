@@ -179,7 +179,7 @@ def test_a_node_is_added_and_no_machine_notices(own: Cluster, wanderer: Machine,
     assert (wanderer.instance() or {})["status"]["nodeName"] == "node01" == node_of_operator(own)
 
 
-@pytest.mark.feature("NOD-02", "NOD-07")
+@pytest.mark.feature("NOD-02", "NOD-07", "INS-126")
 def test_a_new_node_takes_over_what_runs_on_one_that_is_drained(
     own: Cluster, wanderer: Machine, drained: str
 ) -> None:
