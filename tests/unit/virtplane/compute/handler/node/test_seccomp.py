@@ -166,7 +166,8 @@ async def test_the_server_confines_itself_to_the_shared_folder(containers: Conta
     path = containers.folder / "sockets/files.sock"
     await until(lambda: path.exists() or server.poll() is not None)
     with socket.socket(socket.AF_UNIX) as guest:
-        guest.connect(str(path))  # it confines itself once its only client is there
+        # Its socket is there a moment before it listens. It confines itself once its only client is there.
+        await until(lambda: guest.connect_ex(str(path)) == 0 or server.poll() is not None)
         process = Path("/proc", str(containers.pid()))
         await until(lambda: (process / "root").readlink() == Path("/shared"))
         status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines())
