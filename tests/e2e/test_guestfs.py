@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -132,6 +133,9 @@ def test_a_disk_that_is_a_block_device_is_partitioned(cluster: Cluster, block_di
     assert "/dev/sda1" in [line.strip() for line in shown.splitlines()], shown
 
 
+@pytest.mark.skipif(
+    "VIRTPLANE_TEST_DEBIAN" not in os.environ, reason="takes minutes; VIRTPLANE_TEST_DEBIAN=1 runs it"
+)
 @pytest.mark.usefixtures("image")
 @pytest.mark.feature("VMC-10", "CTL-70")
 def test_a_machine_becomes_a_golden_image_for_others(cluster: Cluster, disk: str, tmp_path: Path) -> None:
