@@ -38,7 +38,8 @@ fi
 {_BUSYBOX} env > {importer.ENVIRONMENT}
 {_BUSYBOX} httpd -f -p 127.0.0.1:{importer.SERVER_PORT} -h /disk &
 server=$!
-printf %s "$1" > {importer.READY}
+printf %s "$1" > {importer.READY}.part
+{_BUSYBOX} mv {importer.READY}.part {importer.READY}
 until [ -e {importer.DONE} ]; do {_BUSYBOX} sleep 1; done
 kill "$server"
 """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -86,12 +88,14 @@ async def _served(tmp_path: Path, *names: str) -> AsyncIterator[tuple[asyncio.su
         *arguments,
         env={"KUBEVIRT_IO_TEST": "x", "PATH": "/nothing"},
         stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
     )
     try:
         yield process, shared
     finally:
-        if process.returncode is None:
-            process.kill()
+        # With the server that it started, which holds its errors open, too.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
 
 
