@@ -21,8 +21,9 @@ STEP_SECONDS = 30.0
 class StepBlocked(Exception):
     """A blocking step has not ended in time. Its thread runs on; once that ends, the step can be repeated."""
 
-    def __init__(self, step: str, seconds: float = STEP_SECONDS) -> None:
-        super().__init__(f"{step}: the node's kernel has not answered for {seconds:g} s")
+    def __init__(self, step: str, seconds: float | None = None) -> None:
+        waited = STEP_SECONDS if seconds is None else seconds
+        super().__init__(f"{step}: the node's kernel has not answered for {waited:g} s")
 
 
 async def in_thread(name: str, function: Callable[..., _Result], *arguments: object) -> _Result:
@@ -61,11 +62,12 @@ class Steps:
         step: str,
         function: Callable[..., _Result],
         *arguments: object,
-        seconds: float = STEP_SECONDS,
+        seconds: float | None = None,
     ) -> _Result:
         """Run `function` and return or raise what it does.
 
-        Raises StepBlocked after `seconds`, and at once while an earlier run of the step has not ended.
+        Raises StepBlocked after `seconds` (default: STEP_SECONDS), and at once while an earlier run of the
+        step has not ended.
         """
         if self.is_blocked(step):
             raise StepBlocked(step)
@@ -73,7 +75,7 @@ class Steps:
         self._running[step] = task
         task.add_done_callback(lambda _: self._running.pop(step))
         # Not asyncio.timeout: a TimeoutError can be the function's own, as from a network file system.
-        await asyncio.wait((task,), timeout=seconds)
+        await asyncio.wait((task,), timeout=STEP_SECONDS if seconds is None else seconds)
         if not task.done():
             task.add_done_callback(self._ended_late)
             raise StepBlocked(step, seconds)
