@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.storage_class import class_of
-from virtplane.api import cdi_labels
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import (
     DomainMemoryDumpInfo,
@@ -22,6 +21,9 @@ from virtplane.compute.hotplug import all_volumes, hotplugged_volumes, is_leavin
 
 DEFAULT_OVERHEAD = "0.055"
 """Share of a filesystem volume that disk images must leave free, where CDI says nothing."""
+
+_ALLOCATED = ("/storage.preallocation", "/storage.thick-provisioned")
+"""Parts of annotations of claims, after any prefix: CDI's, and those that owners and provisioners write."""
 
 
 def overhead_of(claim: JsonObject, cdi_config: JsonObject | None) -> str:
@@ -42,7 +44,15 @@ def claim_info(claim: JsonObject, overhead: str) -> PersistentVolumeClaimInfo:
         volume_mode=get_str(claim, "spec", "volumeMode") or None,
         capacity=get_object(claim, "status", "capacity"),
         requests=get_object(claim, "spec", "resources", "requests"),
-        preallocated=meta.annotations(claim).get(cdi_labels.PREALLOCATION) == "true" or None,
+        preallocated=_is_preallocated(claim) or None,
+    )
+
+
+def _is_preallocated(claim: JsonObject) -> bool:
+    """Whether the blocks of `claim` are all allocated, and are to stay so."""
+    return any(
+        value == "true" and any(name in key for name in _ALLOCATED)
+        for key, value in meta.annotations(claim).items()
     )
 
 
