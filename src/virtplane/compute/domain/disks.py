@@ -180,8 +180,13 @@ def _backing(source: DiskSource) -> Element:
 
 
 def _driver(disk: Disk, source: DiskSource, kind: str) -> Element:
-    """Cache mode ``none`` where O_DIRECT works, else ``writethrough``; guests stop on I/O errors."""
-    cache = disk.cache or ("none" if source.direct_io else "writethrough")
+    """Cache mode ``none`` where O_DIRECT works, else ``writethrough``; guests stop on I/O errors.
+
+    Raises ValueError where guests that share a disk would not see what the others write.
+    """
+    cache = disk.cache or ("none" if source.direct_io or disk.shareable else "writethrough")
+    if disk.shareable and cache != "none":
+        raise ValueError(f"a sharable disk requires cache = none got: {cache}")
     io = disk.io
     if not io and cache == "none" and (source.block or source.preallocated):
         io = "native"

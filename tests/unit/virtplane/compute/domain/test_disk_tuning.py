@@ -55,6 +55,15 @@ def test_virtio_disks_have_a_queue_for_each_virtual_cpu_where_wanted() -> None:
     assert [driver.get("queues") for driver in rendered(VIRTIO).findall("devices/disk/driver")] == [None]
 
 
+def test_guests_that_share_a_disk_bypass_the_page_cache() -> None:
+    shared: JsonObject = {**VIRTIO, "shareable": True}
+    driver = rendered(shared).find("devices/disk/driver")
+    assert driver is not None
+    assert driver.get("cache") == "none"
+    with pytest.raises(ValueError, match="a sharable disk requires cache = none got: writeback"):
+        rendered({**shared, "cache": "writeback"})
+
+
 def test_disks_of_other_buses_have_no_queues() -> None:
     root = rendered({"name": "d", "disk": {"bus": "sata"}}, devices={"blockMultiQueue": True})
     assert [driver.get("queues") for driver in root.findall("devices/disk/driver")] == [None]
