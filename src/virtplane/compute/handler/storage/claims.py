@@ -1,17 +1,20 @@
 """Disks in claims: an empty claim with a file system gets one, and disks grow with their claims.
 
-Blocks (runs in a thread). The sizes are KubeVirt's (VML-36): whole MiB, never more than was requested.
+Blocks (runs in a thread). The sizes are KubeVirt's (VML-36): whole MiB, never more than was requested; a disk
+on the node has the bytes that its owner names.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 
 from kubecore.objects.quantity import Quantity
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import PersistentVolumeClaimInfo
 from virtplane.api.kubevirt_v1.volumes import kind_of
+from virtplane.api.launcherpods import QEMU_USER
 from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.hotplug import READY, hotplugged_volumes, plugged_volumes
 
@@ -21,7 +24,7 @@ _BLOCK = 512
 
 
 class NotEnoughSpace(Exception):
-    """A claim has no room for the disk that was requested."""
+    """A claim, or the node, has no room for the disk that was requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ def requested_bytes(info: PersistentVolumeClaimInfo) -> int:
 def guest_bytes(info: PersistentVolumeClaimInfo, usable: int) -> int:
     """How large a disk in the file system of a claim may be, where the file system has room for `usable`."""
     share = 1 - float(info.filesystem_overhead or 0)
-    return _whole_mib(int(share * min(usable, requested_bytes(info))))
+    return whole_mib(int(share * min(usable, requested_bytes(info))))
 
 
 def make_disk(root: Root, path: str, info: PersistentVolumeClaimInfo, settings: ClaimSettings) -> str:
@@ -71,9 +74,17 @@ def make_disk(root: Root, path: str, info: PersistentVolumeClaimInfo, settings: 
 
     Raises NotEnoughSpace.
     """
-    wanted = _whole_mib(requested_bytes(info))
+    wanted = whole_mib(requested_bytes(info))
     if not wanted:
         raise NotEnoughSpace(f"the size for {path} is too low, must be at least 1MiB")
+    return make_file(root, path, wanted, settings)
+
+
+def make_file(root: Root, path: str, wanted: int, settings: ClaimSettings) -> str:
+    """Make a disk of `wanted` bytes, none of them allocated, or a smaller one if that is tolerated.
+
+    Returns a remark for the owner where it is smaller. Raises NotEnoughSpace.
+    """
     with root.opened(path.rpartition("/")[0], os.O_RDONLY | os.O_DIRECTORY) as folder:
         available = _available(folder) - settings.reserved_bytes
     size, remark = wanted, ""
@@ -94,9 +105,14 @@ def make_disk(root: Root, path: str, info: PersistentVolumeClaimInfo, settings: 
 
 
 def grow_file(root: Root, path: str, info: PersistentVolumeClaimInfo, settings: ClaimSettings) -> None:
-    """Let the disk fill its claim; one that has all its blocks gets those of the new part, too."""
+    """Let the disk fill its claim; one that has all its blocks gets those of the new part, too.
+
+    A file that QEMU may not write to stays as it is.
+    """
     with root.opened_disk(path, os.O_RDWR) as descriptor:
         status = os.fstat(descriptor)
+        if not _is_for_qemu(status):
+            return
         size = guest_bytes(info, _usable(descriptor) - settings.reserved_bytes)
         if size <= status.st_size:
             return
@@ -122,5 +138,13 @@ def _available(descriptor: int) -> int:
     return figures.f_bavail * figures.f_frsize
 
 
-def _whole_mib(size: int) -> int:
+def _is_for_qemu(status: os.stat_result) -> bool:
+    """Whether QEMU's user may write to a file."""
+    if status.st_uid == QEMU_USER:
+        return bool(status.st_mode & stat.S_IWUSR)
+    return bool(status.st_mode & (stat.S_IWGRP if status.st_gid == QEMU_USER else stat.S_IWOTH))
+
+
+def whole_mib(size: int) -> int:
+    """The bytes of a disk of at most `size`: images end at a whole MiB."""
     return size // _MIB * _MIB

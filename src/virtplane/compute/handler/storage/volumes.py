@@ -66,7 +66,7 @@ class VolumePreparer:
 
     `root` is the launcher's file system, `scratch` the folder for what is lost with the pod, `pod` the pod's
     folders on the node. `on_volume` is called with the name of each volume before it is prepared,
-    `on_small_claim` with a remark on each claim that has a little less room than was requested.
+    `on_small_claim` with a remark on each disk that has a little less room than was requested.
     `change_cloud_init` makes of cloud-init data what hook sidecars want of it.
     """
 
@@ -189,22 +189,24 @@ class VolumePreparer:
         return DiskSource(f"{EPHEMERAL_DIRECTORY}/{path}", "raw")
 
     def _empty_disk(self, name: str, source: EmptyDiskSource) -> DiskSource:
-        disk = f"{name}.qcow2"
+        disk, size = f"{name}.qcow2", claims.whole_mib(Quantity.parse(source.capacity).value)
+        if not size:
+            raise images.BadImage(f"volume {name}: {source.capacity} is too small, must be at least 1MiB")
         with Root(self.pod.empty_disks) as folder:
             if not folder.is_file(disk):
-                images.create_empty(folder, disk, Quantity.parse(source.capacity).value)
+                images.create_empty(folder, disk, size)
         return DiskSource(f"/var/run/libvirt/empty-disks/{disk}", "qcow2")
 
     def _host_disk(self, name: str, source: HostDisk) -> DiskSource:
         file_name = Path(source.path).name
         path = f"{PRIVATE_DIRECTORY}/vmi-disks/{name}/{file_name}"
-        if not self.root.is_file(path):
+        if not self.root.mode(path):
             if source.type != "DiskOrCreate":
                 raise VolumeNotReady(name, f"{source.path} does not exist on this node")
             size = Quantity.parse(source.capacity or 0).value
             if size > _MOST_BYTES:
                 raise images.BadImage(f"volume {name}: no file can have {source.capacity} bytes")
-            self.root.create(path, lambda descriptor: os.truncate(descriptor, size))
+            self._tell(claims.make_file(self.root, path, size, self.claim_settings))
         return self._raw_file(name, path)
 
     def _claim(self, name: str, *, is_base: bool = False) -> DiskSource:
@@ -218,28 +220,32 @@ class VolumePreparer:
         if not self.root.mode(path):
             if info is None or is_base:
                 raise VolumeNotReady(name, "the claim contains no disk.img")
-            remark = claims.make_disk(self.root, path, info, self.claim_settings)
-            if remark:
-                self.on_small_claim(remark)
+            self._tell(claims.make_disk(self.root, path, info, self.claim_settings))
         source = self._raw_file(name, path)
         if info is not None and not is_base:
             claims.grow_file(self.root, path, info, self.claim_settings)
         return source
 
-    def _raw_file(self, name: str, path: str) -> DiskSource:
-        """A disk in a file that outlives the guest.
+    def _tell(self, remark: str) -> None:
+        if remark:
+            self.on_small_claim(remark)
 
+    def _raw_file(self, name: str, path: str) -> DiskSource:
+        """A disk in a file that outlives the guest; its owner stays who made it.
+
+        A file that QEMU's user may not open is refused to the guest: whoever may only name it, by a volume of
+        the node for instance, is not to read it so. Pods of the claim hand their files over by fsGroup.
         Raises BadImage for a link, which could name any file, and for what is no file: a device could be any.
         """
         try:
-            self.root.give(path)
+            direct_io = self.root.takes_direct_io(path)
         except OSError as error:
             kind = {errno.ELOOP: "a link", errno.ENODEV: "no file"}.get(error.errno or 0)
             if kind is None:
                 raise
             raise images.BadImage(f"volume {name}: {Path(path).name} is {kind}, not a disk") from error
         sizes = self._block_sizes(name, path, block=False)
-        return DiskSource(path, "raw", direct_io=self.root.takes_direct_io(path), block_sizes=sizes)
+        return DiskSource(path, "raw", direct_io=direct_io, block_sizes=sizes)
 
     def _block_sizes(self, name: str, path: str, *, block: bool) -> BlockSizes | None:
         """The storage's block sizes, where the guest is to see them."""

@@ -30,7 +30,10 @@ MIB = 1 << 20
 
 @pytest.fixture
 def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A launcher's file system with an empty claim of plenty of room; only root could change owners."""
+    """A launcher's file system with an empty claim of plenty of room; only root could change owners, so the
+    disks of QEMU's user are those of whoever runs this.
+    """
+    monkeypatch.setattr(claims, "QEMU_USER", os.geteuid())
     monkeypatch.setattr(os, "chown", lambda *_, **__: None)
     monkeypatch.setattr(os, "fchown", lambda *_: None)
     monkeypatch.setattr(claims, "_available", lambda _descriptor: 1000 * MIB)
@@ -120,6 +123,39 @@ def test_a_base_without_a_disk_is_waited_for(pod: Path) -> None:
 def test_a_disk_grows_with_its_claim_less_the_overhead(pod: Path, overhead: str, grown: int) -> None:
     prepare(pod, instance("300Mi"))
     assert prepare(pod, instance("500Mi", overhead=overhead))[0] == grown * MIB
+
+
+@pytest.mark.parametrize(("user", "mode", "grown"), [(1, 0o666, 6), (1, 0o644, 4), (0, 0o444, 4)])
+def test_a_disk_that_qemu_may_not_write_to_stays_as_it_is(
+    pod: Path, monkeypatch: pytest.MonkeyPatch, user: int, mode: int, grown: int
+) -> None:
+    disk = pod / "root" / DISK
+    with disk.open("wb") as file:
+        file.truncate(4 * MIB)
+    disk.chmod(mode)
+    monkeypatch.setattr(claims, "QEMU_USER", os.geteuid() + user)
+    assert prepare(pod, instance("6Mi"))[0] == grown * MIB
+
+
+@pytest.mark.parametrize(
+    ("percent", "capacity", "size"), [(10, "900Mi", 900), (10, "1100Mi", 1000), (30, "1300Mi", 1000)]
+)
+def test_a_disk_on_the_node_is_a_little_smaller_where_there_is_less_room(
+    pod: Path, percent: int, capacity: str, size: int
+) -> None:
+    source = {"hostDisk": {"path": "/data/disk.img", "type": "DiskOrCreate", "capacity": capacity}}
+    made, remarks = prepare(pod, instance("1", volume=source), ClaimSettings(percent, 0))
+    assert made == size * MIB
+    assert (pod / "root" / DISK).stat().st_blocks == 0
+    told = f"within {percent} % toleration"
+    assert [remark.rpartition("it is ")[2] for remark in remarks] == ([] if size == 900 else [told])
+
+
+def test_a_disk_on_the_node_is_not_made_where_there_is_far_too_little_room(pod: Path) -> None:
+    source = {"hostDisk": {"path": "/data/disk.img", "type": "DiskOrCreate", "capacity": "1300Mi"}}
+    with pytest.raises(NotEnoughSpace, match=r"not enough space.* taking 10 % toleration into account"):
+        prepare(pod, instance("1", volume=source))
+    assert not (pod / "root" / DISK).exists()
 
 
 def test_a_disk_never_shrinks_and_never_outgrows_its_file_system(pod: Path) -> None:

@@ -21,6 +21,7 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.document import render
 from virtplane.compute.handler.settings import PodPaths
+from virtplane.compute.handler.storage.claims import NotEnoughSpace
 from virtplane.compute.handler.storage.images import BadImage
 from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.storage.volumes import VolumePreparer
@@ -120,9 +121,44 @@ def test_disk_that_no_file_can_hold_is_refused(pod: Path, kind: str, capacity: s
     source = {"capacity": capacity}
     if kind == "hostDisk":
         source |= {"path": "/data/new.img", "type": "DiskOrCreate"}
-    with pytest.raises((BadImage, OSError)):
+    with pytest.raises((BadImage, NotEnoughSpace, OSError)):
         prepare(pod, {kind: source})
     assert not [path for path in pod.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_owner_of_a_disk_that_is_there_stays_who_it_is(
+    pod: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Who names a file of another user must not get to read it by that."""
+    disk, owners = pod / "root" / DISKS / "disk.img", []
+    disk.write_bytes(bytes(4096))
+    found = disk.stat().st_ino
+
+    def give(path: str, *_: int, dir_fd: int | None = None, **__: bool) -> None:
+        owners.append(os.stat(path, dir_fd=dir_fd).st_ino)
+
+    monkeypatch.setattr(os, "chown", give)
+    monkeypatch.setattr(os, "fchown", lambda file, *_: owners.append(os.fstat(file).st_ino))
+    prepare(pod, KINDS[kind])
+    assert found not in owners
+
+
+@pytest.mark.feature("VMC-40")
+@pytest.mark.skipif(shutil.which("qemu-img") is None, reason="qemu-img is not installed")
+def test_an_empty_disk_ends_at_a_whole_mebibyte(pod: Path) -> None:
+    folder = pod / "volumes/kubernetes.io~empty-dir/empty-disks"
+    folder.mkdir(parents=True)
+    prepare(pod, {"emptyDisk": {"capacity": "1G"}})
+    information = ["qemu-img", "info", "--output=json", str(folder / "data.qcow2")]
+    done = subprocess.run(information, capture_output=True, check=True)
+    assert json.loads(done.stdout)["virtual-size"] == 953 << 20
+
+
+def test_an_empty_disk_below_a_mebibyte_is_refused(pod: Path) -> None:
+    (pod / "volumes/kubernetes.io~empty-dir/empty-disks").mkdir(parents=True)
+    with pytest.raises(BadImage, match="volume data: 100Ki is too small, must be at least 1MiB"):
+        prepare(pod, {"emptyDisk": {"capacity": "100Ki"}})
 
 
 @pytest.mark.parametrize("kind", ["claim", "host disk"])
