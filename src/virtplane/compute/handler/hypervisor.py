@@ -38,6 +38,8 @@ IS_LEAVING = "in the process of unplug"
 """What QEMU says of a device that the guest was asked for before."""
 _HAS_LEFT = "no device found with alias"
 
+_MOST_VCPUS = 4096
+"""QEMU's machines have no more; a daemon may say so."""
 _DIRTY_RATE_SECONDS = 1
 _STREAM_BYTES = 65536
 SCREENSHOT_BYTES = 64 << 20
@@ -283,7 +285,11 @@ class Hypervisor:
 
         def read(domain: libvirt.virDomain) -> GuestFigures:
             _, _, memory, cpus, _ = domain.info()
-            spent = sum(cpu[2] for cpu in domain.vcpus()[0])
+            # Not domain.vcpus(): it makes a list of as many processors as the daemon says that the node has.
+            told = self._daemon.libvirt.domainListGetStats([domain], libvirt.VIR_DOMAIN_STATS_VCPU)
+            counted = told[0][1] if told else {}
+            times = (counted.get(f"vcpu.{number}.time") for number in range(min(cpus, _MOST_VCPUS)))
+            spent = sum(time for time in times if isinstance(time, int))
             version = self._daemon.libvirt.getVersion()
             text = f"qemu-{version // 1000000}.{version // 1000 % 1000}.{version % 1000}"
             return GuestFigures(spent, cpus, memory, text)

@@ -147,6 +147,9 @@ async def call_daemon(
         raise DaemonSilent(operation, f"libvirt's daemon did not answer within {seconds:g} s") from error
     except UnicodeDecodeError as error:
         raise HypervisorError(operation, f"the answer is not valid UTF-8: {error}") from error
+    except MemoryError as error:
+        # libvirt's binding makes room for as many things as the daemon says that there are.
+        raise HypervisorError(operation, "the answer is too large") from error
     except libvirt.libvirtError as error:
         why = error.get_error_message() or str(error)
         raise HypervisorError(operation, why, error.get_error_code() or 0) from error
