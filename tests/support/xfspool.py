@@ -19,7 +19,7 @@ from virtplane.storage.hostpath.configuration import Configuration, PoolInfo
 from virtplane.storage.hostpath.controller import Controller
 from virtplane.storage.hostpath.node import Node
 from virtplane.storage.hostpath.pool import Pool
-from virtplane.storage.hostpath.recovery import recover
+from virtplane.storage.hostpath.recovery import recover, tidy
 from virtplane.storage.hostpath.reserve import replenish
 from virtplane.storage.hostpath.server import call
 
@@ -63,6 +63,7 @@ class Driver:
     def recover(self) -> None:
         """Clean up, as the driver does when it starts."""
         recover([self.pool], self.node_name)
+        tidy([self.pool])
 
     def call(self, method: str, values: Mapping[str, Any] | None = None) -> Any:
         """Call a method by its name in CSI; gives the response."""

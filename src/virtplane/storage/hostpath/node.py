@@ -146,7 +146,7 @@ class Node:
             target.unlink(missing_ok=True)
         found = volumes.find(self._pools, request.volume_id)
         if found is not None and found[1].is_ephemeral:
-            volumes.delete(*found)
+            volumes.end_ephemeral(*found)
         return {}
 
     def _ephemeral(self, request: Message) -> tuple[Pool, Volume]:

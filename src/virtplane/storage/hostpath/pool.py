@@ -249,6 +249,21 @@ class Pool:
                 return
             sync_folder(folder.parent)
 
+    def set_aside(self, folder: Path) -> None:
+        """As `discard`, but what is in it is left to whoever tidies up: it may be any number of files.
+
+        Raises OSError.
+        """
+        place, descriptor = _locked_folder(self.pending)
+        try:
+            folder.rename(place / "gone")
+        except FileNotFoundError:
+            remove_folder(place)
+            return
+        finally:
+            os.close(descriptor)
+        sync_folder(folder.parent)
+
 
 def _locked_folder(parent: Path) -> tuple[Path, int]:
     """A new folder in `parent`, and a descriptor that holds its lock. Raises OSError."""

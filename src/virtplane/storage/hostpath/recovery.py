@@ -16,17 +16,23 @@ _log = logging.getLogger(__name__)
 
 
 def recover(pools: Iterable[Pool], node: str) -> None:
-    """Remove half-made things, users from before the machine was restarted, and unused loop devices.
+    """Forget users from before the machine was restarted, and detach loop devices that nobody uses.
 
     Raises OSError.
     """
     for pool in pools:
         if not pool.is_there():
             continue  # its claim is mounted later
-        remove_abandoned([pool])
         for volume in pool.list_volumes():
             if volume.content.format == IMAGE:
                 _recover_image(pool, volume.id, node, is_block=volume.content.mode == BLOCK)
+
+
+def tidy(pools: Iterable[Pool]) -> None:
+    """Remove what nobody works on any more, which takes as long as there is much of it, and detach what had
+    its place there. Raises OSError.
+    """
+    remove_abandoned(pools)
     _detach_deleted()
 
 

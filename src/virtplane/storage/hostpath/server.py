@@ -25,6 +25,7 @@ from virtplane.storage.hostpath.node import Node
 from virtplane.storage.hostpath.pool import Pool
 from virtplane.storage.hostpath.recovery import remove_abandoned
 from virtplane.storage.hostpath.reserve import despite_full, replenish
+from virtplane.storage.hostpath.tidying import Tidying
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +34,8 @@ _THREADS = 8
 """Calls of one service that are worked on at the same time; they wait for disks and programs."""
 _STOP_SECONDS = 10.0
 _FREEING = frozenset({"DeleteVolume", "DeleteSnapshot"})
+_LEAVING = frozenset({"NodeUnpublishVolume"})
+"""Calls that leave something to tidy up."""
 _NEEDED = _FREEING | {"NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume"}
 """Calls that must work in a full pool."""
 
@@ -57,6 +60,7 @@ class Server:
     def __init__(self, configuration: Configuration, pools: dict[str, Pool]) -> None:
         self._path = socket_path(configuration.endpoint)
         self._pools = tuple(pools.values())
+        self._tidying = Tidying(self._pools)
         self._threads: list[ThreadPoolExecutor] = []
         self._server = grpc.aio.server()
         interface = load_interface("csi-v1")
@@ -85,6 +89,7 @@ class Server:
         self._server.add_insecure_port(f"unix:{self._path}")
         await self._server.start()
         self._path.chmod(0o600)
+        self._tidying.start()
         _log.info("listening on %s", self._path)
 
     async def stop(self) -> None:
@@ -101,7 +106,10 @@ class Server:
             loop = asyncio.get_running_loop()
             try:
                 work = partial(call, self._pools, function, method, request)
-                return response(**await loop.run_in_executor(threads, work))
+                answer = await loop.run_in_executor(threads, work)
+                if method in _LEAVING:
+                    self._tidying.ask()
+                return response(**answer)
             except CsiFailure as failure:
                 level = logging.ERROR if failure.code is Code.INTERNAL else logging.INFO
                 _log.log(level, "%s failed: %s", method, failure.message)

@@ -117,6 +117,16 @@ def delete(pool: Pool, volume: Volume) -> None:
         pool.discard(folder)
 
 
+def end_ephemeral(pool: Pool, volume: Volume) -> None:
+    """End an inline volume with its pod, whose node does not wait until its files are removed. Raises
+    CsiFailure, OSError.
+    """
+    folder = pool.record_folder(volume.id)
+    with locked(folder, f"volume {volume.id}"):
+        pool.set_aside(pool.directory(volume.id))
+        pool.set_aside(folder)
+
+
 def create_ephemeral(pool: Pool, identifier: str) -> Volume:
     """An inline volume, made unless it is there. Raises CsiFailure, OSError."""
     volume = pool.volume(identifier)

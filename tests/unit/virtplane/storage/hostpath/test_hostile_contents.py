@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc.aio
 import pytest
+from tests.support.waiting import until
 from tests.support.xfspool import FILES, Driver, needs_pools
 
 from kubecore import mountinfo
@@ -22,6 +23,7 @@ from kubecore.wire import load_interface
 from virtplane.storage.hostpath import images, mounts, trees, volumes
 from virtplane.storage.hostpath.configuration import Configuration
 from virtplane.storage.hostpath.failures import CsiFailure
+from virtplane.storage.hostpath.main import serving
 from virtplane.storage.hostpath.server import Server
 
 pytestmark = needs_pools
@@ -140,3 +142,39 @@ async def test_volumes_are_mounted_although_copies_of_tenants_keep_the_driver_bu
     finally:
         go_on.set()
         await server.stop()
+
+
+async def test_piles_of_files_keep_neither_a_start_nor_the_ends_of_pods_waiting(
+    driver: Driver, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = driver.pool.pending / ".left"
+    (left / "pile").mkdir(parents=True)
+    inline = {"volume_context": {"csi.storage.k8s.io/ephemeral": "true"}}
+    target = driver.publish("csi-inline", tmp_path / "none", tmp_path / "t", **inline)
+    (target / "file").write_text("x")
+    go_on, begun, remove = threading.Event(), threading.Event(), trees.remove
+
+    def slowly(path: Path) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        remove(path)
+
+    monkeypatch.setattr(trees, "remove", slowly)
+    settings = Configuration("d", "node1", f"unix://{tmp_path}/s", "v1", (driver.pool.info,))
+    interface = load_interface("csi-v1")
+    wanted = interface.methods["Node"]["NodeUnpublishVolume"].request(
+        volume_id="csi-inline", target_path=str(target)
+    )
+    try:
+        async with (
+            asyncio.timeout(50),
+            serving(settings, 0),
+            grpc.aio.insecure_channel(f"unix:{tmp_path}/s") as channel,
+        ):
+            assert await asyncio.to_thread(begun.wait, 30)
+            await interface.stub(channel, "Node")["NodeUnpublishVolume"](wanted, timeout=30)
+            assert not (folder / "csi-inline").exists() and left.exists()
+            go_on.set()
+            await until(lambda: not list(driver.pool.pending.iterdir()))
+    finally:
+        go_on.set()
