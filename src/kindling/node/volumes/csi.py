@@ -198,7 +198,7 @@ class CsiVolumes:
         if record.file.exists():
             before = csi_records.read(record.file)
             record = replace(record, size=before.size, published=before.published)
-        csi_records.write(record, self._services.node_name)
+        await csi_records.store(record, self._services.node_name)
         if record.staged:
             record.staging.mkdir(parents=True, exist_ok=True, mode=0o750)
             await _call(driver, "NodeStageVolume", stage, source)
@@ -207,14 +207,14 @@ class CsiVolumes:
         if record.block:
             await csi_block.map_device(record)
         if not record.published:
-            csi_records.write(replace(record, published=True), self._services.node_name)
+            await csi_records.store(replace(record, published=True), self._services.node_name)
 
     async def _undo(self, record: Record) -> None:
         if not record.file.exists():
             return  # an earlier operation has already done it
         driver = self._driver(record.driver)
         if record.published:
-            csi_records.write(replace(record, published=False), self._services.node_name)
+            await csi_records.store(replace(record, published=False), self._services.node_name)
         if record.block:
             await csi_block.unmap_device(record)
         values = {"volume_id": record.handle, "target_path": str(record.target)}

@@ -88,7 +88,7 @@ class Growth:
         text = f'{csi_expansion.SUCCEEDED} for volume "{source.name}" {self._node_name}'
         for about in (_of(pod, PODS), _of(claim, PERSISTENT_VOLUME_CLAIMS)):
             self._record_event(about, "Normal", "FileSystemResizeSuccessful", text)
-        csi_records.write(replace(record, size=wanted.size), self._node_name)
+        await csi_records.store(replace(record, size=wanted.size), self._node_name)
         if not wanted.told:
             await self._write(claim, csi_expansion.finished(claim, volume))
 

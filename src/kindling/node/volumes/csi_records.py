@@ -16,6 +16,7 @@ from pathlib import Path
 import orjson
 
 from kindling.node.pods import identity
+from kindling.node.threads import in_thread
 
 _log = logging.getLogger(__name__)
 
@@ -92,6 +93,13 @@ def write(record: Record, node_name: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     fresh.replace(record.file)
+
+
+async def store(record: Record, node_name: str) -> None:
+    """As `write`, in a thread: where tenants keep the disk busy, a durable write takes seconds, and the whole
+    agent would wait for it. Raises OSError.
+    """
+    await in_thread("csi-record", lambda _: write(record, node_name))
 
 
 def _surroundings() -> str:

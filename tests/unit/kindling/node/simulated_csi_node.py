@@ -276,7 +276,8 @@ async def a_node(directory: Path) -> AsyncIterator[Callable[[], Node]]:
         patch.setattr(identity, "ROOT", directory)
         patch.setattr(mountinfo, "mount_points_below", below)
         patch.setattr(mounts, "unmount", lambda target: None)
-        patch.setattr(manager, "in_thread", inline)
+        for module in (manager, csi_records):
+            patch.setattr(module, "in_thread", inline)
         patch.setattr(os, "fsync", lambda _: None)  # another test shows that records are synced
         patch.setattr(csi_attachments, "_FIRST_LOOK_SECONDS", 0.0)
         yield make

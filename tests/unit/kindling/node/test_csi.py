@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -396,3 +397,21 @@ async def _serve_registrar(
     server.add_insecure_port(f"unix:{path}")
     await server.start()
     stack.push_async_callback(server.stop, 0)
+
+
+async def test_a_busy_disk_holds_up_one_volume_and_not_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "ROOT", tmp_path)
+    record = csi_records.Record("u", "pv", "d.example.com", "h", block=False, staged=True)
+    goes_on, synced = threading.Event(), os.fsync
+
+    def slowly(descriptor: int) -> None:
+        assert goes_on.wait(30), "the agent waits for the disk"
+        synced(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slowly)
+    storing = asyncio.create_task(csi_records.store(record, "node01"))
+    asyncio.get_running_loop().call_later(0.01, goes_on.set)
+    await storing
+    assert csi_records.read(record.file) == record
