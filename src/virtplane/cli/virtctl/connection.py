@@ -136,7 +136,7 @@ async def _tell_of_other_version(client: Client) -> None:
     server = get_str(answer, "gitVersion") if isinstance(answer, dict) else ""
     if server and _release(server) != _release(KUBEVIRT_VERSION):
         text = "You are using a client virtctl version that is different from the KubeVirt version"
-        versions = f"Client Version: {KUBEVIRT_VERSION}\nServer Version: {server}\n"
+        versions = f"Client Version: {KUBEVIRT_VERSION}\nServer Version: {printable(server)}\n"
         click.echo(f"{text} running in the cluster\n{versions}", err=True)
 
 

@@ -19,6 +19,8 @@ class _Dumper(yaml.SafeDumper):
     """YAML in the style of Go's library: keys in order, texts of several lines as blocks, double quotes."""
 
 
+_CONTROLS = re.compile(r"[\x7f-\x9f]")
+"""Control characters that JSON may have as they are; terminals obey some."""
 _LOOKS_OTHERWISE = re.compile(r"[yYnN]|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 """Texts that other readers of YAML than Python's take for truth values or numbers."""
 
@@ -41,8 +43,12 @@ def as_yaml(document: JsonObject) -> str:
 
 
 def as_json(document: Any, indent: int) -> str:
-    """A document as JSON: integers without a decimal point, and no newline at the end."""
-    return json.dumps(_numbers(document), indent=indent, ensure_ascii=False)
+    """A document as JSON: integers without a decimal point, and no newline at the end.
+
+    What a guest or a user calls himself controls no terminal: control characters are escaped, all of them.
+    """
+    text = json.dumps(_numbers(document), indent=indent, ensure_ascii=False)
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _numbers(value: Any) -> Any:
@@ -85,6 +91,11 @@ def machine_in_full(machine: JsonObject) -> JsonObject:
 def quoted(text: str) -> str:
     """The text in double quotes."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def harmless(text: str) -> str:
+    """Words of servers and files without what would control a terminal, laid out as they were."""
+    return "".join(char if char.isprintable() or char in "\n\t" else " " for char in text)
 
 
 def printable(text: str) -> str:

@@ -15,6 +15,7 @@ import click
 
 from kubecore.client import Client
 from virtplane.cli.virtctl import exports
+from virtplane.cli.virtctl.documents import printable
 from virtplane.cli.virtctl.exports import Export, Link, Say
 from virtplane.cli.virtctl.progress import Progress
 
@@ -55,7 +56,7 @@ async def download(client: Client, export: Export, wish: Wish, output: BinaryIO,
         try:
             await _attempt(client, export, wish, output, say)
         except _Refused as error:
-            say(str(error))
+            say(printable(str(error)))
             if attempt == wish.retries:
                 raise click.ClickException("retry count reached, exiting unsuccessfully") from error
             say("Retrying...")

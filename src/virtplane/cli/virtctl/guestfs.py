@@ -16,6 +16,7 @@ from virtplane.api.guestfs import APPLIANCE, ENTRYPOINT, IMAGE
 from virtplane.api.resources import SUBRESOURCES_PATH, VIRTUAL_MACHINES
 from virtplane.cli.virtctl.connection import Connection, connected
 from virtplane.cli.virtctl.console import raw_terminal, talk
+from virtplane.cli.virtctl.documents import printable
 from virtplane.cli.virtctl.streams import received
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ async def guestfs(client: Client, connection: Connection, claim: str, **given: A
     security = security_context(given)
     namespace = connection.namespace
     image = given["image"] or await _image(client)
-    click.echo(f"Use image: {image} ")
+    click.echo(f"Use image: {printable(image)} ")
     is_block = await _check_claim(client, claim, namespace)
     machine = await client.get(VIRTUAL_MACHINES, given["vm"], namespace) if given["vm"] else {}
     wanted = pod(claim, image, security, machine, is_block=is_block, given=given)
@@ -215,7 +216,7 @@ async def _wait_until_running(client: Client, name: str, namespace: str) -> None
             raise click.ClickException(f"Pod is not in running state but got {phase}")
         why = obstacle(status)
         if why and why != said:
-            click.echo(f"The pod does not start yet: {why}", err=True)
+            click.echo(f"The pod does not start yet: {printable(why)}", err=True)
             said = why
         await asyncio.sleep(_POLL_SECONDS)
     raise click.ClickException(f"timeout in waiting for the containers to be started in pod {name}")

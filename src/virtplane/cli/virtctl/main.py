@@ -106,7 +106,10 @@ def main(argv: list[str] | None = None) -> int:
     except click.exceptions.Abort:
         return 1
     except click.ClickException as error:
-        sys.stderr.write(f"{explain(error)}\n")
+        # Only when it is needed: help and completion are fast.
+        from virtplane.cli.virtctl.documents import harmless
+
+        sys.stderr.write(f"{harmless(explain(error))}\n")
         return 1
     return result if isinstance(result, int) else 0
 

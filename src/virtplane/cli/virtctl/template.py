@@ -15,7 +15,7 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.resources import ResourceType
 from virtplane.cli.virtctl import templating
 from virtplane.cli.virtctl.connection import Connection, connected, key_values
-from virtplane.cli.virtctl.documents import as_json, as_yaml, in_order, machine_in_full
+from virtplane.cli.virtctl.documents import as_json, as_yaml, harmless, in_order, machine_in_full
 from virtplane.cli.virtctl.params import given_flags, refuse_together
 from virtplane.cli.virtctl.usage import Commands
 
@@ -163,13 +163,13 @@ def _process_here(found: JsonObject, values: dict[str, str], output: str) -> Non
         filled = templating.with_values(found, values)
         failure = "error validating template parameters"
         for line in templating.check_references(filled):
-            click.echo(f"Warning: {line}", err=True)
+            click.echo(f"Warning: {harmless(line)}", err=True)
         failure = "error processing VirtualMachineTemplate locally"
         machine, message = templating.process(filled)
     except templating.TemplateError as error:
         *warnings, last = str(error).split("\n")
         for line in warnings:
-            click.echo(line, err=True)
+            click.echo(harmless(line), err=True)
         raise click.ClickException(f"{failure}: {last}") from error
     _show(machine, message, output)
 
@@ -200,7 +200,7 @@ def _show(machine: JsonObject, message: str, output: str) -> None:
     """Print the machine and tell the user the message."""
     _print(machine_in_full(machine), output)
     if message:
-        click.echo(message, err=True, nl=False)
+        click.echo(harmless(message), err=True, nl=False)
 
 
 def _print(document: Any, output: str) -> None:
