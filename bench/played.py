@@ -20,9 +20,10 @@ from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.domain import document
 from virtplane.compute.domain.context import DiskSource, DomainContext, InterfaceLink
 from virtplane.compute.handler import status
-from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.agent.facts import GuestFacts
+from virtplane.compute.handler.libvirtd.calls import DomainState
 from virtplane.compute.handler.network.cards import Card
-from virtplane.compute.handler.status import GuestFacts, Report
+from virtplane.compute.handler.status import Report
 
 _WORKERS = 8
 _MAC = "02:00:00:00:00:01"

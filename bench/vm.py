@@ -26,7 +26,7 @@ from bench.timeline import BOOTED, STEPS, Recorder, Timeline
 from kubecore.client import Client, load_kubeconfig
 from kubecore.json import JsonObject
 from virtplane.api.resources import VIRTUAL_MACHINES
-from virtplane.compute.handler import kvm
+from virtplane.compute.handler.node import kvm
 
 _ROOT = Path(__file__).resolve().parents[1]
 _NAMESPACE = "default"

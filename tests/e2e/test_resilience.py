@@ -16,7 +16,7 @@ from tests.support.clusters import clean_up
 from tests.support.starvation import starvation_measured
 
 from virtplane.api.labels import CONDITION_UNPAUSED
-from virtplane.compute.handler.kvm import PROCESSOR_SECONDS
+from virtplane.compute.handler.node.kvm import PROCESSOR_SECONDS
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(120)]
 

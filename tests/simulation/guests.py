@@ -22,20 +22,20 @@ from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute import hotplug
 from virtplane.compute.domain.document import domain_name
 from virtplane.compute.domain.processor import vcpu_count
+from virtplane.compute.handler.agent.credentials import CredentialKeeper
+from virtplane.compute.handler.agent.facts import GuestFacts
 from virtplane.compute.handler.controller import InstanceController
-from virtplane.compute.handler.cpumemory import CpuMemory
-from virtplane.compute.handler.credentials import CredentialKeeper
 from virtplane.compute.handler.decisions import Observation
-from virtplane.compute.handler.guestagent import FROZEN, THAWED
+from virtplane.compute.handler.hooks.plugins import MachinePlugins
+from virtplane.compute.handler.hotplug.cpumemory import CpuMemory
 from virtplane.compute.handler.hotplug.plugs import Plugged
-from virtplane.compute.handler.kvm import KvmVerdict
-from virtplane.compute.handler.launcher import LauncherGone
-from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.launchers.control import LauncherGone
+from virtplane.compute.handler.libvirtd.agentanswers import FROZEN, THAWED
+from virtplane.compute.handler.libvirtd.calls import DomainState
 from virtplane.compute.handler.network.cards import Card
 from virtplane.compute.handler.node.heartbeat import Heartbeat
-from virtplane.compute.handler.plugins import MachinePlugins
+from virtplane.compute.handler.node.kvm import KvmVerdict
 from virtplane.compute.handler.settings import HandlerSettings, pod_paths
-from virtplane.compute.handler.status import GuestFacts
 from virtplane.compute.handler.threads import Steps
 
 

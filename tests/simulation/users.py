@@ -21,7 +21,7 @@ from kubecore.resources import ResourceType
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.apiserver.subresources import lifecycle
-from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.libvirtd.calls import DomainState
 
 NAMESPACE = "lab"
 DRAIN = {"key": "kubevirt.io/drain", "effect": "NoSchedule"}

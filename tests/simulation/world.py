@@ -9,7 +9,7 @@ from tests.simulation.faults import Note
 
 from kubecore.json import JsonObject, get_object
 from kubecore.objects import meta
-from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.libvirtd.calls import DomainState
 
 RUNNING = DomainState("Running", "Booted")
 Change = Callable[[], None]

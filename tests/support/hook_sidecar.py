@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.support.grpc_sockets import served
 
-from virtplane.compute.handler import hookmessages
+from virtplane.compute.handler.hooks import messages
 
 Answer = Callable[[Any], Mapping[str, bytes]]
 
@@ -24,8 +24,8 @@ def sidecar(
     versions: Sequence[str] = ("v1alpha3",),
 ) -> Iterator[None]:
     """Serve at `socket`, asking for `points` (hook and priority); `answers` turn requests into results."""
-    info = hookmessages.info()
-    known = [version for version in versions if version in hookmessages.VERSIONS]
+    info = messages.info()
+    known = [version for version in versions if version in messages.VERSIONS]
 
     def introduce(_request: Any, _context: Any) -> Any:
         hooks = [info.message("HookPoint", {"name": hook, "priority": rank}) for hook, rank in points]
@@ -33,7 +33,7 @@ def sidecar(
 
     handlers = [info.handler("Info", {"Info": introduce})]
     for version in known:
-        callbacks = hookmessages.callbacks(version)
+        callbacks = messages.callbacks(version)
 
         def implemented(hook: str, callbacks: Any = callbacks) -> Callable[[Any, Any], Any]:
             return lambda request, _: callbacks.message(f"{hook}Result", answers[hook](request))

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from tests.support.waiting import until
 
-from virtplane.compute.handler import libvirtcalls
-from virtplane.compute.handler.launcher import LauncherLink, LauncherNotReady, connect
+from virtplane.compute.handler.launchers.control import LauncherLink, LauncherNotReady, connect
+from virtplane.compute.handler.libvirtd import calls
 
 USER = pwd.getpwnam("nobody").pw_uid
 """libvirt starts domains only as a user that has a name."""
@@ -42,7 +42,7 @@ async def launched(*before: str) -> AsyncIterator[Daemon]:
     programs = ("libvirtd", "qemu-system-x86_64", "setpriv")
     if os.geteuid() != 0 or any(shutil.which(name) is None for name in programs):
         pytest.skip(f"needs root, {', '.join(programs)}")
-    libvirtcalls.start_events()
+    calls.start_events()
     # The user has to reach it, which rules out pytest's own folders.
     with tempfile.TemporaryDirectory(prefix="virtplane-libvirt-") as made:
         folder = Path(made)

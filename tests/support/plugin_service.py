@@ -10,13 +10,13 @@ from typing import Any
 import grpc
 from tests.support.grpc_sockets import served
 
-from virtplane.compute.handler import hookmessages
+from virtplane.compute.handler.hooks import messages
 
 
 @contextmanager
 def domain_service(socket: Path, answer: Callable[[Any], bytes]) -> Iterator[None]:
     """A sidecar at `socket`; `answer` turns a request into the changed domain."""
-    plugins = hookmessages.plugins()
+    plugins = messages.plugins()
 
     def mutate(request: Any, context: Any) -> Any:
         try:
@@ -32,7 +32,7 @@ def domain_service(socket: Path, answer: Callable[[Any], bytes]) -> Iterator[Non
 @contextmanager
 def node_service(socket: Path, told: Callable[[Any], None]) -> Iterator[None]:
     """A service of node hooks at `socket`; `told` gets each request and may raise ValueError."""
-    plugins = hookmessages.plugins()
+    plugins = messages.plugins()
 
     def execute(request: Any, context: Any) -> Any:
         try:

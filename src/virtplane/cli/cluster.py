@@ -102,7 +102,7 @@ async def _install(state: Path) -> None:
     from virtplane.api import guestfs
     from virtplane.cli import storage, uploads
     from virtplane.cli.install import install
-    from virtplane.compute.handler import kvm
+    from virtplane.compute.handler.node import kvm
     from virtplane.operators.kubevirt.manifests import InstallOptions
 
     verdict = await kvm.probe()

@@ -18,14 +18,15 @@ from virtplane.api.config import VERSION_DETAIL, ClusterConfig, LastGood, observ
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.plugin_v1alpha1.plugin import Plugin
 from virtplane.api.resources import KUBEVIRTS, PLUGINS, VIRTUAL_MACHINE_INSTANCES
-from virtplane.compute.handler import consoleserving, kubeletroot, kvm, libvirtcalls
 from virtplane.compute.handler.api import until_answered
+from virtplane.compute.handler.consoles import certificates
+from virtplane.compute.handler.consoles.server import ConsoleServer
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.guestmetrics import GuestMetrics
-from virtplane.compute.handler.node import capabilities, seccomp
+from virtplane.compute.handler.libvirtd import calls
+from virtplane.compute.handler.node import capabilities, kubeletroot, kvm, seccomp
 from virtplane.compute.handler.node.keepers import NodeKeepers
 from virtplane.compute.handler.node.metrics import NodeMetrics
-from virtplane.compute.handler.server import ConsoleServer
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage import heldimages
 from virtplane.compute.handler.thaws import Thaws
@@ -59,7 +60,7 @@ class VirtHandler:
             struct=VirtualMachineInstance,
         )
         plugins = manager.informer(PLUGINS, struct=Plugin)
-        authorities = consoleserving.Authorities(manager, context.namespace)
+        authorities = certificates.Authorities(manager, context.namespace)
         installation = _Installation(manager.informer(KUBEVIRTS, namespace=context.namespace))
         await installation.read(client, context.namespace)
         context.health.add_detail(VERSION_DETAIL, lambda: observed_version(installation.document()))
@@ -78,7 +79,7 @@ class VirtHandler:
             installation.informer.add_handler(keepers.look_again)
             thaws = Thaws(settings.thaw_directory, controller)
             console_server = ConsoleServer(controller, thaws)
-            consoles = partial(consoleserving.serve, context, settings, console_server, authorities, serving)
+            consoles = partial(certificates.serve, context, settings, console_server, authorities, serving)
             manager.add_runnable("console-server", consoles)
             manager.add_runnable("connection", connection.run)
             thaws.resume()
@@ -124,7 +125,7 @@ async def _prepare_node(context: Context, settings: HandlerSettings) -> kvm.KvmV
     """Clean up after an earlier virt-handler, and find out what guests can use; returns whether KVM works."""
     own_pod, mountinfo = os.environ.get("POD_UID", ""), Path("/proc/self/mountinfo").read_bytes()
     kubeletroot.require(settings.pods_directory, own_pod, context.node_name, mountinfo)
-    libvirtcalls.start_events()
+    calls.start_events()
     await _unmount_orphans(settings)
     verdict = await kvm.probe()
     logger.info("KVM was probed", extra={"usable": verdict.usable, "why": verdict.why})

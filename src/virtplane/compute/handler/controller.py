@@ -17,13 +17,15 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.plugin_v1alpha1.plugin import Plugin
 from virtplane.compute.domain.disks import MissingSource
 from virtplane.compute.domain.document import domain_name
-from virtplane.compute.handler import agentsupport, decisions, ioerrors, status
+from virtplane.compute.handler import decisions, status
+from virtplane.compute.handler.agent import support
 from virtplane.compute.handler.decisions import Action, Observation
-from virtplane.compute.handler.domainoptions import domain_options
 from virtplane.compute.handler.guestmetrics import Guest
 from virtplane.compute.handler.instanceevents import InstanceEvents
-from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone
-from virtplane.compute.handler.libvirtcalls import DomainState, HypervisorError
+from virtplane.compute.handler.launchers.control import LauncherBroken, LauncherGone
+from virtplane.compute.handler.libvirtd import ioerrors
+from virtplane.compute.handler.libvirtd.calls import DomainState, HypervisorError
+from virtplane.compute.handler.libvirtd.domainoptions import domain_options
 from virtplane.compute.handler.lifecycle import Lifecycle
 from virtplane.compute.handler.machine import Machine, ServersSpent
 from virtplane.compute.handler.network.functions import FunctionsUnknown
@@ -331,7 +333,7 @@ class InstanceController:
 
     def _agent_versions(self) -> tuple[str, ...]:
         configured = self._config().configuration.supported_guest_agent_versions
-        return tuple(configured) or agentsupport.DEFAULT_VERSIONS
+        return tuple(configured) or support.DEFAULT_VERSIONS
 
     def _claim_settings(self) -> ClaimSettings:
         developer = self._config().configuration.developer_configuration

@@ -16,7 +16,7 @@ from virtplane.api.kubevirt_v1.features import is_on
 from virtplane.api.kubevirt_v1.networks import Interface
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import kind_of
-from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.libvirtd.calls import DomainState
 
 _POD_UID = re.compile(r"[0-9a-zA-Z-]{1,64}", re.ASCII)
 """It becomes part of a path."""

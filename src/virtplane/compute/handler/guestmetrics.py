@@ -19,8 +19,8 @@ from typing import Any, Protocol, TypeAlias
 from prometheus_client.core import Metric
 
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.compute.handler.guestagent import LOADS, AgentFigures
-from virtplane.compute.handler.libvirtcalls import HypervisorError
+from virtplane.compute.handler.libvirtd.agentanswers import LOADS, AgentFigures
+from virtplane.compute.handler.libvirtd.calls import HypervisorError
 from virtplane.compute.podlinks import wires
 
 logger = logging.getLogger(__name__)

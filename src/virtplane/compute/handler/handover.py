@@ -9,11 +9,11 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain import metrics
 from virtplane.compute.domain.context import PRIVATE_DIRECTORY, HostCpu
 from virtplane.compute.domain.sriov import sriov_interfaces
-from virtplane.compute.handler import hostcpus
+from virtplane.compute.handler.launchers import hostcpus
+from virtplane.compute.handler.launchers.process import Process
 from virtplane.compute.handler.node import capabilities
-from virtplane.compute.handler.process import Process
+from virtplane.compute.handler.rooted import Root
 from virtplane.compute.handler.settings import HandlerSettings, PodPaths
-from virtplane.compute.handler.storage.rooted import Root
 
 _CAPABILITIES = "cache/libvirt"
 _DEVICES = ("dev/net/tun", "dev/kvm", "dev/vhost-net", "dev/vhost-vsock", "dev/sev")

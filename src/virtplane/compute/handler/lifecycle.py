@@ -16,9 +16,9 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceStatus
 from virtplane.api.plugin_v1alpha1.plugin import Plugin
 from virtplane.compute.handler import decisions
+from virtplane.compute.handler.hooks.plugins import PluginError
 from virtplane.compute.handler.instanceevents import InstanceEvents
 from virtplane.compute.handler.machine import Machine
-from virtplane.compute.handler.plugins import PluginError
 from virtplane.compute.handler.words import repeatable
 from virtplane.compute.plugins.hooks import POST_START, POST_STOP, PRE_STOP
 

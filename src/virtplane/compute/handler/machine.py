@@ -19,32 +19,33 @@ from virtplane.compute.domain.context import (
     DomainContext,
 )
 from virtplane.compute.domain.document import domain_name, machine_type, render
-from virtplane.compute.handler import handover, hostcpus, privileges
-from virtplane.compute.handler.agentkeeper import AgentKeeper
-from virtplane.compute.handler.agentprobes import AgentProbes
-from virtplane.compute.handler.claimeddevices import claimed_devices
-from virtplane.compute.handler.connections import Connections
-from virtplane.compute.handler.cpumemory import CpuMemory
+from virtplane.compute.handler import handover
+from virtplane.compute.handler.agent.clock import GuestClock
+from virtplane.compute.handler.agent.keeper import AgentKeeper
+from virtplane.compute.handler.agent.probes import AgentProbes
 from virtplane.compute.handler.decisions import Observation
-from virtplane.compute.handler.growth import DiskGrowth
-from virtplane.compute.handler.guestclock import GuestClock
-from virtplane.compute.handler.hooks import HookSidecars
+from virtplane.compute.handler.downwardmetrics.provider import MetricsProvider, Source
+from virtplane.compute.handler.hooks.plugins import MachinePlugins
+from virtplane.compute.handler.hooks.sidecars import HookSidecars
+from virtplane.compute.handler.hotplug.cpumemory import CpuMemory
+from virtplane.compute.handler.hotplug.growth import DiskGrowth
 from virtplane.compute.handler.hotplug.plugs import Guest, Plugs
-from virtplane.compute.handler.hypervisor import Defined, Hypervisor
-from virtplane.compute.handler.ioerrors import IoErrors
-from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone
-from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
-from virtplane.compute.handler.metrics.provider import MetricsProvider, Source
-from virtplane.compute.handler.metrics.report import GuestFigures
+from virtplane.compute.handler.launchers import hostcpus, privileges
+from virtplane.compute.handler.launchers.claimeddevices import claimed_devices
+from virtplane.compute.handler.launchers.control import LauncherBroken, LauncherGone
+from virtplane.compute.handler.launchers.process import Process
+from virtplane.compute.handler.libvirtd.calls import DaemonSilent, DomainState, HypervisorError
+from virtplane.compute.handler.libvirtd.connections import Connections
+from virtplane.compute.handler.libvirtd.figures import GuestFigures
+from virtplane.compute.handler.libvirtd.hypervisor import Defined, Hypervisor
+from virtplane.compute.handler.libvirtd.ioerrors import IoErrors
 from virtplane.compute.handler.network.functions import functions_of
 from virtplane.compute.handler.network.keeper import GuestNetworks
-from virtplane.compute.handler.plugins import MachinePlugins
-from virtplane.compute.handler.process import Process
+from virtplane.compute.handler.rooted import Root
 from virtplane.compute.handler.settings import HandlerSettings, PodPaths, pod_paths
 from virtplane.compute.handler.stopwatch import Stopwatch
 from virtplane.compute.handler.storage import bootfiles, heldimages
 from virtplane.compute.handler.storage.claims import ClaimSettings
-from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.storage.volumes import VolumeBlocked, VolumePreparer
 from virtplane.compute.handler.threads import StepBlocked, Steps
 from virtplane.compute.plugins.hooks import PRE_START

@@ -17,7 +17,6 @@ from virtplane.api.kubevirt_v1.domain import Machine
 from virtplane.api.kubevirt_v1.networks import Interface
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import (
-    VirtualMachineInstanceGuestOSInfo,
     VirtualMachineInstanceNetworkInterface,
     VirtualMachineInstancePhaseTransitionTimestamp,
     VirtualMachineInstanceStatus,
@@ -25,15 +24,16 @@ from virtplane.api.kubevirt_v1.vmi_status import (
 )
 from virtplane.compute import amounts, plugging
 from virtplane.compute.domain.disks import target_names
-from virtplane.compute.handler import agentsupport
-from virtplane.compute.handler.credentials import Outcome
+from virtplane.compute.handler.agent import support
+from virtplane.compute.handler.agent.credentials import Outcome
+from virtplane.compute.handler.agent.facts import GuestFacts
 from virtplane.compute.handler.decisions import FINAL_PHASES, NOT_MIGRATABLE, Migratability, migratability
-from virtplane.compute.handler.guestagent import THAWED, AgentInterface
 from virtplane.compute.handler.hotplug.plugs import Plugged
 from virtplane.compute.handler.hotplug.reports import reported
-from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.hotplug.shape import Shape, current_topology, memory_status
+from virtplane.compute.handler.libvirtd.agentanswers import THAWED, AgentInterface
+from virtplane.compute.handler.libvirtd.calls import DomainState
 from virtplane.compute.handler.network.cards import ABSENT, Card
-from virtplane.compute.handler.shape import Shape, current_topology, memory_status
 from virtplane.compute.hotplug import started_disks
 from virtplane.compute.podlinks import DOMAIN, GUEST_AGENT, MULTUS, sources
 
@@ -44,22 +44,6 @@ _PAUSE_REASONS = {
     "IOError": ("PausedIOError", "VMI was paused, low-level IO error detected"),
     "Migration": ("PausedByMigrationMonitor", "VMI was paused by the migration monitor"),
 }
-
-_NO_OS_INFO = VirtualMachineInstanceGuestOSInfo()
-
-
-@dataclass(frozen=True, slots=True)
-class GuestFacts:
-    """Facts about the guest besides its domain's state."""
-
-    agent_connected: bool = False
-    os_info: VirtualMachineInstanceGuestOSInfo = _NO_OS_INFO
-    agent_interfaces: tuple[AgentInterface, ...] = ()
-    freeze_state: str = ""
-    """``frozen``, ``thawed``, or empty where it is not known."""
-    agent_version: str = ""
-    agent_commands: tuple[str, ...] = ()
-    """The commands that the agent carries out; empty before it was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +67,7 @@ class Report:
     plugged: Plugged = field(default_factory=Plugged)
     shape: Shape | None = None
     """The CPUs and memory that run; None before libvirt was asked."""
-    agent_versions: tuple[str, ...] = agentsupport.DEFAULT_VERSIONS
+    agent_versions: tuple[str, ...] = support.DEFAULT_VERSIONS
     """The versions of agents that are supported, as regular expressions."""
     memory_error: str = ""
     """Why memory could not be plugged, or the empty string."""
@@ -133,7 +117,7 @@ def _conditions(vmi: VirtualMachineInstance, report: Report) -> tuple[Condition,
         return tuple(conditions)
     if report.domain is None or not report.domain.is_active:
         _remove(conditions, "AgentConnected")
-        _remove(conditions, agentsupport.CONDITION)
+        _remove(conditions, support.CONDITION)
         _remove(conditions, "Paused")
         return tuple(conditions)
     found = migratability(vmi, emulation=report.emulation)
@@ -157,11 +141,11 @@ def _conditions(vmi: VirtualMachineInstance, report: Report) -> tuple[Condition,
 
 def _agent_support(conditions: list[Condition], vmi: VirtualMachineInstance, report: Report) -> None:
     facts = report.facts
-    lack = agentsupport.shortcoming(vmi, facts.agent_version, facts.agent_commands, report.agent_versions)
+    lack = support.shortcoming(vmi, facts.agent_version, facts.agent_commands, report.agent_versions)
     if facts.agent_connected and lack:
-        _set(conditions, agentsupport.CONDITION, "True", lack, "", report.now)
+        _set(conditions, support.CONDITION, "True", lack, "", report.now)
     else:
-        _remove(conditions, agentsupport.CONDITION)
+        _remove(conditions, support.CONDITION)
 
 
 def _plugged(conditions: list[Condition], vmi: VirtualMachineInstance, report: Report) -> None:

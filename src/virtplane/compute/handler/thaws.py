@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from virtplane.compute.handler.libvirtcalls import HypervisorError
+from virtplane.compute.handler.libvirtd.calls import HypervisorError
 from virtplane.compute.handler.machine import Machine
 
 logger = logging.getLogger(__name__)

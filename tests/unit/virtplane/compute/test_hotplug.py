@@ -18,10 +18,11 @@ from virtplane.compute.controller.vmi.volumes import volume_status
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.document import render
 from virtplane.compute.handler import status
+from virtplane.compute.handler.agent.facts import GuestFacts
 from virtplane.compute.handler.hotplug.plugs import Plugged
-from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.libvirtd.calls import DomainState
+from virtplane.compute.handler.rooted import Root
 from virtplane.compute.handler.settings import PodPaths
-from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.storage.volumes import VolumePreparer
 from virtplane.compute.hotplug import plugged_volumes
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
@@ -103,7 +104,7 @@ def _looked_at(
         phase="Running",
         domain=DomainState("Running"),
         domain_known=True,
-        facts=status.GuestFacts(),
+        facts=GuestFacts(),
         emulation=True,
         cards={},
         machine="q35",

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from kubecore.objects.times import now_rfc3339
 from virtplane.api.kubevirt_v1.vmi_status import VolumeStatus
 from virtplane.compute import hotplug
-from virtplane.compute.handler.hypervisor import Hypervisor
-from virtplane.compute.handler.libvirtcalls import HypervisorError
+from virtplane.compute.handler.libvirtd.calls import HypervisorError
+from virtplane.compute.handler.libvirtd.hypervisor import Hypervisor
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from kubecore.mountinfo import mount_points_below
 from virtplane.api.launcherpods import QEMU_USER
+from virtplane.compute.handler.rooted import NAMES_LIMIT, Root
 from virtplane.compute.handler.storage.heldimages import mount_tree, unmount
-from virtplane.compute.handler.storage.rooted import NAMES_LIMIT, Root
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
 _FILE = ".img"

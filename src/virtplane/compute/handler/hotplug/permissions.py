@@ -22,8 +22,8 @@ from pathlib import Path
 from kubecore import mountinfo
 from virtplane.compute.handler.hotplug import filters
 from virtplane.compute.handler.hotplug.filters import ANY, BLOCK, CHARACTER, MAKE, Rule
-from virtplane.compute.handler.process import Process
-from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.handler.launchers.process import Process
+from virtplane.compute.handler.rooted import Root
 
 _FOLDERS = 64
 """More than any container's ``/dev`` has."""

@@ -18,13 +18,13 @@ from virtplane.compute.handler.hotplug import dumps, mapped, permissions
 from virtplane.compute.handler.hotplug.dumps import Dump, MemoryDumps
 from virtplane.compute.handler.hotplug.folder import Folder, is_name
 from virtplane.compute.handler.hotplug.sources import Claim, NotOnNode, held_claim
-from virtplane.compute.handler.hypervisor import IS_LEAVING, Hypervisor
-from virtplane.compute.handler.libvirtcalls import HypervisorError
-from virtplane.compute.handler.process import Process
+from virtplane.compute.handler.launchers.process import Process
+from virtplane.compute.handler.libvirtd.calls import HypervisorError
+from virtplane.compute.handler.libvirtd.hypervisor import IS_LEAVING, Hypervisor
+from virtplane.compute.handler.rooted import Root
 from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.storage.claims import ClaimSettings, NotEnoughSpace
 from virtplane.compute.handler.storage.images import BadImage
-from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.storage.volumes import VolumeNotReady
 from virtplane.compute.handler.threads import StepBlocked, Steps
 

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from virtplane.api.kubevirt_v1.vmi_status import PersistentVolumeClaimInfo
 from virtplane.compute.handler.hotplug import mapped
+from virtplane.compute.handler.rooted import Root
 from virtplane.compute.handler.storage import claims
 from virtplane.compute.handler.storage.claims import ClaimSettings
 from virtplane.compute.handler.storage.heldimages import clone_mount, processes_of
 from virtplane.compute.handler.storage.images import BadImage
-from virtplane.compute.handler.storage.rooted import Root
 
 _DISK = "disk.img"
 _DEVICES = "path"

@@ -14,7 +14,7 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.paths import NETWORK_INFO_DIR, NETWORK_INFO_FILE
 from virtplane.compute.domain import pci
 from virtplane.compute.domain.sriov import sriov_interfaces
-from virtplane.compute.handler.process import Process
+from virtplane.compute.handler.launchers.process import Process
 
 _LIMIT = 1 << 18
 

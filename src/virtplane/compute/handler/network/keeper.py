@@ -17,10 +17,11 @@ from virtplane.compute.domain.interfaces import (
     with_link,
     xml_of,
 )
-from virtplane.compute.handler.hypervisor import Hypervisor
-from virtplane.compute.handler.launcher import LauncherLink
-from virtplane.compute.handler.libvirtcalls import HypervisorError
-from virtplane.compute.handler.netns import enter_and_run
+from virtplane.compute.handler.launchers.control import LauncherLink
+from virtplane.compute.handler.launchers.netns import enter_and_run
+from virtplane.compute.handler.launchers.process import Process
+from virtplane.compute.handler.libvirtd.calls import HypervisorError
+from virtplane.compute.handler.libvirtd.hypervisor import Hypervisor
 from virtplane.compute.handler.network import lease, passt, setup
 from virtplane.compute.handler.network.cards import ABSENT, Card, Differences, differences, is_wanted_up
 from virtplane.compute.handler.network.plan import (
@@ -30,7 +31,6 @@ from virtplane.compute.handler.network.plan import (
     is_tapped,
     plan_wire,
 )
-from virtplane.compute.handler.process import Process
 from virtplane.compute.handler.threads import Steps
 from virtplane.compute.podlinks import TAP, LinkNames, Wire, leaving_wire, wires
 

@@ -13,9 +13,9 @@ from virtplane.api.kubevirt_v1.networks import Interface
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.launcherpods import QEMU_USER
 from virtplane.compute.domain.devices import socket_directory
+from virtplane.compute.handler.launchers.process import Process
 from virtplane.compute.handler.network.plan import PodInterface, stable_mac
 from virtplane.compute.handler.network.setup import NetworkSetupError
-from virtplane.compute.handler.process import Process
 from virtplane.compute.podlinks import Wire
 
 _ISTIO_PORTS = (15000, 15001, 15004, 15006, 15008, 15009, 15020, 15021, 15053, 15090)

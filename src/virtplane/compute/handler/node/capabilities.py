@@ -21,9 +21,14 @@ import libvirt
 from lxml import etree
 
 from virtplane.api.launcherpods import QEMU_USER
-from virtplane.compute.handler.daemonconnection import DaemonConnection
-from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone, LauncherNotReady, connect
-from virtplane.compute.handler.libvirtcalls import LONG_CALL_SECONDS, HypervisorError
+from virtplane.compute.handler.launchers.control import (
+    LauncherBroken,
+    LauncherGone,
+    LauncherNotReady,
+    connect,
+)
+from virtplane.compute.handler.libvirtd.calls import LONG_CALL_SECONDS, HypervisorError
+from virtplane.compute.handler.libvirtd.daemonconnection import DaemonConnection
 from virtplane.compute.handler.node import processor
 from virtplane.compute.handler.node.processor import Processor
 from virtplane.programs import own_program

@@ -16,7 +16,7 @@ from kubecore.resources import NODES
 from kubecore.runtime import EventRecorder
 from virtplane.api.labels import CPU_MANAGER, CPU_MANAGER_OLD, HEARTBEAT, SCHEDULABLE
 from virtplane.compute.handler.api import FAILURES, in_time
-from virtplane.compute.handler.kvm import KvmVerdict
+from virtplane.compute.handler.node.kvm import KvmVerdict
 from virtplane.compute.handler.troubles import Trouble
 
 logger = logging.getLogger(__name__)

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from kubecore.client import Client
 from kubecore.runtime import EventRecorder, Manager
 from virtplane.api.config import ClusterConfig
-from virtplane.compute.handler.kvm import KvmVerdict
 from virtplane.compute.handler.node import capabilities, hyperv
 from virtplane.compute.handler.node import heartbeat as heartbeats
 from virtplane.compute.handler.node.deviceplugin import UNITS, DevicePlugin, devices
 from virtplane.compute.handler.node.heartbeat import Heartbeat
 from virtplane.compute.handler.node.ksm import KsmKeeper
+from virtplane.compute.handler.node.kvm import KvmVerdict
 from virtplane.compute.handler.node.labeller import NodeLabeller, Offers
 from virtplane.compute.handler.node.mediated import MediatedDevices
 from virtplane.compute.handler.node.optional import OptionalPlugins, allowed

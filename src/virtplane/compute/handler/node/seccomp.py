@@ -15,8 +15,8 @@ import orjson
 
 from kubecore.json import JsonObject
 from virtplane.api.paths import SECCOMP_DIR, VIRTIOFS_SECCOMP_PROFILE
+from virtplane.compute.handler.rooted import Root
 from virtplane.compute.handler.settings import HandlerSettings
-from virtplane.compute.handler.storage.rooted import Root
 
 _CLONE_FS = 0x200
 _CLONE_NEWUSER = 0x10000000

@@ -7,7 +7,7 @@ import os
 import struct
 
 from virtplane.compute.domain.context import BlockSizes
-from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.handler.rooted import Root
 
 _BLKSSZGET = 0x1268
 _BLKPBSZGET = 0x127B

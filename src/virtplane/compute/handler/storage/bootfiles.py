@@ -16,10 +16,10 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import kind_of
 from virtplane.api.launcherpods import KERNEL_BOOT_VOLUME
 from virtplane.compute.domain.context import BootFiles, FirmwareImage
+from virtplane.compute.handler.rooted import Root
 from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.storage.heldimages import HeldImage, NotHeld, mount_disk
 from virtplane.compute.handler.storage.images import BadImage, find_container_disk
-from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.storage.volumes import VolumeNotReady
 
 _SECURE = (

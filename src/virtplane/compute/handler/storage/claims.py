@@ -15,7 +15,7 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import PersistentVolumeClaimInfo
 from virtplane.api.kubevirt_v1.volumes import kind_of
 from virtplane.api.launcherpods import QEMU_USER
-from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.handler.rooted import Root
 from virtplane.compute.hotplug import READY, hotplugged_volumes, plugged_volumes
 
 _MIB = 1 << 20

@@ -16,7 +16,7 @@ import pycdlib
 from virtplane.api import labels
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import CloudInitConfigDriveSource, CloudInitNoCloudSource
-from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.handler.rooted import Root
 
 _MISSING = (
     "userDataBase64, userData, networkDataBase64 or networkData is required for a cloud-init data source"

@@ -8,9 +8,9 @@ import pycdlib.pycdlibexception
 
 from virtplane.api.kubevirt_v1.volumes import Volume, kind_of
 from virtplane.compute.domain.context import PRIVATE_DIRECTORY
+from virtplane.compute.handler.rooted import NAMES_LIMIT, READ_LIMIT, Root
 from virtplane.compute.handler.storage.cloudinit import write_iso
 from virtplane.compute.handler.storage.images import BadImage
-from virtplane.compute.handler.storage.rooted import NAMES_LIMIT, READ_LIMIT, Root
 
 _ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _LABEL = "cfgdata"

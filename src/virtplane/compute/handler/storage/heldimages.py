@@ -21,9 +21,9 @@ from pathlib import Path
 
 from kubecore.mountinfo import mount_points, mount_points_below
 from virtplane.api.launcherpods import image_holder
-from virtplane.compute.handler.process import pods_of
+from virtplane.compute.handler.launchers.process import pods_of
+from virtplane.compute.handler.rooted import Root
 from virtplane.compute.handler.storage.images import BadImage, only_disk
-from virtplane.compute.handler.storage.rooted import Root
 
 logger = logging.getLogger(__name__)
 

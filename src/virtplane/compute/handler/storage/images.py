@@ -13,7 +13,7 @@ import struct
 import subprocess
 from dataclasses import dataclass
 
-from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.handler.rooted import Root
 
 _QCOW2_MAGIC = b"QFI\xfb"
 _EXTERNAL_DATA = 1 << 2

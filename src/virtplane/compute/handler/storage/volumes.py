@@ -19,12 +19,12 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import ContainerDiskSource, EmptyDiskSource, HostDisk, Volume, kind_of
 from virtplane.compute.domain import devicetags, filesystems, metrics
 from virtplane.compute.domain.context import EPHEMERAL_DIRECTORY, PRIVATE_DIRECTORY, BlockSizes, DiskSource
-from virtplane.compute.handler.metrics import provider
+from virtplane.compute.handler.downwardmetrics import provider
+from virtplane.compute.handler.rooted import Root
 from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.storage import blocksizes, claims, cloudinit, configuration, images
 from virtplane.compute.handler.storage.claims import ClaimSettings
 from virtplane.compute.handler.storage.heldimages import HeldImage, NotHeld, mount_disk
-from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.hotplug import hotplugged_volumes
 
 _IMAGE_VOLUMES = "var/run/kubevirt-image-volume"

@@ -10,7 +10,7 @@ import pytest
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.devicetags import is_tagged, tagged_devices
-from virtplane.compute.handler import hostcpus
+from virtplane.compute.handler.launchers import hostcpus
 
 _PCI = "<address type='pci' domain='0x0000' bus='0x02' slot='0x00' function='0x1'/>"
 _DRIVE = "<address type='drive' controller='0' bus='0' target='0' unit='3'/>"

@@ -21,7 +21,7 @@ from virtplane.compute.domain.context import (
     InterfaceLink,
 )
 from virtplane.compute.domain.disks import render_disk
-from virtplane.compute.handler.domainoptions import domain_options
+from virtplane.compute.handler.libvirtd.domainoptions import domain_options
 
 OVMF = FirmwareImage("/ovmf/code.fd", "/ovmf/variables.fd")
 

@@ -16,7 +16,7 @@ from virtplane.compute.domain.devicetags import tagged_devices
 from virtplane.compute.domain.document import render
 from virtplane.compute.handler.network import functions
 from virtplane.compute.handler.network.functions import FunctionsUnknown, functions_of
-from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.handler.rooted import Root
 
 _VF = "0000:81:00.2"
 

@@ -31,8 +31,11 @@ from virtplane.compute.domain.context import (
     InterfaceLink,
 )
 from virtplane.compute.domain.hostdevices import MDEV_PREFIX, PCI_PREFIX
-from virtplane.compute.handler import credentials, decisions, privileges
+from virtplane.compute.handler import decisions
+from virtplane.compute.handler.agent import credentials
+from virtplane.compute.handler.launchers import privileges
 from virtplane.compute.handler.network import lease, passt, plan
+from virtplane.compute.handler.rooted import Root
 from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.storage import bootfiles
 from virtplane.compute.handler.storage.cloudinit import (
@@ -41,7 +44,6 @@ from virtplane.compute.handler.storage.cloudinit import (
     public_keys,
     read_data,
 )
-from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.hotplug import all_volumes
 from virtplane.compute.launcherpod import containerpaths
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs

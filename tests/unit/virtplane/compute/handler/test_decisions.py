@@ -13,7 +13,7 @@ from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler import decisions
 from virtplane.compute.handler.decisions import Action, Observation
-from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.libvirtd.calls import DomainState
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 

@@ -18,12 +18,13 @@ from kubecore.objects.structs import decode
 from kubecore.runtime.metrics import collected
 from virtplane.api.kubevirt_v1.cpu import CPU
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.compute.handler import guestmetrics, libvirtcalls
-from virtplane.compute.handler.daemonconnection import DaemonConnection
-from virtplane.compute.handler.guestagent import AgentFigures, FileSystem
+from virtplane.compute.handler import guestmetrics
 from virtplane.compute.handler.guestmetrics import NAMES, Guest, GuestMetrics, agent_samples, samples
-from virtplane.compute.handler.hypervisor import Hypervisor
-from virtplane.compute.handler.libvirtcalls import HypervisorError
+from virtplane.compute.handler.libvirtd import calls
+from virtplane.compute.handler.libvirtd.agentanswers import AgentFigures, FileSystem
+from virtplane.compute.handler.libvirtd.calls import HypervisorError
+from virtplane.compute.handler.libvirtd.daemonconnection import DaemonConnection
+from virtplane.compute.handler.libvirtd.hypervisor import Hypervisor
 from virtplane.compute.podlinks import pod_interface_name
 
 _COUNTED: dict[str, Any] = {
@@ -244,7 +245,7 @@ async def test_a_daemon_that_keeps_its_counts_costs_no_thread_for_each_question(
 async def test_a_daemon_is_given_up_when_those_who_asked_it_have_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(libvirtcalls, "CALL_SECONDS", 0.1)
+    monkeypatch.setattr(calls, "CALL_SECONDS", 0.1)
     daemon, gone = _Stuck(), asyncio.Event()
     connection = Hypervisor(DaemonConnection(daemon, Mock(), gone.set))
     with pytest.raises(TimeoutError):

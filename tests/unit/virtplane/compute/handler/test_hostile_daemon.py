@@ -12,9 +12,9 @@ from tests.support.launcher_daemon import Daemon, launched
 from tests.support.lying_daemon import HEADER, lying
 from tests.support.waiting import until
 
-from virtplane.compute.handler.hypervisor import Hypervisor
-from virtplane.compute.handler.libvirtcalls import HypervisorError, call_daemon
-from virtplane.compute.handler.relay import MESSAGE_BYTES, Messages, UnfitMessage
+from virtplane.compute.handler.libvirtd.calls import HypervisorError, call_daemon
+from virtplane.compute.handler.libvirtd.hypervisor import Hypervisor
+from virtplane.compute.handler.libvirtd.relay import MESSAGE_BYTES, Messages, UnfitMessage
 
 pytestmark = [pytest.mark.timeout(60)]
 

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.launchers import Talk, answer, behave, launcher, open_descriptors, pod_paths
 
-from virtplane.compute.handler import launcher as handler_side
-from virtplane.compute.handler.connections import Connections
-from virtplane.compute.handler.launcher import LauncherBroken, LauncherLink, connect
+from virtplane.compute.handler.launchers import control as handler_side
+from virtplane.compute.handler.launchers.control import LauncherBroken, LauncherLink, connect
+from virtplane.compute.handler.libvirtd.connections import Connections
 
 POD = "0a1b2c3d-0000-1111-2222-333344445555"
 

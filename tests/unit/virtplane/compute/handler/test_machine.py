@@ -19,13 +19,13 @@ from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.compute.domain.context import DiskSource
 from virtplane.compute.handler import machine as module
 from virtplane.compute.handler import threads
-from virtplane.compute.handler.hypervisor import Defined, Hypervisor
-from virtplane.compute.handler.launcher import LauncherLink
-from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
+from virtplane.compute.handler.launchers.control import LauncherLink
+from virtplane.compute.handler.libvirtd.calls import DaemonSilent, DomainState, HypervisorError
+from virtplane.compute.handler.libvirtd.hypervisor import Defined, Hypervisor
 from virtplane.compute.handler.machine import Machine, ServersSpent, both
+from virtplane.compute.handler.rooted import Root
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage.claims import ClaimSettings
-from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.storage.volumes import VolumeBlocked
 
 VMI = VirtualMachineInstance(metadata=ObjectMeta(name="vm", namespace="ns", uid="u"))

@@ -20,9 +20,12 @@ from kubecore.resources import CONFIG_MAPS, NODES
 from kubecore.runtime import Context, Manager
 from kubecore.testing import MemoryApi
 from virtplane.api.resources import KUBEVIRTS, PLUGINS, VIRTUAL_MACHINE_INSTANCES
-from virtplane.compute.handler import component, consoleserving, kubeletroot, kvm, libvirtcalls
-from virtplane.compute.handler.kvm import KvmVerdict
-from virtplane.compute.handler.server import ConsoleServer
+from virtplane.compute.handler import component
+from virtplane.compute.handler.consoles import certificates
+from virtplane.compute.handler.consoles.server import ConsoleServer
+from virtplane.compute.handler.libvirtd import calls
+from virtplane.compute.handler.node import kubeletroot, kvm
+from virtplane.compute.handler.node.kvm import KvmVerdict
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage import heldimages
 
@@ -31,7 +34,7 @@ from virtplane.compute.handler.storage import heldimages
 def nothing_below(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node without libvirt and guests."""
     monkeypatch.setattr(kubeletroot, "require", Mock())
-    monkeypatch.setattr(libvirtcalls, "start_events", Mock())
+    monkeypatch.setattr(calls, "start_events", Mock())
     monkeypatch.setattr(heldimages, "unmount_orphans", Mock(return_value=[]))
 
 
@@ -106,7 +109,7 @@ def write_certificate(tmp_path: Path) -> Callable[[trustme.CA], None]:
 async def test_consoles_are_served_only_once_the_port_listens(
     tmp_path: Path, write_certificate: Callable[[trustme.CA], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consoleserving, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(certificates, "_RETRY_SECONDS", 0.01)
     api, authority, serving = MemoryApi(), trustme.CA(), asyncio.Event()
     metadata = {"name": "kubevirt-ca", "namespace": "kubevirt"}
     bundle = {"ca-bundle": authority.cert_pem.bytes().decode()}
@@ -115,15 +118,15 @@ async def test_consoles_are_served_only_once_the_port_listens(
     settings = HandlerSettings("n", certificate_directory=tmp_path, console_port=free_port())
     context = Context(lambda _: api.client(), "kubevirt", node_name="n")
     manager = Manager(context.client("virt-handler"))
-    authorities = consoleserving.Authorities(manager, "kubevirt")
+    authorities = certificates.Authorities(manager, "kubevirt")
     consoles = partial(
-        consoleserving.serve, context, settings, ConsoleServer(Mock(), Mock()), authorities, serving
+        certificates.serve, context, settings, ConsoleServer(Mock(), Mock()), authorities, serving
     )
     manager.add_runnable("consoles", consoles)
     with socket.create_server(("0.0.0.0", settings.console_port)) as somebody:
         task = asyncio.create_task(manager.run())
         refused = asyncio.Event()
-        monkeypatch.setattr(consoleserving.logger, "error", lambda *_, **__: refused.set())
+        monkeypatch.setattr(certificates.logger, "error", lambda *_, **__: refused.set())
         await refused.wait()
         assert not serving.is_set()
         somebody.close()
@@ -146,9 +149,9 @@ async def test_consoles_know_a_new_authority_at_once_and_keep_open_connections(
     settings = HandlerSettings("n", certificate_directory=tmp_path, console_port=free_port())
     context = Context(lambda _: api.client(), "kubevirt", node_name="n")
     manager = Manager(context.client("virt-handler"))
-    authorities = consoleserving.Authorities(manager, "kubevirt")
+    authorities = certificates.Authorities(manager, "kubevirt")
     server = ConsoleServer(Mock(), Mock())
-    manager.add_runnable("c", partial(consoleserving.serve, context, settings, server, authorities, serving))
+    manager.add_runnable("c", partial(certificates.serve, context, settings, server, authorities, serving))
     task = asyncio.create_task(manager.run())
     await serving.wait()
     tls = ssl.create_default_context(cadata=first.cert_pem.bytes().decode())

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from virtplane.compute.handler.sockets import reachable
-from virtplane.compute.handler.storage import rooted
-from virtplane.compute.handler.storage.rooted import READ_LIMIT, Root
+from virtplane.compute.handler import rooted
+from virtplane.compute.handler.launchers.sockets import reachable
+from virtplane.compute.handler.rooted import READ_LIMIT, Root
 
 ME = os.getuid()
 

@@ -14,10 +14,11 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceGuestOSInfo
 from virtplane.compute.apiserver.eviction import ALLOWED, Verdict, evaluate
 from virtplane.compute.handler import status
-from virtplane.compute.handler.guestagent import AgentInterface
-from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.agent.facts import GuestFacts
+from virtplane.compute.handler.libvirtd.agentanswers import AgentInterface
+from virtplane.compute.handler.libvirtd.calls import DomainState
 from virtplane.compute.handler.network.cards import Card
-from virtplane.compute.handler.status import GuestFacts, Report
+from virtplane.compute.handler.status import Report
 
 VMI: dict[str, Any] = {
     "metadata": {"name": "vm", "namespace": "ns", "uid": "u", "resourceVersion": "7"},

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from virtplane.compute.handler.libvirtcalls import HypervisorError
+from virtplane.compute.handler.libvirtd.calls import HypervisorError
 from virtplane.compute.handler.thaws import Thaws
 
 pytestmark = pytest.mark.looptime

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.launcher_daemon import launched
 
-from virtplane.compute.handler.hypervisor import Hypervisor
+from virtplane.compute.handler.libvirtd.hypervisor import Hypervisor
 from virtplane.compute.launcher.daemonlog import DaemonLog, entry
 
 DOMAIN = """

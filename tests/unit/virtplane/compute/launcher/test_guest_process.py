@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from tests.support.waiting import until
 
-from virtplane.compute.handler import libvirtcalls
-from virtplane.compute.handler.hypervisor import Hypervisor
-from virtplane.compute.handler.launcher import LauncherLink, connect
+from virtplane.compute.handler.launchers.control import LauncherLink, connect
+from virtplane.compute.handler.libvirtd import calls
+from virtplane.compute.handler.libvirtd.hypervisor import Hypervisor
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(60)]
 
@@ -40,7 +40,7 @@ async def _connect(folder: Path) -> LauncherLink:
 async def container() -> AsyncIterator[tuple[Path, asyncio.subprocess.Process]]:
     if os.geteuid() != 0 or any(shutil.which(name) is None for name in _PROGRAMS):
         pytest.skip(f"needs root, {', '.join(_PROGRAMS)}")
-    libvirtcalls.start_events()
+    calls.start_events()
     user = pwd.getpwnam("nobody").pw_uid
     # The user has to reach it, which rules out pytest's own folders.
     with tempfile.TemporaryDirectory(prefix="virtplane-launcher-") as made:

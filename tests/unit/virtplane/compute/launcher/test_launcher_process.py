@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from tests.support.waiting import until
 
-from virtplane.compute.handler import launcher
-from virtplane.compute.handler.launcher import LauncherGone, LauncherNotReady, connect
+from virtplane.compute.handler.launchers import control
+from virtplane.compute.handler.launchers.control import LauncherGone, LauncherNotReady, connect
 from virtplane.compute.launcher.probe import report
 from virtplane.compute.launcher.settings import paused_probes
 
@@ -81,7 +81,7 @@ async def test_killed_launcher_is_noticed_at_once(
     process: asyncio.subprocess.Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for deadline in ("ANSWER_SECONDS", "_ENDING_SECONDS"):
-        monkeypatch.setattr(launcher, deadline, NEVER)
+        monkeypatch.setattr(control, deadline, NEVER)
     told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     link = await connect(tmp_path / "share/sockets/launcher-sock", ignore, told.set_result)
     process.send_signal(signal.SIGKILL)

@@ -16,7 +16,7 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import VolumeStatus
 from virtplane.compute.handler.hotplug import reports
 from virtplane.compute.handler.hotplug.plugs import Guest
-from virtplane.compute.handler.libvirtcalls import HypervisorError
+from virtplane.compute.handler.libvirtd.calls import HypervisorError
 from virtplane.compute.handler.storage.claims import ClaimSettings
 
 from .test_plugs import _Claim, _Domain, _Node

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.launcher_daemon import Daemon
-from tests.unit.virtplane.compute.handler.test_hypervisor import daemon
+from tests.unit.virtplane.compute.handler.libvirtd.test_hypervisor import daemon
 
 from kubecore.json import JsonObject
 from kubecore.objects.structs import decode
@@ -18,8 +18,8 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain import plugs
 from virtplane.compute.domain.context import DiskSource
 from virtplane.compute.domain.devicetags import tagged_devices
-from virtplane.compute.handler.hypervisor import IS_LEAVING, Hypervisor
-from virtplane.compute.handler.libvirtcalls import DomainState, HypervisorError
+from virtplane.compute.handler.libvirtd.calls import DomainState, HypervisorError
+from virtplane.compute.handler.libvirtd.hypervisor import IS_LEAVING, Hypervisor
 
 __all__ = ["daemon"]
 

@@ -14,7 +14,7 @@ import pytest
 
 from virtplane.compute.handler.hotplug import filters, mapped, permissions
 from virtplane.compute.handler.hotplug.permissions import ForeignDevices, NoCgroup
-from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.handler.rooted import Root
 
 _OWN, _PLUGGED, _OTHER = os.makedev(7, 240), os.makedev(7, 241), os.makedev(7, 242)
 

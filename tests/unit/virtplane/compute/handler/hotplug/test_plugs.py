@@ -16,10 +16,10 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler.hotplug import permissions, plugs, reports
 from virtplane.compute.handler.hotplug.plugs import Guest, Plugs
 from virtplane.compute.handler.hotplug.sources import NotOnNode
-from virtplane.compute.handler.libvirtcalls import HypervisorError
+from virtplane.compute.handler.libvirtd.calls import HypervisorError
+from virtplane.compute.handler.rooted import Root
 from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.storage.claims import ClaimSettings
-from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.storage.volumes import VolumeNotReady
 from virtplane.compute.handler.threads import Steps
 

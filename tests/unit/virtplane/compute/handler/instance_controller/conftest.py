@@ -21,14 +21,14 @@ from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.plugin_v1alpha1.plugin import Plugin, PluginSpec
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import controller as module
+from virtplane.compute.handler.agent.facts import GuestFacts
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.decisions import Observation
+from virtplane.compute.handler.hooks.plugins import PluginError
 from virtplane.compute.handler.hotplug.plugs import Plugged
-from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.libvirtd.calls import DomainState
 from virtplane.compute.handler.network.cards import Card
-from virtplane.compute.handler.plugins import PluginError
 from virtplane.compute.handler.settings import HandlerSettings
-from virtplane.compute.handler.status import GuestFacts
 
 NODE, POD = "node01", "0a1b2c3d-0000-1111-2222-333344445555"
 RUNNING = DomainState("Running", "Unknown")

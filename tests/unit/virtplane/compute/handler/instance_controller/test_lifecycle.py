@@ -8,7 +8,7 @@ import pytest
 from tests.unit.virtplane.compute.handler.instance_controller.conftest import RUNNING, Node
 
 from kubecore.resources import EVENTS
-from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.libvirtd.calls import DomainState
 
 pytestmark = pytest.mark.looptime
 

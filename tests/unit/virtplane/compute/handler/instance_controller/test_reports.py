@@ -20,7 +20,7 @@ from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler.controller import InstanceController
-from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.libvirtd.calls import DomainState
 from virtplane.compute.handler.network.cards import Card
 from virtplane.compute.handler.settings import HandlerSettings
 

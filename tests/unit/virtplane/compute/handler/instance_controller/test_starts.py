@@ -15,8 +15,8 @@ from tests.unit.virtplane.compute.handler.instance_controller.conftest import (
 )
 
 from kubecore.resources import EVENTS
-from virtplane.compute.handler.launcher import LauncherBroken
-from virtplane.compute.handler.libvirtcalls import HypervisorError
+from virtplane.compute.handler.launchers.control import LauncherBroken
+from virtplane.compute.handler.libvirtd.calls import HypervisorError
 from virtplane.compute.handler.network.setup import NetworkSetupError
 from virtplane.compute.handler.storage.volumes import VolumeBlocked, VolumeNotReady
 

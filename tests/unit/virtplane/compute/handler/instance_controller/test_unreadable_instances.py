@@ -9,7 +9,7 @@ import pytest
 from tests.unit.virtplane.compute.handler.instance_controller.conftest import RUNNING, Node
 
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
-from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.handler.libvirtd.calls import DomainState
 
 pytestmark = pytest.mark.looptime
 

@@ -12,9 +12,9 @@ import pytest
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.interfaces import plugged_interfaces
-from virtplane.compute.handler.hypervisor import Hypervisor
-from virtplane.compute.handler.launcher import LauncherLink
-from virtplane.compute.handler.libvirtcalls import HypervisorError
+from virtplane.compute.handler.launchers.control import LauncherLink
+from virtplane.compute.handler.libvirtd.calls import HypervisorError
+from virtplane.compute.handler.libvirtd.hypervisor import Hypervisor
 from virtplane.compute.handler.network import keeper, passt, setup
 from virtplane.compute.handler.network.keeper import GuestNetworks, NotPlugged
 from virtplane.compute.handler.network.plan import Plan, PodInterface

@@ -16,7 +16,7 @@ from tests.support.network_plans import plan_network
 
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.compute.handler.netns import enter_and_run
+from virtplane.compute.handler.launchers.netns import enter_and_run
 from virtplane.compute.handler.network import setup
 from virtplane.compute.handler.threads import in_thread
 from virtplane.compute.launcher import dhcp6

@@ -9,10 +9,10 @@ import pytest
 
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.handler.launchers.process import Process
 from virtplane.compute.handler.network import passt
 from virtplane.compute.handler.network.plan import PodInterface
 from virtplane.compute.handler.network.setup import NetworkSetupError
-from virtplane.compute.handler.process import Process
 from virtplane.compute.podlinks import wires
 
 POD = PodInterface("0a:58:0a:09:00:05", 1400)

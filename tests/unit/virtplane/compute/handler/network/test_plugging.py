@@ -17,7 +17,7 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain import document
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.interfaces import plugged_interfaces
-from virtplane.compute.handler.hypervisor import Hypervisor
+from virtplane.compute.handler.libvirtd.hypervisor import Hypervisor
 from virtplane.compute.handler.network import links
 from virtplane.compute.handler.network.keeper import GuestNetworks
 from virtplane.compute.handler.threads import Steps

@@ -23,7 +23,7 @@ from tests.support.network_plans import plan_network
 
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.compute.handler.netns import enter_and_run
+from virtplane.compute.handler.launchers.netns import enter_and_run
 from virtplane.compute.handler.network import bridge, links, setup
 from virtplane.compute.handler.network.lease import Resolver, lease
 from virtplane.compute.handler.network.plan import BridgePlan, Plan, PodInterface, Route, plan_wire

@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 from tests.support.waiting import until
 
-from virtplane.compute.handler.launcher import LauncherGone
+from virtplane.compute.handler.launchers.control import LauncherGone
 from virtplane.compute.handler.node import capabilities
 
 _SCRIPT = """
 import asyncio, json, sys, time
 from pathlib import Path
-from virtplane.compute.handler import libvirtcalls
+from virtplane.compute.handler.libvirtd import calls
 from virtplane.compute.handler.node import capabilities
 
 async def main(folder, kvm):
-    libvirtcalls.start_events()
+    calls.start_events()
     await capabilities.warm(folder, kvm=kvm)
     start = time.monotonic()
     await capabilities.warm(folder, kvm=kvm)

@@ -13,8 +13,8 @@ from kubecore.client import ConnectionFailed
 from kubecore.errors import StatusError, not_found
 from kubecore.resources import NODES
 from kubecore.testing import MemoryApi
-from virtplane.compute.handler.kvm import KvmVerdict
 from virtplane.compute.handler.node.heartbeat import Heartbeat
+from virtplane.compute.handler.node.kvm import KvmVerdict
 
 pytestmark = pytest.mark.looptime
 

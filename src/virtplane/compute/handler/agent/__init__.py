@@ -1,0 +1,1 @@
+"""The agent in a guest: what it says, its probes, and what it is asked to do."""

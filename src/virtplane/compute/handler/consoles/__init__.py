@@ -1,0 +1,1 @@
+"""Consoles, displays and the other streams of guests, served to virt-api."""

@@ -1,0 +1,1 @@
+"""The libvirt daemon of one launcher: its connection, its calls, the guest's domain."""
