@@ -26,6 +26,7 @@ from kubecore.client.kubeconfig import load_kubeconfig
 from kubecore.client.limits import LimitedTransport, RequestLimit
 from kubecore.client.transport import Transport
 from kubecore.logs import LOG_LEVELS, LogLevels, set_up_logging
+from kubecore.process_name import name_process
 from kubecore.runtime.access import TokenAccess
 from kubecore.runtime.component import Component, Context, run_components
 from kubecore.runtime.health import Guarded, serve_health
@@ -241,5 +242,6 @@ def _profiling(profiler: Profiling, client: Client, options: Options) -> Guarded
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``virtplane run``; gives the exit status."""
     options = parse(sys.argv[1:] if argv is None else argv)
+    name_process(options.components[0])
     levels = set_up_logging(options.components[0], level=log_level(options.verbosity))
     return run_until_stopped(run(options, levels))

@@ -13,6 +13,7 @@ from kindling.cluster import kubeconfigs, namespaces, processes
 from kindling.cluster.containerd import STREAM_PORT
 from kindling.cluster.instance import Instance
 from kindling.network.proxy_status import HEALTH_PORT, STATUS_PORT
+from kubecore.process_name import name_process
 from kubecore.runtime import set_up_logging, until_signalled
 
 if TYPE_CHECKING:
@@ -29,12 +30,14 @@ def run_api_server(instance: Instance) -> int:
     # Imported here: it is large, and the process of a node imports this module, too.
     from kindling.apiserver.main import main as serve  # noqa: PLC0415
 
+    name_process("kube-apiserver")
     allow_open_files()
     return serve(processes.api_server_arguments(instance))
 
 
 def run_node(instance: Instance, name: str) -> None:
     """Run the node agent inside the node until it is stopped."""
+    name_process("kubelet")
     allow_open_files()
     node = instance.node(name)
     namespaces.enter(node)
@@ -81,6 +84,7 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
     from kindling.metrics import component  # noqa: PLC0415
     from kindling.network.external import ExternalRanges  # noqa: PLC0415
 
+    name_process("kube-controller-manager")
     set_up_logging("kindling-controllers")
     network = _service_network(instance, nodes)
     measuring = _metrics_settings(instance)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+
 import pytest
 
 from kubecore.client import ClientConfig
 from kubecore.client.config import Impersonation
+from virtplane import run as run_module
 from virtplane.components import COMPONENTS, UnknownComponent, load_component
 from virtplane.run import client_factory, parse
 
@@ -26,6 +29,19 @@ def test_unknown_components_end_with_a_usage_error(capsys: pytest.CaptureFixture
         parse(["virt-nothing"])
     assert end.value.code == 2
     assert "no such component: virt-nothing" in capsys.readouterr().err
+
+
+def test_a_process_is_called_as_its_first_component(monkeypatch: pytest.MonkeyPatch) -> None:
+    named: list[str] = []
+
+    def stop(work: Coroutine[None, None, None]) -> int:
+        work.close()
+        return 0
+
+    monkeypatch.setattr(run_module, "name_process", named.append)
+    monkeypatch.setattr(run_module, "run_until_stopped", stop)
+    assert run_module.main(["virt-operator,virt-api"]) == 0
+    assert named == ["virt-operator"]
 
 
 async def test_components_beside_the_first_act_under_their_own_accounts() -> None:

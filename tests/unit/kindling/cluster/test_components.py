@@ -28,6 +28,15 @@ def few_files() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.fixture(autouse=True)
+def own_name() -> Iterator[Path]:
+    """The file with this process's name, which has to be as before afterwards."""
+    file = Path("/proc/self/comm")
+    name = file.read_text()
+    yield file
+    file.write_text(name)
+
+
 def test_the_api_server_may_open_as_many_files_as_the_system_grants(
     tmp_path: Path, few_files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,3 +65,16 @@ def test_a_node_agent_may_open_as_many_files_as_the_system_grants(
     with pytest.raises(Started):
         components.run_node(made, "node01")
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == few_files
+
+
+def test_a_node_agent_is_called_as_what_it_stands_for(
+    tmp_path: Path, own_name: Path, few_files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def enter(_node: object) -> None:
+        raise Started
+
+    made = instance.Instance(tmp_path, "0a0b0c0d", "10.70.0.0/16", 6443, ("node01",))
+    monkeypatch.setattr(namespaces, "enter", enter)
+    with pytest.raises(Started):
+        components.run_node(made, "node01")
+    assert own_name.read_text() == "kubelet\n"
