@@ -1,4 +1,8 @@
-"""The scheduling queue: pods by priority and age, with back-off after failures."""
+"""The scheduling queue: pods by priority, namespaces in turn, with back-off after failures.
+
+Whoever has thousands of pods that fit nowhere would have them tried over and over before all others: each
+namespace has its turn, and in it the pod that was not tried for longest.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,7 @@ class Waiting:
     key: Key
     priority: int
     since: float
+    """When it came, or was tried last."""
     attempts: int = 0
     not_before: float = 0.0
     blocked_until: float = 0.0
@@ -52,6 +57,9 @@ class SchedulingQueue:
     def __init__(self) -> None:
         self._pods: dict[Key, Waiting] = {}
         self._busy: set[Key] = set()
+        self._turns: dict[str, int] = {}
+        """The last turn of each namespace that has pods here."""
+        self._turn = 0
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -86,13 +94,27 @@ class SchedulingQueue:
             waiting.blocked_until = 0.0
 
     def next(self, now: float) -> Waiting | None:
-        """The pod of highest priority that is not backing off; of several, the one that has waited
-        longest.
+        """The pod of highest priority that is not backing off; of several, one of the namespace whose turn is
+        longest ago, and of those the one that has waited longest.
         """
         ready = [
             waiting for waiting in self._pods.values() if waiting.due <= now and waiting.key not in self._busy
         ]
-        return min(ready, key=lambda waiting: (-waiting.priority, waiting.since), default=None)
+        found = min(
+            ready,
+            key=lambda waiting: (-waiting.priority, self._turns.get(waiting.key[0], 0), waiting.since),
+            default=None,
+        )
+        if found is not None:
+            self._take_turn(found.key[0])
+        return found
+
+    def _take_turn(self, namespace: str) -> None:
+        self._turn += 1
+        self._turns[namespace] = self._turn
+        if len(self._turns) > 2 * len(self._pods):  # most are of namespaces without pods here
+            names = {key[0] for key in self._pods}
+            self._turns = {name: turn for name, turn in self._turns.items() if name in names}
 
     def seconds_to_next(self, now: float) -> float | None:
         """The seconds until the next pod may be tried; None if no pod waits."""
@@ -106,6 +128,7 @@ class SchedulingQueue:
         if waiting is not None:
             pause = min(FIRST_PAUSE_SECONDS * 2**waiting.attempts, LAST_PAUSE_SECONDS)
             waiting.attempts = min(waiting.attempts + 1, 10)
+            waiting.since = now
             waiting.not_before = now + pause
             waiting.blocked_until = now + BLOCKED_SECONDS
 

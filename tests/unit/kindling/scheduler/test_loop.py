@@ -310,3 +310,46 @@ async def test_another_reason_why_a_pod_does_not_fit_is_told_at_once() -> None:
         await asyncio.sleep(15.0)
         messages = [event["message"] for event in api.list(EVENTS)]
         assert [message[:3] for message in messages] == ["0/1", "0/2"]
+
+
+def test_pods_that_fit_nowhere_do_not_keep_those_of_other_namespaces_waiting() -> None:
+    queue, now = SchedulingQueue(), 1.0
+    for number in range(1000):
+        queue.add(("crowd", f"p{number}"), 0, 0.0)
+    for number in range(500):
+        found = queue.next(now)
+        assert found is not None and found.key == ("crowd", f"p{number}")
+        queue.failed(found.key, now)
+        now += 0.01
+        queue.wake()
+    queue.add(("lab", "p"), 0, now)
+    found = queue.next(now)
+    assert found is not None and found.key == ("lab", "p")
+    queue.failed(found.key, now)
+    queue.add(("crowd", "urgent"), 10, now)
+    found = queue.next(now)
+    assert found is not None and found.key == ("crowd", "urgent")
+
+
+def test_pods_of_one_namespace_are_tried_one_after_the_other() -> None:
+    queue, tried = SchedulingQueue(), []
+    for number in range(4):
+        queue.add(("lab", f"p{number}"), 0, 0.0)
+    for step in range(8):
+        now = 20.0 * (step + 1)
+        found = queue.next(now)
+        assert found is not None
+        tried.append(found.key[1])
+        queue.failed(found.key, now)
+        queue.wake()
+    assert tried == ["p0", "p1", "p2", "p3"] * 2
+
+
+def test_the_queue_forgets_namespaces_without_pods() -> None:
+    queue = SchedulingQueue()
+    for number in range(100):
+        key = (f"ns{number}", "p")
+        queue.add(key, 0, 0.0)
+        assert queue.next(0.0) is not None
+        queue.remove(key)
+    assert len(queue._turns) <= 3
