@@ -12,6 +12,7 @@ from kindling.scheduler.filters import Filters, Refusal
 from kindling.scheduler.preemption import Preemption, find
 from kindling.scheduler.scoring import scores
 from kindling.scheduler.snapshot import NodeInfo, Snapshot
+from kindling.scheduler.terms import MOST_VALUES
 from kindling.scheduler.volume_rules import Binding
 from kubecore.json import JsonObject
 
@@ -45,9 +46,7 @@ def decide(
     if not snapshot.nodes:
         return Unschedulable("no nodes available to schedule pods")
     if pod_rules.are_too_many(pod):
-        text = (
-            f"the pod's affinity, tolerations and spread constraints have more than {pod_rules.MOST_VALUES}"
-        )
+        text = f"the pod's affinity, tolerations and spread constraints have more than {MOST_VALUES}"
         return Unschedulable(f"0/{len(snapshot.nodes)} nodes are available: {text} values.")
     filters = Filters(pod, snapshot)
     if problem := filters.volumes.problem or filters.devices.problem:

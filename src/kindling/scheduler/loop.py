@@ -10,6 +10,7 @@ from kindling.controllers.volume_binding import SELECTED_NODE, bound_volume
 from kindling.scheduler import snapshot as snapshots
 from kindling.scheduler import volume_rules
 from kindling.scheduler.decision import Placement, Unschedulable, decide
+from kindling.scheduler.placed import Memory
 from kindling.scheduler.preemption import Preemption, priority
 from kindling.scheduler.queue import SchedulingQueue, Waiting
 from kubecore.client import ConnectionFailed
@@ -65,6 +66,7 @@ class Scheduler:
         self._changed = asyncio.Event()
         self._claims_changed = asyncio.Event()
         self._assumed: dict[str, str] = {}
+        self._placed = Memory()
         self._nominated: dict[str, tuple[str, int]] = {}
         """Pods for which others were preempted, by uid: where room is kept, and their priority."""
         self._nodes = manager.informer(NODES)
@@ -149,6 +151,7 @@ class Scheduler:
             for uid, (node, importance) in self._nominated.items()
             if uid != meta.uid(pod) and importance >= priority(pod)
         }
+        self._placed.turn_page()
         return snapshots.take(
             self._nodes.list(),
             self._pods.list(),
@@ -164,6 +167,7 @@ class Scheduler:
                 self._capacities.list,
                 self._attachments.list,
             ),
+            read=self._placed.read,
         )
 
     async def _bind(self, key: Key, pod: JsonObject, placement: Placement) -> None:

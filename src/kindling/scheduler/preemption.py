@@ -72,7 +72,7 @@ def _fits(pod: JsonObject, snapshot: Snapshot, info: NodeInfo, gone: list[JsonOb
     cleared = NodeInfo(info.node, allocatable=info.allocatable)
     for placed in info.pods:
         if not any(placed is victim for victim in gone):
-            cleared.add(placed)
+            cleared.add(placed, snapshot.read(placed).needs)
     nodes = [cleared if other is info else other for other in snapshot.nodes]
-    reduced = Snapshot(nodes, snapshot.namespace_labels, snapshot.volumes)
+    reduced = Snapshot(nodes, snapshot.namespace_labels, snapshot.volumes, snapshot.read)
     return Filters(pod, reduced).check(cleared) is None

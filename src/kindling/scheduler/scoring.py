@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from kindling.scheduler import node_rules, requests
-from kindling.scheduler.pod_rules import PREFERRED, SpreadRules, preferred_terms, required_terms
+from kindling.scheduler.pod_rules import SpreadRules
 from kindling.scheduler.snapshot import NodeInfo, Snapshot
+from kindling.scheduler.terms import PREFERRED, preferred_terms
 from kubecore.json import JsonObject, get_list, get_object
 
 TAINT_WEIGHT = 3
@@ -84,10 +85,7 @@ class PodAffinityScore:
             for term, weight in own:
                 if term.selects(placed, labels):
                     self._add(info, term.topology_key, weight)
-            theirs = [(term, term.weight) for term in preferred_terms(placed, "podAffinity")]
-            theirs += [(term, -term.weight) for term in preferred_terms(placed, "podAntiAffinity")]
-            theirs += [(term, 1) for term in required_terms(placed, "podAffinity")]
-            for term, weight in theirs:
+            for term, weight in snapshot.read(placed).attraction:
                 if term.selects(pod, labels):
                     self._add(info, term.topology_key, weight)
 

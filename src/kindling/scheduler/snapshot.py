@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from kindling.scheduler import requests
+from kindling.scheduler import placed, requests
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 from kubecore.objects import meta
+
+Read: TypeAlias = Callable[[JsonObject], placed.PlacedPod]
 
 
 @dataclass(slots=True)
@@ -42,13 +45,14 @@ class NodeInfo:
         """Whether the node is cordoned."""
         return get_bool(self.node, "spec", "unschedulable")
 
-    def add(self, pod: JsonObject) -> None:
+    def add(self, pod: JsonObject, needs: placed.Needs) -> None:
         """Count a pod that runs or will run on the node."""
         self.pods.append(pod)
-        needs = requests.of_placed_pod(pod)
-        self.requested = requests.add(self.requested, needs)
-        self.in_use = requests.add(self.in_use, requests.at_least_defaults(needs))
-        self.ports += requests.host_ports(pod)
+        # In place: it is done for each pod of the cluster at each decision.
+        for sums, amounts in ((self.requested, needs.requested), (self.in_use, needs.in_use)):
+            for name, amount in amounts.items():
+                sums[name] = sums.get(name, 0) + amount
+        self.ports += needs.ports
 
 
 @dataclass(slots=True)
@@ -80,6 +84,7 @@ class Snapshot:
     nodes: list[NodeInfo]
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     volumes: Volumes = field(default_factory=no_volumes)
+    read: Read = placed.read
 
     def pods(self) -> Iterable[tuple[NodeInfo, JsonObject]]:
         """All placed pods."""
@@ -93,6 +98,7 @@ def take(
     assumed: Mapping[str, str] | None = None,
     namespaces: Iterable[JsonObject] = (),
     volumes: Volumes | None = None,
+    read: Read = placed.read,
 ) -> Snapshot:
     """A snapshot of objects from caches. `assumed` are node names of pods by uid that are being bound."""
     infos = {
@@ -109,9 +115,10 @@ def take(
             continue
         name = get_str(pod, "spec", "nodeName") or (assumed or {}).get(meta.uid(pod), "")
         if name in infos:
-            infos[name].add(pod)
+            infos[name].add(pod, read(pod).needs)
     return Snapshot(
         list(infos.values()),
         {meta.name(namespace): meta.labels(namespace) for namespace in namespaces},
         volumes or no_volumes(),
+        read,
     )
