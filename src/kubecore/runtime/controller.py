@@ -23,6 +23,9 @@ from kubecore.runtime.store import Cached, Key, TypedObject, key_of
 
 logger = logging.getLogger(__name__)
 
+_LONGEST_FAILURE = 1000
+"""Characters that are remembered of each failure: what a server refuses it quotes in full."""
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -68,6 +71,7 @@ class Controller:
         self._informers: list[Informer[Any]] = []
         self._early: dict[Key, None] = {}
         self._early_delayed: dict[Key, float] = {}
+        self._failures: dict[Key, str] = {}
 
     @property
     def informers(self) -> Sequence[Informer[Any]]:
@@ -104,6 +108,10 @@ class Controller:
         """Wait for `informer` to sync before working, without enqueueing keys from it."""
         if informer not in self._informers:
             self._informers.append(informer)
+
+    def failure(self, key: Key) -> str:
+        """Why the last attempt at `key` failed, which is tried again; empty where it did not."""
+        return self._failures.get(key, "")
 
     def measure(self, metrics: QueueMetrics) -> None:
         """Tell in `metrics` of the work queue, under the controller's name. Before `run`."""
@@ -160,23 +168,28 @@ class Controller:
 
     async def _process(self, queue: WorkQueue[Key], key: Key) -> None:
         result: Result | None = None
+        failure = "an internal error, see the log"
         try:
             result = await self._reconcile(key)
         except StatusError as error:
             if is_namespace_terminating(error):
                 # Nothing can be created in a terminating namespace; deletions enqueue their keys again.
                 result = DONE
+            failure = error.message
             # A concurrent write: the retry will find it in the cache.
             is_expected = result is not None or error.code == 409 or is_lost_race(error)
             level = logging.DEBUG if is_expected else logging.WARNING
             logger.log(level, "%s: %s failed: %s", self.name, _text(key), error.message)
         except ConnectionFailed as error:
+            failure = str(error)
             logger.warning("%s: %s failed: %s", self.name, _text(key), error)
         except Exception:
             logger.exception("%s: %s failed", self.name, _text(key))
         if result is None:
+            self._failures[key] = failure[:_LONGEST_FAILURE]
             queue.add_rate_limited(key)
         else:
+            self._failures.pop(key, None)
             queue.forget(key)
             if isinstance(result, RequeueAfter):
                 queue.add_after(key, result.seconds)

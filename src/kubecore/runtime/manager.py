@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from kubecore.client import Client
@@ -44,6 +44,11 @@ class Manager:
     def has_started(self) -> bool:
         """Whether all caches have synced and the controllers run."""
         return self._ready.is_set()
+
+    @property
+    def controllers(self) -> Sequence[Controller]:
+        """The controllers that were added."""
+        return self._controllers
 
     async def wait_started(self) -> None:
         """Wait until all caches have synced and the controllers run."""

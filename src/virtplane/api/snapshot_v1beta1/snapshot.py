@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import field
 
+from kubecore.objects.durations import seconds_of
 from virtplane.api.conditions import Condition
 from virtplane.api.core_v1 import PersistentVolumeClaimSpec, TypedLocalObjectReference
 from virtplane.api.kubevirt_v1.vm import VirtualMachineSpec
@@ -23,6 +24,8 @@ from virtplane.api.markers import (
 )
 from virtplane.api.meta_v1 import ObjectMeta
 
+_DEADLINE_SECONDS = 300.0
+
 
 class VirtualMachineSnapshotSpec(ApiStruct, kw_only=True):
     """Whose snapshot, and when it counts as failed."""
@@ -30,6 +33,17 @@ class VirtualMachineSnapshotSpec(ApiStruct, kw_only=True):
     deletion_policy: str | None = None
     failure_deadline: Duration | None = None
     source: TypedLocalObjectReference
+
+    @property
+    def deadline_seconds(self) -> float:
+        """Seconds after creation at which an unfinished snapshot fails; 0 for never.
+
+        A deadline that came past admission and is no duration is that of snapshots without one.
+        """
+        try:
+            return _DEADLINE_SECONDS if self.failure_deadline is None else seconds_of(self.failure_deadline)
+        except ValueError:
+            return _DEADLINE_SECONDS
 
 
 class SnapshotError(ApiStruct, kw_only=True):

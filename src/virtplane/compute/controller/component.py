@@ -9,12 +9,15 @@ from contextlib import contextmanager
 
 from prometheus_client.registry import Collector
 
+from kubecore import resources
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.runtime import Context, EventRecorder, Informer, LeaderElector, Manager
 from kubecore.runtime.metrics import collected
+from virtplane.api import cdi_labels
 from virtplane.api import resources as kinds
 from virtplane.api.config import VERSION_DETAIL, observed_version
+from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.cluster.caches import OPTIONAL_KINDS, Cluster, served_optional_kinds
 from virtplane.cluster.imagevolumes import ImageVolumeSupport
 from virtplane.compute.controller.metrics import MachineMetrics
@@ -29,6 +32,7 @@ from virtplane.compute.controller.vm.reconciler import VmController
 from virtplane.compute.controller.vmi.reconciler import VmiController
 from virtplane.compute.controller.workloadupdates import WorkloadUpdateController
 from virtplane.compute.launcherpod.inputs import Images
+from virtplane.deletions.reporter import DeletionReporter, Watched
 from virtplane.states import leading
 from virtplane.storage.clone.reconciler import CloneController
 from virtplane.storage.restore.reconciler import RestoreController
@@ -121,25 +125,48 @@ class _Known:
 def add_controllers(cluster: Cluster) -> Collector:
     """Adds every controller to the cluster's manager; gives what counts how often they write instances."""
     cluster.prepare()
-    instances = VmiController(cluster)
-    cluster.manager.add(instances.controller)
-    for part in (
+    add = cluster.manager.add
+    instances, machines = VmiController(cluster), VmController(cluster)
+    migrations, pools = MigrationController(cluster), PoolController(cluster)
+    snapshots, restores = SnapshotController(cluster), RestoreController(cluster)
+    contents = ContentController(cluster)
+    for part in (instances, machines, migrations, pools, snapshots, contents, restores):
+        add(part.controller)
+    for other in (
         EvacuationController,
-        MigrationController,
         NodeController,
-        PoolController,
         ReplicaSetController,
         UpdateController,
-        VmController,
         WorkloadUpdateController,
     ):
-        cluster.manager.add(part(cluster).controller)
-    cluster.manager.add(SnapshotController(cluster).controller)
-    cluster.manager.add(ContentController(cluster).controller)
-    cluster.manager.add(RestoreController(cluster).controller)
+        add(other(cluster).controller)
     if {kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES} <= cluster.served:
-        cluster.manager.add(CloneController(cluster).controller)
+        add(CloneController(cluster).controller)
+    told = (
+        Watched(kinds.VIRTUAL_MACHINES, cluster.vms, (machines.controller, snapshots.controller)),
+        Watched(kinds.VIRTUAL_MACHINE_INSTANCES, cluster.vmis, (instances.controller, machines.controller)),
+        Watched(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS, cluster.migrations, (migrations.controller,)),
+        Watched(kinds.VIRTUAL_MACHINE_POOLS, cluster.pools, (pools.controller,)),
+        Watched(kinds.VIRTUAL_MACHINE_SNAPSHOTS, cluster.snapshots, (snapshots.controller,)),
+        Watched(kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS, cluster.snapshot_contents, (contents.controller,)),
+        Watched(kinds.VIRTUAL_MACHINE_RESTORES, cluster.restores, (restores.controller,)),
+        Watched(resources.PERSISTENT_VOLUME_CLAIMS, cluster.claims, (), _is_disk(cluster)),
+    )
+    reporter = DeletionReporter("virt-controller-deletions", cluster.client, cluster.recorder, told)
+    add(reporter.controller)
     return instances.counts
+
+
+def _is_disk(cluster: Cluster) -> Callable[[ObjectMeta], bool]:
+    """Whether a claim is the disk of a machine or guest, and cdi-deployment tells nothing of it."""
+
+    def is_disk(claim: ObjectMeta) -> bool:
+        name = f"{claim.namespace}/{claim.name}"
+        is_of_cdi = any(each.startswith(cdi_labels.PREFIX) for each in claim.finalizers)
+        is_used = cluster.vms.by_index("claim", name) or cluster.vmis.by_index("claim", name)
+        return bool(is_used) and not is_of_cdi
+
+    return is_disk
 
 
 def _watch_kinds(cluster: Cluster) -> Callable[[], Awaitable[None]]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kubecore import errors, resources
 from kubecore.client import Client
 from kubecore.json import JsonObject
-from kubecore.objects import meta
+from kubecore.objects import meta, times
 from kubecore.resources import ResourceType
 from kubecore.runtime import EventRecorder
 from virtplane.api import cdi_crds, cdi_labels, cdi_names
@@ -30,6 +30,9 @@ _USERS_OBJECTS = (
     api.VOLUME_UPLOAD_SOURCES,
 )
 """Some have finalizers that the controllers remove, so they go first."""
+_WAITING = "DeletionWaiting"
+_PATIENCE_SECONDS = 30.0
+"""A removal that takes no longer is nothing to tell of."""
 _WORKERS = (cdi_labels.IMPORTER, cdi_labels.UPLOAD_SERVER, cdi_labels.CLONE_SOURCE)
 
 
@@ -50,7 +53,9 @@ class Removal:
         await self._extras(parameters)
         try:
             installed = installation(parameters, _definitions())
-            if not await self._remover.remove(installed, self._settings.namespace):
+            left = await self._remover.remove(installed, self._settings.namespace)
+            if left:
+                self._tell(cdi, left)
                 return False
             await self._workers()
         except errors.StatusError as error:
@@ -65,6 +70,12 @@ class Removal:
         ):
             self._events.event(cdi, "Normal", "DeleteResourceSuccess", message)
         return True
+
+    def _tell(self, cdi: JsonObject, left: str) -> None:
+        """Say what is waited for, where that takes longer than usual."""
+        since = meta.deletion_timestamp(cdi)
+        if since and (times.now() - times.parse_time(since)).total_seconds() > _PATIENCE_SECONDS:
+            self._events.event(cdi, "Warning", _WAITING, f"Deleted at {since}, it waits: {left}")
 
     async def _extras(self, parameters: Parameters) -> None:
         wanted = monitoring.monitoring(parameters)

@@ -34,6 +34,7 @@ from virtplane.operators.kit.heartbeats import without_heartbeats
 from virtplane.operators.kit.status import AVAILABLE, PROGRESSING
 
 RETRY_SECONDS = 1.0
+_WAITING = "DeletionWaiting"
 OWN_KINDS = (
     resources.CSI_DRIVERS,
     resources.JOBS,
@@ -260,7 +261,9 @@ class HostPathController:
         """Unmount pools, then delete all that is not owned. Volumes and claims stay."""
         if FINALIZER not in meta.finalizers(hpp):
             return DONE
-        if not await self._pools.remove(hpp):
+        if left := await self._pools.remove(hpp):
+            since = meta.deletion_timestamp(hpp)
+            self._events.event(hpp, "Normal", _WAITING, f"Deleted at {since}, it waits: {left}")
             return RequeueAfter(RETRY_SECONDS)
         settings = self._settings
         unowned: list[JsonObject] = []

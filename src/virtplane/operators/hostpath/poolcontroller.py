@@ -23,6 +23,8 @@ from virtplane.operators.hostpath.product import (
 )
 
 _READY = "Ready"
+_SHOWN = 3
+"""Jobs and Deployments that are named of those that are waited for."""
 
 Apply = Callable[[JsonObject], Awaitable[None]]
 
@@ -84,15 +86,17 @@ class Pools:
             found.append(entry)
         return sorted(found, key=lambda entry: get_str(entry, "name"))
 
-    async def remove(self, hpp: JsonObject) -> bool:
-        """Unmount all pools; gives True when nothing of them is left but claims. Raises StatusError."""
+    async def remove(self, hpp: JsonObject) -> str:
+        """Unmount all pools; gives what is waited for; empty once only claims stay. Raises StatusError."""
         for deployment in self._owned(hpp):
             await self._clean(deployment, hpp)
         jobs = await self._jobs()
-        if any(not get_int(job, "status", "succeeded") for job in jobs) or self._owned(hpp):
-            return False
+        unfinished = [meta.name(job) for job in jobs if not get_int(job, "status", "succeeded")]
+        left = [*unfinished, *(meta.name(deployment) for deployment in self._owned(hpp))]
+        if left:
+            return f"pools are unmounted by {', '.join(left[:_SHOWN])}"
         await self._delete_jobs(jobs)
-        return True
+        return ""
 
     async def remove_finished_jobs(self) -> None:
         """Delete clean-up jobs once all of them have succeeded. Raises StatusError."""

@@ -16,6 +16,9 @@ from virtplane.operators.kit.installation import Installation
 
 logger = logging.getLogger(__name__)
 
+_SHOWN = 3
+"""Objects that are named of those that are waited for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Remover:
@@ -28,10 +31,11 @@ class Remover:
     kept: Collection[ResourceType] = ()
     """Kinds of the foundation that stay, because the operator's own pods need them."""
 
-    async def remove(self, installed: Installation, namespace: str) -> bool:
-        """Delete what is left; returns True when nothing is."""
-        if not await self._workloads_gone():
-            return False
+    async def remove(self, installed: Installation, namespace: str) -> str:
+        """Delete what is left; returns what is waited for, and nothing when all is gone."""
+        left = await self._workloads_left()
+        if left:
+            return left
         for document in (*installed.entry, *reversed(installed.withdrawn), *reversed(installed.components)):
             await self.applier.delete(document)
         definitions: list[JsonObject] = []
@@ -39,8 +43,9 @@ class Remover:
         for document in installed.foundation:
             is_definition = document["kind"] == resources.CUSTOM_RESOURCE_DEFINITIONS.kind
             (definitions if is_definition else others).append(document)
-        if not await self._definitions_gone(definitions):
-            return False
+        left = await self._definitions_left(definitions)
+        if left:
+            return left
         for document in reversed(others):
             if self.applier.resource_of(document) not in self.kept:
                 await self.applier.delete(document)
@@ -48,11 +53,11 @@ class Remover:
         for resource in (resources.SECRETS, resources.CONFIG_MAPS):
             for document in (await self.client.list(resource, namespace, label_selector=selector))["items"]:
                 await self.client.delete(resource, meta.name(document), namespace)
-        return True
+        return ""
 
-    async def _workloads_gone(self) -> bool:
+    async def _workloads_left(self) -> str:
         """Delete workloads; their controllers must still run for that, so this comes first."""
-        left = 0
+        left: list[str] = []
         for resource in self.workloads:
             try:
                 found = (await self.client.list(resource)).get("items") or []
@@ -60,20 +65,21 @@ class Remover:
                 if not errors.is_not_found(error):
                     raise
                 continue
-            left += len(found)
+            left += [f"{resource.plural} {'/'.join(filter(None, meta.key(each)))}" for each in found]
             for document in found:
                 if not meta.is_being_deleted(document):
                     await self._delete(resource, document)
-        if left:
-            kinds = ", ".join(resource.kind for resource in self.workloads)
-            logger.info("removal waits until %d objects of the kinds %s are deleted", left, kinds)
-        return left == 0
+        if not left:
+            return ""
+        more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+        text = f"objects of users are being deleted: {', '.join(left[:_SHOWN])}{more}"
+        logger.info("removal waits: %s", text)
+        return text
 
-    async def _definitions_gone(self, definitions: list[JsonObject]) -> bool:
-        present = 0
-        for document in definitions:
-            present += await self.applier.delete(document)
-        return present == 0
+    async def _definitions_left(self, definitions: list[JsonObject]) -> str:
+        present = [document for document in definitions if await self.applier.delete(document)]
+        names = ", ".join(map(meta.name, present[:_SHOWN]))
+        return f"definitions are being deleted, with their objects: {names}" if present else ""
 
     async def _delete(self, resource: ResourceType, document: JsonObject) -> None:
         try:

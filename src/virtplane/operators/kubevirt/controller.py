@@ -30,6 +30,7 @@ from virtplane.operators.kit.customize import BadCustomization
 from virtplane.operators.kit.installation import Installation
 from virtplane.operators.kit.removal import Remover
 from virtplane.operators.kit.status import (
+    DELETING,
     DEPLOYED,
     Stage,
     is_daemon_set_ready,
@@ -226,14 +227,14 @@ class KubeVirtController:
     async def _remove(self, kubevirt: JsonObject) -> Result:
         if labels.FINALIZER_KUBEVIRT not in meta.finalizers(kubevirt):
             return DONE
-        await self._report(kubevirt, "deleting")
-        bundle = get_str(
-            self._caches.managed[resources.CONFIG_MAPS].get(self._settings.namespace, CA),
-            "data",
-            certificates.BUNDLE_KEY,
-        )
+        if get_str(kubevirt, "status", "phase") != DELETING:
+            kubevirt = await self._report(kubevirt, "deleting")
+        found = self._caches.managed[resources.CONFIG_MAPS].get(self._settings.namespace, CA)
+        bundle = get_str(found, "data", certificates.BUNDLE_KEY)
         wanted = installation(self._parameters(kubevirt, bundle))
-        if not await self._remover.remove(wanted, self._settings.namespace):
+        if left := await self._remover.remove(wanted, self._settings.namespace):
+            waiting = status.waiting(get_object(kubevirt, "status"), left, times.now_rfc3339())
+            await self._write_status(kubevirt, waiting)
             return RequeueAfter(RETRY_SECONDS)
         await remove_constraints(self._client)
         await remove_monitor(self._client)

@@ -70,6 +70,12 @@ def generations(installed: Iterable[tuple[ResourceType, Iterable[JsonObject]]]) 
     return sorted(found, key=lambda entry: (entry["resource"], entry["name"]))
 
 
+def waiting(current: JsonObject, left: str, now: str) -> JsonObject:
+    """The status of an installation that is being removed, with what its removal waits for."""
+    text = StageText(_TEXTS["deleting"].reason, f"{_TEXTS['deleting'].message}: {left}")
+    return {**current, "conditions": stage_conditions(get_list(current, "conditions"), "deleting", text, now)}
+
+
 def next_status(current: JsonObject, stage: Stage, version: Version, generation: int, now: str) -> JsonObject:
     """The status that follows from `stage`. `now` is RFC 3339."""
     status = deep_copy(current)

@@ -22,6 +22,7 @@ from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore, Virtua
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshotContent
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
+from virtplane.cluster.deadlines import until_deadline
 from virtplane.cluster.objects import (
     INVALID,
     AnyObject,
@@ -81,11 +82,16 @@ class RestoreController:
         self.controller.depend(cluster.informer(resources.STORAGE_CLASSES))
 
     def _machine_keys(self, vm: VirtualMachine) -> list[Key]:
-        return [
-            (restore.metadata.namespace, restore.metadata.name)
-            for restore in self._restores.list(vm.metadata.namespace)
+        namespace = vm.metadata.namespace
+        of_it = [
+            restore.metadata.name
+            for restore in self._restores.list(namespace)
             if restore.spec.target.name == vm.metadata.name
         ]
+        # A restore that it is locked for may be gone: then the key is that of what unlocks it.
+        holder = vm.observed.restore_in_progress
+        abandoned = [holder] if holder and holder not in of_it else []
+        return [(namespace, name) for name in (*of_it, *abandoned)]
 
     async def _reconcile(self, key: Key) -> Result:
         try:
@@ -93,12 +99,14 @@ class RestoreController:
         except UnfitDocument as error:
             return await self._leave_unfit(error)
         if restore is None:
+            await self._release_abandoned(*key)
             return DONE
         machine = held_machine(self._cluster.vms, key[0], restore.spec.target.name)
         metadata = restore.metadata
         is_over = restore.status.complete or is_true(restore.status.conditions, "Failure")
         if metadata.is_being_deleted or is_over:
-            await self._unlock(metadata.name, machine)
+            with until_deadline(restore, self._cluster.recorder, "unlocking its machine"):
+                await self._unlock(metadata.name, machine)  # which is done without it, too
             if metadata.is_being_deleted:
                 removing = finalizer_patch(metadata, decisions.FINALIZER, present=False)
                 await patch(self._cluster, _KIND, restore, removing, must_exist=True)
@@ -132,6 +140,21 @@ class RestoreController:
             self._cluster.recorder.event(described(restore), "Warning", "VirtualMachineRestoreError", text)
         await self._store(restore, owners, status)
         return RequeueAfter(_RETRY_SECONDS)
+
+    async def _release_abandoned(self, namespace: str, name: str) -> None:
+        """Unlock the machines that are locked for a restore that is gone."""
+        machines = held_machines(self._cluster.vms, namespace)
+        locked = [machine for machine in machines if machine.holders.restore_in_progress == name]
+        if not locked:
+            return
+        try:
+            # The caches of machines and restores are not of the same moment.
+            await self._cluster.client.get(_KIND, name, namespace)
+        except StatusError as error:
+            if not is_not_found(error):
+                raise
+            for machine in locked:
+                await self._unlock(name, machine)
 
     def _tell_of_error(self, restore: VirtualMachineRestore, status: JsonObject, text: str) -> None:
         """Write an error into the status, and send an event where it is news."""

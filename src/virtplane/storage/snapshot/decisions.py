@@ -8,7 +8,6 @@ from datetime import datetime
 
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta, times
-from kubecore.objects.durations import seconds_of
 from kubecore.objects.structs import encode, part, parts
 from virtplane.api import labels, storage_labels
 from virtplane.api import resources as kinds
@@ -42,7 +41,6 @@ _ONLINE_TEXTS = {
     "NoGuestAgent": "Guest agent was not active. Snapshot is crash-consistent.",
     "Paused": "Snapshot taken while the VM was paused.",
 }
-_DEFAULT_DEADLINE_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +73,8 @@ def content_name(uid: str) -> str:
 
 
 def deadline_seconds(snapshot: VirtualMachineSnapshot) -> float:
-    """Seconds after creation at which an unfinished snapshot fails; 0 for never.
-
-    A deadline that came past admission and is no duration is that of snapshots without one.
-    """
-    given = snapshot.spec.failure_deadline
-    try:
-        return _DEFAULT_DEADLINE_SECONDS if given is None else seconds_of(given)
-    except ValueError:
-        return _DEFAULT_DEADLINE_SECONDS
+    """Seconds after creation at which an unfinished snapshot fails; 0 for never."""
+    return snapshot.spec.deadline_seconds
 
 
 def is_expired(snapshot: VirtualMachineSnapshot, now: datetime) -> bool:

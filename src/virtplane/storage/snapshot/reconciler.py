@@ -24,6 +24,7 @@ from virtplane.api.snapshot_v1beta1.snapshot import (
     VirtualMachineSnapshotStatus,
 )
 from virtplane.cluster.caches import Cluster, HasMetadata
+from virtplane.cluster.deadlines import until_deadline
 from virtplane.cluster.objects import (
     INVALID,
     AnyObject,
@@ -77,11 +78,17 @@ class SnapshotController:
         self.controller.depend(cluster.vmis)
 
     def _machine_keys(self, vm: VirtualMachine) -> list[Key]:
-        return [
-            (snapshot.metadata.namespace, snapshot.metadata.name)
-            for snapshot in self._snapshots.list(vm.metadata.namespace)
+        namespace = vm.metadata.namespace
+        of_it = [
+            snapshot.metadata.name
+            for snapshot in self._snapshots.list(namespace)
             if snapshot.spec.source.name == vm.metadata.name
         ]
+        # A snapshot that it is locked for may be gone: then the key is that of what unlocks it.
+        holder = vm.observed.snapshot_in_progress or ""
+        is_held = decisions.SOURCE_FINALIZER in vm.metadata.finalizers
+        abandoned = [holder] if (holder or is_held) and holder not in of_it else []
+        return [(namespace, name) for name in (*of_it, *abandoned)]
 
     async def _reconcile(self, key: Key) -> Result:
         try:
@@ -89,6 +96,7 @@ class SnapshotController:
         except UnfitDocument as error:
             return await self._leave_unfit(error)
         if snapshot is None:
+            await self._release_abandoned(*key)
             return DONE
         machine = held_machine(self._cluster.vms, key[0], snapshot.spec.source.name)
         if snapshot.metadata.is_being_deleted:
@@ -132,6 +140,32 @@ class SnapshotController:
         await patch(self._cluster, _SNAPSHOTS, snapshot, removing)
         return DONE
 
+    async def _release_abandoned(self, namespace: str, name: str) -> None:
+        """Unlock the machines that are locked for a snapshot that is gone (no name: for none at all).
+
+        Somebody may have taken the snapshot's finalizer off, or restored the cluster from a backup.
+        """
+        locked = [
+            machine
+            for machine in held_machines(self._cluster.vms, namespace)
+            if (machine.holders.snapshot_in_progress or "") == name
+            and (name or decisions.SOURCE_FINALIZER in machine.metadata.finalizers)
+        ]
+        if not locked or (name and await self._is_there(namespace, name)):
+            return
+        for machine in locked:
+            await self._unlock(name, machine)
+
+    async def _is_there(self, namespace: str, name: str) -> bool:
+        """Whether a snapshot exists: the caches of machines and snapshots are not of the same moment."""
+        try:
+            await self._cluster.client.get(_SNAPSHOTS, name, namespace)
+        except StatusError as error:
+            if not is_not_found(error):
+                raise
+            return False
+        return True
+
     def _observe(self, snapshot: VirtualMachineSnapshot) -> Observed:
         """Read the snapshot's objects; an object that cannot be decoded is reported as a problem."""
         namespace, name = snapshot.metadata.namespace, snapshot.spec.source.name
@@ -168,8 +202,9 @@ class SnapshotController:
         return problem or (f'snapshot "{other}" in progress' if other else "")
 
     async def _finish(self, snapshot: VirtualMachineSnapshot, machine: HeldMachine | None) -> Result:
-        metadata = snapshot.metadata
-        await self._unlock(metadata.name, machine)
+        metadata, recorder = snapshot.metadata, self._cluster.recorder
+        with until_deadline(snapshot, recorder, "unlocking its machine"):  # which is done without it, too
+            await self._unlock(metadata.name, machine)
         await self._discard_content(snapshot)
         removing = finalizer_patch(metadata, decisions.SNAPSHOT_FINALIZER, present=False)
         await patch(self._cluster, _SNAPSHOTS, snapshot, removing)
@@ -225,10 +260,12 @@ class SnapshotController:
         return False
 
     async def _unlock(self, name: str, machine: HeldMachine | None) -> None:
-        if machine is None or machine.holders.snapshot_in_progress != name:
+        if machine is None or (machine.holders.snapshot_in_progress or "") != name:
             return
         removing = finalizer_patch(machine.metadata, decisions.SOURCE_FINALIZER, present=False)
         await patch(self._cluster, kinds.VIRTUAL_MACHINES, machine, removing)
+        if not name:
+            return
         operations = release_patch(machine, "snapshotInProgress", name)
         await patch(self._cluster, kinds.VIRTUAL_MACHINES, machine, operations, "status")
 

@@ -11,6 +11,7 @@ from virtplane.api.conditions import Condition
 from virtplane.cli.virtctl.explaining import disks, placement
 from virtplane.cli.virtctl.explaining.answer import Answer, Change
 from virtplane.cli.virtctl.explaining.facts import Facts
+from virtplane.deletions.waits import Wait
 
 _STRATEGY = "spec.runStrategy"
 
@@ -51,15 +52,17 @@ def _failed(facts: Facts, failure: Condition) -> Answer:
 
 
 def _terminating(facts: Facts) -> Answer:
-    finalizers = facts.vm.metadata.finalizers
-    since = facts.vm.metadata.deletion_timestamp or ""
-    if facts.instance is not None:
-        return Answer(f"it has been deleted ({since}) and goes once its guest has ended: {_ending(facts)}.")
-    kept = ", ".join(finalizers) or "nothing"
-    change = Change(
-        "metadata.finalizers", kept, "who set them must take them off; see what their owners wait for"
+    return deleted(facts.deletion) if facts.deletion is not None else Answer("it is being deleted.")
+
+
+def deleted(wait: Wait) -> Answer:
+    """What is said of a deleted object that is still there."""
+    changes = (Change("metadata.finalizers", wait.finalizer, wait.advice or "none: it goes by itself"),)
+    return Answer(
+        f"it was deleted at {wait.since} and waits: {wait.why}.",
+        changes if wait.finalizer else (),
+        (f"it waits {wait.end()}",) if wait.finalizer else (),
     )
-    return Answer(f"it has been deleted ({since}) and is kept by finalizers.", (change,))
 
 
 def _ending(facts: Facts) -> str:

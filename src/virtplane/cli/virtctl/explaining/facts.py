@@ -11,7 +11,7 @@ from kubecore import resources
 from kubecore.client import Client
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_str
-from kubecore.objects import meta
+from kubecore.objects import meta, times
 from kubecore.objects.structs import decode
 from kubecore.resources import ResourceType
 from virtplane.api import labels
@@ -22,6 +22,9 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import claim_name
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.cli.virtctl.explaining import room
+from virtplane.deletions.explaining import wait_of
+from virtplane.deletions.reading import Situation
+from virtplane.deletions.waits import Wait
 
 _UNREADABLE = (403, 404)
 
@@ -38,6 +41,8 @@ class Facts:
     data_volumes: Mapping[str, DataVolume] = field(default_factory=dict)
     warnings: Mapping[str, str] = field(default_factory=dict)
     """The newest warning about each object that waits, by its uid."""
+    deletion: Wait | None = None
+    """What it waits for where it is being deleted."""
     nodes: tuple[room.Node, ...] = ()
     """Read for a pod without a node; none where they may not be read."""
 
@@ -50,7 +55,8 @@ class Facts:
 
 async def gather(client: Client, namespace: str, name: str) -> Facts:
     """The facts about one machine. Raises StatusError where the machine itself cannot be read."""
-    vm = decode(VirtualMachine, await client.get(api.VIRTUAL_MACHINES, name, namespace))
+    document = await client.get(api.VIRTUAL_MACHINES, name, namespace)
+    vm = decode(VirtualMachine, document)
     found = await _found(client, api.VIRTUAL_MACHINE_INSTANCES, name, namespace)
     instance = decode(VirtualMachineInstance, found) if found is not None else None
     pod = await _launcher(client, instance) if instance is not None else None
@@ -65,8 +71,16 @@ async def gather(client: Client, namespace: str, name: str) -> Facts:
         claims,
         data_volumes,
         await _warnings(client, namespace, waiting),
+        await deletion(client, api.VIRTUAL_MACHINES, document),
         await _nodes(client) if is_unschedulable(pod) else (),
     )
+
+
+async def deletion(client: Client, kind: ResourceType, document: JsonObject) -> Wait | None:
+    """What a deleted object waits for; None where it is not being deleted. Raises StatusError."""
+    if not meta.is_being_deleted(document):
+        return None
+    return await wait_of(Situation(client, kind, document, times.now()))
 
 
 def is_unschedulable(pod: JsonObject | None) -> bool:

@@ -19,6 +19,7 @@ from virtplane.api.pool_v1beta1.pool import (
     VirtualMachineTemplateSpec,
 )
 from virtplane.cluster.caches import Cluster, HasMetadata, owner_key
+from virtplane.cluster.deadlines import until_deadline
 from virtplane.cluster.objects import (
     INVALID,
     any_object,
@@ -123,10 +124,12 @@ class PoolController:
 
     async def _finish(self, pool: VirtualMachinePool) -> None:
         """Remove the finalizers of the pool and its VMs (decodable or not), which are garbage collected."""
-        for vm in self._cluster.vms.by_index("controller", pool.metadata.uid):
-            await self._release(vm)
-        for _, unread in unfit_of(self._cluster.vms, pool.metadata):
-            await self._release(unread)
+        own: list[HasMetadata] = [*self._cluster.vms.by_index("controller", pool.metadata.uid)]
+        own += [unread for _, unread in unfit_of(self._cluster.vms, pool.metadata)]
+        for vm in own:
+            # A machine that cannot be let go now is when the garbage collector has deleted it.
+            with until_deadline(pool, self._cluster.recorder, f"letting its machine {vm.metadata.name} go"):
+                await self._release(vm)
         await patch(self._cluster, _KIND, pool, finalizer_patch(pool.metadata, FINALIZER, present=False))
 
     async def _release_orphans(self, key: Key, pool: VirtualMachinePool | None) -> None:

@@ -102,6 +102,7 @@ class VmController:
             vm = self._cluster.vms.get(*key)
         except UnfitDocument as unfit:
             await leave_unfit(self._cluster, _VMS, key, unfit, VM_FINALIZER)
+            await self._release_of_unfit(key, decode(AnyObject, unfit.document))
             return DONE
         if vm is None:
             self._expected.forget(key)
@@ -358,6 +359,15 @@ class VmController:
         except strategy.StrategyError:
             written["printableStatus"] = "Unknown"
         await patch(self._cluster, _VMS, work.vm, work.operations(), "status")
+
+    async def _release_of_unfit(self, key: Key, vm: AnyObject) -> None:
+        """Let the deleted instance of a VM that cannot be decoded go: nothing can be written to its VM."""
+        try:
+            vmi = reading.instance(self._cluster, key)
+        except UnfitDocument:
+            return  # its own controller lets it go
+        if vmi is not None and vmi.metadata.is_being_deleted and vmi.metadata.is_controlled_by(vm.metadata):
+            await self._release_instance(vmi)
 
     async def _release_instance(self, vmi: VirtualMachineInstance) -> None:
         """Remove the finalizer of an ended instance after its last state was written to the VM."""

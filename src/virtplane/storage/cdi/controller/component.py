@@ -10,22 +10,37 @@ from prometheus_client import CollectorRegistry
 
 from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError, is_not_found
-from kubecore.resources import ResourceType
+from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, ResourceType
 from kubecore.runtime import Context, LeaderElector, Manager
 from kubecore.runtime.metrics import collected
-from virtplane.api import cdi_names
-from virtplane.api.resources import VOLUME_SNAPSHOT_CLASSES, VOLUME_SNAPSHOT_CONTENTS, VOLUME_SNAPSHOTS
+from virtplane.api import cdi_labels, cdi_names
+from virtplane.api.cdi_v1beta1.data_volume import DataVolume
+from virtplane.api.cdi_v1beta1.object_transfer import ObjectTransfer
+from virtplane.api.resources import (
+    DATA_VOLUMES,
+    OBJECT_TRANSFERS,
+    VOLUME_SNAPSHOT_CLASSES,
+    VOLUME_SNAPSHOT_CONTENTS,
+    VOLUME_SNAPSHOTS,
+)
+from virtplane.api.storage_kinds import PersistentVolumeClaim
+from virtplane.deletions.reporter import DeletionReporter, Watched
 from virtplane.storage.cdi.controller.assembly import add_data_volume_controllers, recorder_of
+from virtplane.storage.cdi.controller.clones import populator
 from virtplane.storage.cdi.controller.config.reconciler import OPENSHIFT, ConfigController
 from virtplane.storage.cdi.controller.crons import reconciler
 from virtplane.storage.cdi.controller.crons.polling import IMAGE_STREAMS
 from virtplane.storage.cdi.controller.crons.reconciler import CronController
 from virtplane.storage.cdi.controller.datasources.reconciler import DataSourceController
+from virtplane.storage.cdi.controller.datavolume import flows
 from virtplane.storage.cdi.controller.metrics import CdiMetrics
+from virtplane.storage.cdi.controller.populators import kinds as populators
 from virtplane.storage.cdi.controller.profiles.reconciler import ProfileController
 from virtplane.storage.cdi.controller.programs import chosen_programs
 from virtplane.storage.cdi.controller.settings import Programs, Settings
+from virtplane.storage.cdi.controller.transfers import reconciler as transferring
 from virtplane.storage.cdi.controller.transfers.reconciler import TransferController
+from virtplane.storage.cdi.controller.workers import cloning, importer, upload
 from virtplane.storage.cdi.controller.workers.certificates import SecretIssuer
 
 logger = logging.getLogger(__name__)
@@ -34,6 +49,21 @@ _RETRY_SECONDS = 2.0
 _CHECK_SECONDS = 30.0
 _SNAPSHOTS = (VOLUME_SNAPSHOTS, VOLUME_SNAPSHOT_CLASSES, VOLUME_SNAPSHOT_CONTENTS)
 _OPTIONAL = (*OPENSHIFT, *_SNAPSHOTS, IMAGE_STREAMS)
+_OF_DATA_VOLUMES = frozenset(
+    flow.controller
+    for flow in (flows.IMPORT, flows.UPLOAD, flows.EXTERNAL, flows.CLAIM_CLONE, flows.SNAPSHOT_CLONE)
+)
+_OF_CLAIMS = frozenset(
+    (
+        importer.NAME,
+        upload.NAME,
+        cloning.NAME,
+        populator.NAME,
+        populators.IMPORT.controller,
+        populators.UPLOAD.controller,
+    )
+)
+"""Names of the controllers whose keys are DataVolumes, and claims."""
 
 
 class CdiController:
@@ -112,6 +142,29 @@ def add_controllers(
         commands=programs.commands,
         has_image_streams=IMAGE_STREAMS in served,
     )
+    tell_of_deletions(client, manager)
+
+
+def tell_of_deletions(client: Client, manager: Manager) -> None:
+    """Have events say why deleted objects of CDI are still there; all other controllers were added."""
+    every = tuple(manager.controllers)
+    volumes = tuple(each for each in every if each.name in _OF_DATA_VOLUMES)
+    watched = (
+        Watched(DATA_VOLUMES, manager.informer(DATA_VOLUMES, struct=DataVolume), volumes),
+        Watched(
+            PERSISTENT_VOLUME_CLAIMS,
+            manager.informer(PERSISTENT_VOLUME_CLAIMS, struct=PersistentVolumeClaim),
+            tuple(each for each in every if each.name in _OF_CLAIMS),
+            lambda of: any(each.startswith(cdi_labels.PREFIX) for each in of.finalizers),
+        ),
+        Watched(
+            OBJECT_TRANSFERS,
+            manager.informer(OBJECT_TRANSFERS, struct=ObjectTransfer),
+            tuple(each for each in every if each.name == transferring.NAME),
+        ),
+    )
+    name = "cdi-deletions"
+    manager.add(DeletionReporter(name, client, recorder_of(client, manager, name), watched).controller)
 
 
 async def _other(client: Client, namespace: str, served: frozenset[ResourceType]) -> frozenset[ResourceType]:

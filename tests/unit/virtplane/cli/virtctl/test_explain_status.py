@@ -402,3 +402,56 @@ def test_the_command_says_it_in_lines_or_as_json(api: FakeServer, virtctl: Virtc
     missing = virtctl("explain-status", "vm")
     text = 'error fetching VirtualMachine: virtualmachines.kubevirt.io "vm" not found\n'
     assert (missing.code, missing.err) == (1, text)
+
+
+@pytest.mark.feature("NEW-15")
+def test_of_a_deleted_object_the_command_says_what_holds_it_and_what_ends_that(
+    api: FakeServer, virtctl: Virtctl
+) -> None:
+    path = "/api/v1/namespaces/default/persistentvolumeclaims/data"
+    metadata: JsonObject = {"name": "data", "namespace": "default", "uid": "u"}
+    claim: JsonObject = {"metadata": metadata}
+    api.answers["GET", path] = (200, claim)
+    assert virtctl("explain-status", "pvc/data").out == "data (not deleted): nobody has deleted it.\n"
+    metadata |= {
+        "deletionTimestamp": "2026-11-27T12:00:00Z",
+        "finalizers": ["kubernetes.io/pvc-protection"],
+    }
+    owner = {"kind": "VirtualMachineInstance", "name": "vm", "controller": True}
+    volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]
+    pod = {"metadata": {"name": "p", "namespace": "default", "ownerReferences": [owner]}}
+    pods = {"items": [{**pod, "spec": {"volumes": volumes}}]}
+    api.answers["GET", "/api/v1/namespaces/default/pods"] = (200, pods)
+    assert virtctl("explain-status", "PersistentVolumeClaim/data").out.splitlines() == [
+        "data (Terminating): it was deleted at 2026-11-27T12:00:00Z and waits: guest vm uses it (pod p).",
+        "  field:   metadata.finalizers is kubernetes.io/pvc-protection",
+        "  change:  virtctl stop vm -n default",
+        "  numbers: it waits without a deadline: the guest writes to it",
+    ]
+    found = json.loads(virtctl("explain-status", "pvc/data", "-o", "json").out)
+    assert (found["status"], found["changes"][0]["advice"]) == ("Terminating", "virtctl stop vm -n default")
+
+
+def test_kinds_that_nobody_explains_are_refused_with_those_that_are(virtctl: Virtctl) -> None:
+    refused = virtctl("explain-status", "node/n")
+    assert refused.code == 1
+    assert refused.err.startswith("unsupported resource type 'node' (must be one of vm, vmi, vmim, ")
+
+
+@pytest.mark.feature("NEW-15")
+async def test_a_deleted_machine_is_told_what_its_guest_waits_for(cluster: MemoryApi) -> None:
+    cluster.put(resources.NODES, _node("n"))
+    await _started(cluster)
+    [pod] = deep_copy(_launchers(cluster))
+    pod["metadata"]["finalizers"] = ["kubelet.example/ends-it"]
+    cluster.put(resources.PODS, pod)
+    async with cluster.client() as client:
+        await client.delete(_VMS, "vm", "ns")
+    answer = await _asked(cluster, "Terminating", "its guest shuts down")
+    [change] = answer.changes
+    assert (change.field, change.value) == (
+        "metadata.finalizers",
+        "kubevirt.io/virtualMachineControllerFinalize",
+    )
+    expected = f"kubectl delete pod {meta.name(pod)} -n ns --grace-period=1"
+    assert change.advice == f"to end it at once: {expected}"

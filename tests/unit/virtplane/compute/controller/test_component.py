@@ -174,7 +174,7 @@ async def test_queues_have_the_names_that_kubevirt_gives_theirs(api: MemoryApi) 
 
     async with replica(api, "a", QueueMetrics(registry, "kubevirt_workqueue")):
         await until(lambda: "virt-controller-restore-vmrestore" in names())
-    own = {"virt-controller-outdated"}
+    own = {"virt-controller-deletions", "virt-controller-outdated"}
     assert names() - own == {
         "virt-controller-evacuation",
         "virt-controller-migration",

@@ -35,7 +35,7 @@ def _server() -> MemoryApi:
     return api
 
 
-async def _remove(api: MemoryApi) -> bool:
+async def _remove(api: MemoryApi) -> str:
     async with api.client() as client:
         kept = (resources.PRIORITY_CLASSES,)
         return await Remover(client, Applier(client, BAKERY), (LOAVES,), kept).remove(INSTALLED, "bread")
@@ -45,7 +45,7 @@ async def test_components_stay_until_the_users_objects_are_gone() -> None:
     api = _server()
     finalizers = {"name": "rye", "namespace": "bread", "finalizers": ["bakery.example/bake"]}
     api.put(LOAVES, {"metadata": finalizers})
-    assert not await _remove(api)
+    assert await _remove(api) == "objects of users are being deleted: loaves bread/rye"
     loaf = api.get(LOAVES, "rye", "bread") or {}
     assert "deletionTimestamp" in loaf["metadata"]
     assert api.get(resources.DEPLOYMENTS, "oven", "bread") is not None
@@ -53,7 +53,7 @@ async def test_components_stay_until_the_users_objects_are_gone() -> None:
 
 async def test_everything_goes_but_what_the_operators_own_pods_need() -> None:
     api = _server()
-    assert await _remove(api)
+    assert await _remove(api) == ""
     assert api.get(resources.DEPLOYMENTS, "oven", "bread") is None
     assert api.get(resources.SERVICES, "oven", "bread") is None
     assert api.get(resources.SECRETS, "oven-certs", "bread") is None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kubecore import resources
-from virtplane.operators.kubevirt.status import Version, failed_status, generations, next_status
+from virtplane.operators.kubevirt.status import Version, failed_status, generations, next_status, waiting
 
 VERSION = Version("v1", "registry.test", "id", "{}", operator="v0")
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
@@ -82,3 +84,15 @@ def test_the_generations_of_what_is_installed_are_told() -> None:
             "hash": "",
         },
     ]
+
+
+@pytest.mark.feature("NEW-15")
+def test_what_a_removal_waits_for_is_in_upstreams_conditions() -> None:
+    left = "objects of users are being deleted: virtualmachines ns/vm"
+    deleting = next_status({}, "deleting", VERSION, 1, NOW)
+    told = waiting(deleting, left, NOW)
+    changed = {each["type"]: (each["reason"], each["message"]) for each in told["conditions"]}
+    assert changed["Progressing"] == ("DeletionInProgress", f"Deletion was triggered: {left}")
+    assert {**told, "conditions": 0} == {**deleting, "conditions": 0}
+    # Telling it again, with the same words, writes nothing.
+    assert waiting(told, left, NOW) == told

@@ -15,6 +15,7 @@ from virtplane.api.cdi_v1beta1.volume_sources import VolumeCloneSource
 from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass
 from virtplane.api.volumesnapshot_v1 import VolumeSnapshot
 from virtplane.cluster.caches import HasMetadata
+from virtplane.cluster.deadlines import until_deadline
 from virtplane.cluster.objects import described, finalizer_patch
 from virtplane.storage.cdi.controller import claims, progress
 from virtplane.storage.cdi.controller.clones import plans, status
@@ -273,7 +274,9 @@ class ClonePopulator:
         is_kept = is_copied and claims.is_true(metadata, names.POD_RETAIN) and not metadata.is_being_deleted
         operations = finalizer_patch(metadata, names.CLONE_POPULATOR_FINALIZER, present=False)
         if not is_kept:
-            await self._cleaning.remove(metadata.uid)
+            # What is left is removed once the target is gone.
+            with until_deadline(target, self._recorder, "removing what was made for its clone"):
+                await self._cleaning.remove(metadata.uid)
         elif operations:
             self._recorder.event(described(target), "Warning", RETAINED_PRIME, RETAINED_MESSAGE)
         await patch(self._client, PERSISTENT_VOLUME_CLAIMS, target, operations)

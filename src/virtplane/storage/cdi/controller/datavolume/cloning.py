@@ -18,6 +18,7 @@ from virtplane.api.cdi_v1beta1.data_volume import DataVolume
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.api.volumesnapshot_v1 import VolumeSnapshot
 from virtplane.cluster.caches import HasMetadata
+from virtplane.cluster.deadlines import until_deadline
 from virtplane.cluster.objects import described, finalizer_patch
 from virtplane.storage.cdi import rendering
 from virtplane.storage.cdi.controller import claims, snapshots
@@ -304,7 +305,10 @@ class Cloning:
         for kind, obj in self._made_for((volume.metadata.namespace, volume.metadata.name)):
             is_kept = kind == PODS and claims.is_true(volume.metadata, names.POD_RETAIN)
             if clone_objects.owner_uid(obj) == uid or obj.metadata.is_controlled_by(volume.metadata):
-                await self._remove(kind, obj, is_kept=is_kept and not volume.metadata.is_being_deleted)
+                kept = is_kept and not volume.metadata.is_being_deleted
+                # What is left is removed once the DataVolume is gone.
+                with until_deadline(volume, self._recorder, f"removing {kind.kind} {obj.metadata.name}"):
+                    await self._remove(kind, obj, is_kept=kept)
         finalizer = finalizer_patch(volume.metadata, names.DATA_VOLUME_FINALIZER, present=False)
         await patch(self._client, resources.DATA_VOLUMES, volume, finalizer)
 

@@ -15,6 +15,7 @@ from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
 from kubecore.runtime import DONE, Controller, EventKind, EventRecorder, Key, Manager, RequeueAfter, Result
 from virtplane.api import cdi_labels as names
 from virtplane.api.storage_kinds import PersistentVolumeClaim
+from virtplane.cluster.deadlines import until_deadline
 from virtplane.cluster.objects import described, finalizer_patch
 from virtplane.storage.cdi.controller import claims
 from virtplane.storage.cdi.controller.clones.lookups import Lookups
@@ -279,7 +280,9 @@ class CloneController:
         if pod is not None:
             self._patience.forget(pod.metadata.uid)
             if not is_kept and not pod.metadata.is_being_deleted:
-                await delete(self._client, PODS, pod)
+                # It only reads, and is removed once the target is gone.
+                with until_deadline(target, self._work.recorder, f"removing pod {pod.metadata.name}"):
+                    await delete(self._client, PODS, pod)
         finalizer = finalizer_patch(target.metadata, names.CLONE_SOURCE_FINALIZER, present=False)
         await patch(self._client, PERSISTENT_VOLUME_CLAIMS, target, finalizer)
         return DONE
