@@ -80,7 +80,7 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
     import uvloop  # noqa: PLC0415
 
     from kindling.controllers import main as controllers  # noqa: PLC0415
-    from kindling.controllers import token_secrets  # noqa: PLC0415
+    from kindling.controllers.accounts import token_secrets  # noqa: PLC0415
     from kindling.metrics import component  # noqa: PLC0415
     from kindling.network.external import ExternalRanges  # noqa: PLC0415
 

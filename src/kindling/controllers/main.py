@@ -10,36 +10,36 @@ from pathlib import Path
 
 import uvloop
 
-from kindling.controllers.attachments import AttachDetachController
-from kindling.controllers.autoscalers import AutoscalerController
-from kindling.controllers.cluster_roles import ClusterRoleAggregation
-from kindling.controllers.cron_jobs import CronJobController
-from kindling.controllers.daemon_sets import DaemonSetController
-from kindling.controllers.deployments import DeploymentController
-from kindling.controllers.disruption import DisruptionController
-from kindling.controllers.endpoint_mirroring import EndpointMirroring
-from kindling.controllers.endpoint_slices import EndpointSliceController
-from kindling.controllers.endpoints import EndpointsController
+from kindling.controllers.accounts.cluster_roles import ClusterRoleAggregation
+from kindling.controllers.accounts.root_ca import RootCaPublisher
+from kindling.controllers.accounts.service_accounts import ServiceAccountController
+from kindling.controllers.accounts.token_secrets import TokenSecrets, signer
 from kindling.controllers.environment import Environment
-from kindling.controllers.ephemeral_volumes import EphemeralVolumes
-from kindling.controllers.finished_jobs import FinishedJobs
 from kindling.controllers.garbage_collector import GarbageCollector
-from kindling.controllers.jobs import JobController
-from kindling.controllers.load_balancers import LoadBalancers
 from kindling.controllers.namespaces import NamespaceController
-from kindling.controllers.node_lifecycle import NodeLifecycleController
-from kindling.controllers.node_roles import NodeRoles
-from kindling.controllers.node_ttl import NodeTtl
-from kindling.controllers.pod_gc import PodGarbageCollector
-from kindling.controllers.replicas import replica_sets, replication_controllers
+from kindling.controllers.nodes.lifecycle import NodeLifecycleController
+from kindling.controllers.nodes.pod_gc import PodGarbageCollector
+from kindling.controllers.nodes.roles import NodeRoles
+from kindling.controllers.nodes.ttl import NodeTtl
 from kindling.controllers.resource_quotas import ResourceQuotaController
-from kindling.controllers.root_ca import RootCaPublisher
-from kindling.controllers.service_accounts import ServiceAccountController
-from kindling.controllers.stateful_sets import StatefulSetController
-from kindling.controllers.token_secrets import TokenSecrets, signer
-from kindling.controllers.volume_expansion import VolumeExpansion
-from kindling.controllers.volume_protection import VolumeProtection
-from kindling.controllers.volumes import VolumeController
+from kindling.controllers.services.endpoint_mirroring import EndpointMirroring
+from kindling.controllers.services.endpoint_slices import EndpointSliceController
+from kindling.controllers.services.endpoints import EndpointsController
+from kindling.controllers.services.load_balancers import LoadBalancers
+from kindling.controllers.volumes.attachments import AttachDetachController
+from kindling.controllers.volumes.ephemeral_volumes import EphemeralVolumes
+from kindling.controllers.volumes.expansion import VolumeExpansion
+from kindling.controllers.volumes.persistent_volumes import VolumeController
+from kindling.controllers.volumes.protection import VolumeProtection
+from kindling.controllers.workloads.autoscalers import AutoscalerController
+from kindling.controllers.workloads.cron_jobs import CronJobController
+from kindling.controllers.workloads.daemon_sets import DaemonSetController
+from kindling.controllers.workloads.deployments import DeploymentController
+from kindling.controllers.workloads.disruption import DisruptionController
+from kindling.controllers.workloads.finished_jobs import FinishedJobs
+from kindling.controllers.workloads.jobs import JobController
+from kindling.controllers.workloads.replicas import replica_sets, replication_controllers
+from kindling.controllers.workloads.stateful_sets import StatefulSetController
 from kindling.network.external import ExternalRanges
 from kindling.scheduler.loop import Scheduler
 from kubecore.client import Client, ClientConfig, load_kubeconfig

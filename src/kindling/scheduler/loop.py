@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 
-from kindling.controllers.volume_binding import SELECTED_NODE, bound_volume
+from kindling.controllers.volumes.binding import SELECTED_NODE, bound_volume
 from kindling.scheduler import snapshot as snapshots
 from kindling.scheduler import volume_rules
 from kindling.scheduler.decision import Placement, Unschedulable, decide

@@ -13,7 +13,7 @@ from kindling.apiserver.auth.rules import Rule, TooManyCombinations, compact, fr
 from kindling.apiserver.bootstrap.roles import cluster_roles
 from kindling.apiserver.registry.admission import AuthorizationQuery
 from kindling.apiserver.registry.context import UserInfo
-from kindling.controllers.cluster_roles import rules as aggregated_rules
+from kindling.controllers.accounts.cluster_roles import rules as aggregated_rules
 
 ANN = UserInfo("ann", groups=("crew", "system:authenticated"))
 

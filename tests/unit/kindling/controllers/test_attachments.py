@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.support.objects import pod
 
-from kindling.controllers import attachment_rules as rules
-from kindling.controllers.attachments import AttachDetachController
+from kindling.controllers.volumes import attachment_rules as rules
+from kindling.controllers.volumes.attachments import AttachDetachController
 from kindling.scheduler.csi import CsiVolume, of_unique_name
 from kubecore.client import ConnectionFailed, Request, Response
 from kubecore.errors import StatusError

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from kindling.controllers.autoscalers import SYNC_SECONDS, AutoscalerController
+from kindling.controllers.workloads.autoscalers import SYNC_SECONDS, AutoscalerController
 from kubecore.client import Request, Response
 from kubecore.json import JsonObject
 from kubecore.objects.times import format_time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from kindling.controllers.autoscaling_limits import Decision, History, Moment, decide
+from kindling.controllers.workloads.autoscaling_limits import Decision, History, Moment, decide
 from kubecore.json import JsonObject
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

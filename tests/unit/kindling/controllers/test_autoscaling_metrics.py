@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kindling.controllers.autoscaling_metrics import NoValue, Proposal, proposal, samples_of
+from kindling.controllers.workloads.autoscaling_metrics import NoValue, Proposal, proposal, samples_of
 from kubecore.json import JsonObject
 from kubecore.objects.times import format_time
 

@@ -11,20 +11,13 @@ import pytest
 from tests.support.objects import node, pod
 
 from kindling.apiserver.auth.keys import new_key
-from kindling.controllers import (
-    cluster_roles,
-    disruption,
-    endpoint_mirroring,
-    endpoint_slices,
-    endpoints,
-    node_lifecycle,
-    node_ttl,
-    pod_gc,
-    resource_quotas,
-    token_secrets,
-)
+from kindling.controllers import resource_quotas
+from kindling.controllers.accounts import cluster_roles, token_secrets
 from kindling.controllers.main import CONTROLLERS
-from kindling.controllers.node_lifecycle import eviction_delay, taints
+from kindling.controllers.nodes import lifecycle, pod_gc, ttl
+from kindling.controllers.nodes.lifecycle import eviction_delay, taints
+from kindling.controllers.services import endpoint_mirroring, endpoint_slices, endpoints
+from kindling.controllers.workloads import disruption
 from kubecore.json import JsonObject
 from kubecore.resources import (
     CLUSTER_ROLES,
@@ -61,7 +54,7 @@ async def test_a_silent_node_is_tainted_and_its_pods_leave_when_their_time_is_ov
     patient = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
     cluster.api.put(PODS, pod("leaves", tolerations=[{**patient, "tolerationSeconds": 300}]))
     cluster.api.put(PODS, pod("stays", tolerations=[patient]))
-    async with cluster.running(node_lifecycle.NodeLifecycleController):
+    async with cluster.running(lifecycle.NodeLifecycleController):
         await asyncio.sleep(60)
         found = cluster.get(NODES, "n1")
         ready = found["status"]["conditions"][0]
@@ -90,7 +83,7 @@ def lease(renewed: str) -> JsonObject:
 
 async def test_a_node_that_renews_its_lease_is_left_alone(cluster: Cluster) -> None:
     cluster.api.put(NODES, node())
-    async with cluster.running(node_lifecycle.NodeLifecycleController):
+    async with cluster.running(lifecycle.NodeLifecycleController):
         for round_number in range(12):
             cluster.api.put(LEASES, lease(str(round_number)))
             await asyncio.sleep(10)
@@ -146,10 +139,10 @@ def test_too_many_ended_pods_are_removed_oldest_first() -> None:
 
 async def test_nodes_learn_how_long_they_may_keep_what_they_read(cluster: Cluster) -> None:
     cluster.api.put(NODES, node())
-    async with cluster.running(node_ttl.NodeTtl):
+    async with cluster.running(ttl.NodeTtl):
         await asyncio.sleep(1)
     assert cluster.get(NODES, "n1")["metadata"]["annotations"] == {"node.alpha.kubernetes.io/ttl": "0"}
-    assert [node_ttl.seconds(count) for count in (1, 101, 501, 1001, 5000)] == [0, 15, 30, 60, 300]
+    assert [ttl.seconds(count) for count in (1, 101, 501, 1001, 5000)] == [0, 15, 30, 60, 300]
 
 
 def service(name: str = "svc", **spec: Any) -> JsonObject:

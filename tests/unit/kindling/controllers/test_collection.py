@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from kindling.controllers import garbage_collector, namespaces, resource_quotas, root_ca, service_accounts
+from kindling.controllers import garbage_collector, namespaces, resource_quotas
+from kindling.controllers.accounts import root_ca, service_accounts
 from kindling.controllers.namespaces import Contents, conditions
 from kindling.controllers.ownership_graph import OwnershipGraph, node_of
 from kubecore.client import Request, Response

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kindling.controllers import cron_jobs, finished_jobs, job_plan, jobs
-from kindling.controllers.cron_jobs import BadSchedule, last_due, seconds_to_next
+from kindling.controllers.workloads import cron_jobs, finished_jobs, job_plan, jobs
+from kindling.controllers.workloads.cron_jobs import BadSchedule, last_due, seconds_to_next
 from kubecore.client import Request
 from kubecore.json import JsonObject, deep_copy
 from kubecore.resources import CRON_JOBS, EVENTS, JOBS, PODS

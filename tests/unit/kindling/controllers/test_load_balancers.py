@@ -7,8 +7,14 @@ from typing import Any
 
 import pytest
 
-from kindling.controllers import load_balancers
-from kindling.controllers.load_balancers import LoadBalancers, NoAddress, choose, gateways, is_machines
+from kindling.controllers.services import load_balancers
+from kindling.controllers.services.load_balancers import (
+    LoadBalancers,
+    NoAddress,
+    choose,
+    gateways,
+    is_machines,
+)
 from kindling.network.external import ExternalRanges
 from kubecore.json import JsonObject
 from kubecore.resources import EVENTS, SERVICES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kindling.controllers import revisions
+from kindling.controllers.workloads import revisions
 
 
 def owner(template: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.support.apiserver import running_server
 
-from kindling.controllers.cluster_roles import ClusterRoleAggregation
+from kindling.controllers.accounts.cluster_roles import ClusterRoleAggregation
 from kindling.controllers.environment import Environment
 from kubecore.client import Client
 from kubecore.client.config import Impersonation

@@ -1,4 +1,4 @@
-"""Claims, volumes, and what keeps them."""
+"""Claims, persistent_volumes, and what keeps them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 from tests.support.objects import pod
 
-from kindling.controllers import (
-    ephemeral_volumes,
-    volume_expansion,
-    volume_protection,
-    volumes,
-)
+from kindling.controllers.volumes import ephemeral_volumes, expansion, persistent_volumes, protection
 from kubecore.json import JsonObject
 from kubecore.resources import (
     EVENTS,
@@ -60,7 +55,7 @@ def volume(name: str = "pv", size: str = "2Gi", **spec: Any) -> JsonObject:
 async def test_a_claim_gets_the_smallest_volume_that_fits(cluster: Cluster) -> None:
     for name, size in (("small", "500Mi"), ("right", "2Gi"), ("big", "9Gi")):
         cluster.api.put(PERSISTENT_VOLUMES, volume(name, size))
-    async with cluster.running(volumes.VolumeController):
+    async with cluster.running(persistent_volumes.VolumeController):
         assert cluster.get(PERSISTENT_VOLUMES, "big")["status"]["phase"] == "Available"
         cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
         await asyncio.sleep(2)
@@ -87,7 +82,7 @@ async def test_a_claim_gets_the_default_class_that_came_later(cluster: Cluster) 
     without = claim("without")
     without["spec"]["storageClassName"] = ""
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, without)
-    async with cluster.running(volumes.VolumeController):
+    async with cluster.running(persistent_volumes.VolumeController):
         await asyncio.sleep(1)
         marked = {"storageclass.kubernetes.io/is-default-class": "true"}
         metadata = {"name": "fast", "annotations": marked}
@@ -100,7 +95,7 @@ async def test_a_claim_gets_the_default_class_that_came_later(cluster: Cluster) 
 async def test_a_released_volume_is_free_again_once_its_reference_is_cleared(cluster: Cluster) -> None:
     cluster.api.put(PERSISTENT_VOLUMES, volume())
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
-    async with cluster.running(volumes.VolumeController):
+    async with cluster.running(persistent_volumes.VolumeController):
         await asyncio.sleep(1)
         cluster.api.remove(PERSISTENT_VOLUME_CLAIMS, "c", "lab")
         await asyncio.sleep(1)
@@ -116,7 +111,7 @@ async def test_a_released_volume_is_free_again_once_its_reference_is_cleared(clu
 async def test_a_claim_whose_volume_is_gone_is_lost(cluster: Cluster) -> None:
     cluster.api.put(PERSISTENT_VOLUMES, volume())
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
-    async with cluster.running(volumes.VolumeController):
+    async with cluster.running(persistent_volumes.VolumeController):
         await asyncio.sleep(1)
         cluster.api.remove(PERSISTENT_VOLUMES, "pv")
         await asyncio.sleep(1)
@@ -131,7 +126,7 @@ async def test_a_pending_claim_says_what_it_waits_for(cluster: Cluster, mode: st
     found = {"metadata": {"name": "local"}, "provisioner": "csi.example.com", "volumeBindingMode": mode}
     cluster.api.put(STORAGE_CLASSES, found)
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
-    async with cluster.running(volumes.VolumeController):
+    async with cluster.running(persistent_volumes.VolumeController):
         await asyncio.sleep(2)
     assert {event["reason"] for event in cluster.api.list(EVENTS)} == {reason}
     annotations = cluster.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")["metadata"].get("annotations", {})
@@ -145,7 +140,7 @@ async def test_a_claim_of_a_class_without_provisioner_says_that_nobody_provision
     none = "kubernetes.io/no-provisioner"
     cluster.api.put(STORAGE_CLASSES, {"metadata": {"name": "local"}, "provisioner": none})
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
-    async with cluster.running(volumes.VolumeController):
+    async with cluster.running(persistent_volumes.VolumeController):
         await asyncio.sleep(2)
     [event] = cluster.api.list(EVENTS)
     assert (event["type"], event["reason"]) == ("Warning", "ProvisioningFailed")
@@ -156,14 +151,14 @@ async def test_a_claim_that_others_write_says_no_more_often_what_it_waits_for(cl
     found = {"metadata": {"name": "local"}, "provisioner": "csi.example.com"}
     cluster.api.put(STORAGE_CLASSES, found)
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
-    async with cluster.running(volumes.VolumeController):
+    async with cluster.running(persistent_volumes.VolumeController):
         for number in range(30):
             annotations = {"metadata": {"annotations": {"progress": str(number)}}}
             await cluster.client.patch(PERSISTENT_VOLUME_CLAIMS, "c", annotations, "lab", type="merge")
             await asyncio.sleep(0.5)
         [event] = cluster.api.list(EVENTS)
         assert event["count"] <= 2
-        await asyncio.sleep(2 * volumes.RETRY_SECONDS)
+        await asyncio.sleep(2 * persistent_volumes.RETRY_SECONDS)
         [event] = cluster.api.list(EVENTS)
         assert event["count"] >= 3
 
@@ -173,7 +168,7 @@ async def test_a_claim_with_a_source_takes_only_the_volume_that_was_filled_for_i
     source = {"apiGroup": "example.com", "kind": "Backup", "name": "b"}
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim(dataSourceRef=source))
     cluster.api.put(PERSISTENT_VOLUMES, volume("empty"))
-    async with cluster.running(volumes.VolumeController):
+    async with cluster.running(persistent_volumes.VolumeController):
         assert cluster.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")["status"]["phase"] == "Pending"
         uid = cluster.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")["metadata"]["uid"]
         reference = {"namespace": "lab", "name": "c", "uid": uid}
@@ -187,7 +182,7 @@ async def test_a_claim_takes_only_volumes_of_its_attributes_class(cluster: Clust
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim(volumeAttributesClassName="fast"))
     cluster.api.put(PERSISTENT_VOLUMES, volume("plain", "1Gi"))
     cluster.api.put(PERSISTENT_VOLUMES, volume("fast", "9Gi", volumeAttributesClassName="fast"))
-    async with cluster.running(volumes.VolumeController):
+    async with cluster.running(persistent_volumes.VolumeController):
         await asyncio.sleep(1)
     assert cluster.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")["spec"]["volumeName"] == "fast"
 
@@ -198,7 +193,7 @@ async def test_growing_waits_for_an_external_controller(cluster: Cluster, source
     backed["spec"][source] = {"path": "/x"}
     cluster.api.put(PERSISTENT_VOLUMES, backed)
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
-    async with cluster.running(volumes.VolumeController, volume_expansion.VolumeExpansion):
+    async with cluster.running(persistent_volumes.VolumeController, expansion.VolumeExpansion):
         await asyncio.sleep(1)
         assert cluster.api.list(EVENTS) == []
         larger = {"spec": {"resources": {"requests": {"storage": "5Gi"}}}}
@@ -215,7 +210,7 @@ async def test_a_volume_that_outgrew_its_file_system_is_bound_with_the_size_of_t
     grown["metadata"]["annotations"] = {before: "2Gi"}
     cluster.api.put(PERSISTENT_VOLUMES, grown)
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
-    async with cluster.running(volumes.VolumeController, volume_expansion.VolumeExpansion):
+    async with cluster.running(persistent_volumes.VolumeController, expansion.VolumeExpansion):
         await asyncio.sleep(1)
         bound = cluster.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")
         assert bound["status"]["capacity"] == {"storage": "2Gi"}
@@ -242,7 +237,7 @@ async def test_a_claim_in_use_is_kept_until_its_pod_is_gone(cluster: Cluster) ->
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
     using = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
     cluster.api.put(PODS, pod(volumes=using))
-    async with cluster.running(volume_protection.VolumeProtection):
+    async with cluster.running(protection.VolumeProtection):
         found = cluster.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")
         assert found["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
         await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, "c", "lab")
@@ -259,7 +254,7 @@ async def test_an_attributes_class_is_kept_while_a_claim_or_volume_has_it(cluste
     changing = claim(volumeAttributesClassName="used")
     changing["status"] = {"modifyVolumeStatus": {"targetVolumeAttributesClassName": "coming"}}
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, changing)
-    async with cluster.running(volume_protection.VolumeProtection):
+    async with cluster.running(protection.VolumeProtection):
         for name in ("used", "coming", "unused"):
             await cluster.client.delete(VOLUME_ATTRIBUTES_CLASSES, name)
         await asyncio.sleep(1)

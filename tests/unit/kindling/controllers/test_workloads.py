@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 
-from kindling.controllers import (
-    daemon_sets,
-    deployments,
-    garbage_collector,
-    replicas,
-    stateful_sets,
-)
+from kindling.controllers import garbage_collector
+from kindling.controllers.workloads import daemon_sets, deployments, replicas, stateful_sets
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
 from kubecore.resources import (

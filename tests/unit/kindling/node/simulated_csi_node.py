@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.unit.kindling.node.simulated_csi_driver import DRIVER, Connection, Driver
 
-from kindling.controllers import attachment_rules as rules
+from kindling.controllers.volumes import attachment_rules as rules
 from kindling.node.pods import identity
 from kindling.node.volumes import csi_attachments, csi_records, manager, mounts
 from kindling.node.volumes.content import ContentProblem

@@ -10,9 +10,9 @@ import pytest
 from tests.support.apiserver import ADMIN_TOKEN, running_server
 from tests.support.waiting import until
 
-from kindling.controllers import attachment_rules
-from kindling.controllers.attachments import AttachDetachController
 from kindling.controllers.environment import Environment
+from kindling.controllers.volumes import attachment_rules
+from kindling.controllers.volumes.attachments import AttachDetachController
 from kindling.node.pods import identity
 from kindling.node.volumes import csi_attachments, csi_records, csi_source
 from kindling.node.volumes.csi_attachments import Attachments

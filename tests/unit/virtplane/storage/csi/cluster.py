@@ -12,8 +12,8 @@ from tests.support.fake_csi_driver import NAME, FakeDriver, serving
 from tests.support.waiting import until
 
 from kindling.controllers.environment import Environment
-from kindling.controllers.volume_protection import VolumeProtection
-from kindling.controllers.volumes import VolumeController
+from kindling.controllers.volumes.persistent_volumes import VolumeController
+from kindling.controllers.volumes.protection import VolumeProtection
 from kubecore import resources
 from kubecore.client import Client
 from kubecore.json import JsonObject, get_object, get_str

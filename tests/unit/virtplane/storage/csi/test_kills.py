@@ -28,8 +28,8 @@ from tests.unit.virtplane.storage.csi.cluster import (
 )
 
 from kindling.controllers.environment import Environment
-from kindling.controllers.volume_protection import VolumeProtection
-from kindling.controllers.volumes import VolumeController
+from kindling.controllers.volumes.persistent_volumes import VolumeController
+from kindling.controllers.volumes.protection import VolumeProtection
 from kubecore import resources
 from kubecore.client import Client
 from kubecore.errors import ignoring

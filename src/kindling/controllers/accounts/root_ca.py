@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kindling.controllers.accounts.service_accounts import is_populated
 from kindling.controllers.environment import Environment
-from kindling.controllers.service_accounts import is_populated
 from kubecore.errors import ignoring
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kindling.controllers import service_endpoints as facts
-from kindling.controllers.endpoint_slices import (
+from kindling.controllers.environment import Environment
+from kindling.controllers.services import service_endpoints as facts
+from kindling.controllers.services.endpoint_slices import (
     carry_out,
     changes,
     index_key,
@@ -11,9 +12,8 @@ from kindling.controllers.endpoint_slices import (
     services_of,
     template,
 )
-from kindling.controllers.endpoints import HEADLESS, TRIGGER_TIME
-from kindling.controllers.endpoints import MANAGED_BY as ENDPOINTS_MANAGED_BY
-from kindling.controllers.environment import Environment
+from kindling.controllers.services.endpoints import HEADLESS, TRIGGER_TIME
+from kindling.controllers.services.endpoints import MANAGED_BY as ENDPOINTS_MANAGED_BY
 from kubecore.json import JsonObject, get_list
 from kubecore.objects import meta
 from kubecore.resources import ENDPOINT_SLICES, ENDPOINTS, SERVICES

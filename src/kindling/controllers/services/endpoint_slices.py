@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kindling.controllers import service_endpoints as facts
-from kindling.controllers.endpoints import labels_of, selecting_services
 from kindling.controllers.environment import Environment
+from kindling.controllers.services import service_endpoints as facts
+from kindling.controllers.services.endpoints import labels_of, selecting_services
 from kubecore.client import Client
 from kubecore.errors import ignoring
 from kubecore.json import JsonObject, deep_copy, get_list, get_str

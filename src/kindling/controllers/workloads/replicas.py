@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kindling.controllers import pods as pod_facts
-from kindling.controllers.adoption import Claimer
 from kindling.controllers.environment import Environment, own_selector, owned, soonest
-from kindling.controllers.pod_writes import PodWrites, all_of
+from kindling.controllers.workloads.adoption import Claimer
+from kindling.controllers.workloads.pod_writes import PodWrites, all_of
 from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_int, get_object
 from kubecore.objects import meta

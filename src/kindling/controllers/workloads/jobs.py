@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from kindling.controllers import job_plan
 from kindling.controllers import pods as pod_facts
-from kindling.controllers.adoption import Claimer
 from kindling.controllers.environment import Environment, own_selector, owned
-from kindling.controllers.pod_writes import all_of
+from kindling.controllers.workloads import job_plan
+from kindling.controllers.workloads.adoption import Claimer
+from kindling.controllers.workloads.pod_writes import all_of
 from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_int, get_object, get_str
 from kubecore.objects import meta

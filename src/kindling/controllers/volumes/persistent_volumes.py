@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from kindling.controllers import volume_binding as binding
-from kindling.controllers.claim_events import ClaimEvents
 from kindling.controllers.environment import Environment
+from kindling.controllers.volumes import binding
+from kindling.controllers.volumes.claim_events import ClaimEvents
 from kindling.scheduler import volume_rules
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_object, get_str

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kindling.controllers import pods as pod_facts
-from kindling.controllers import revisions, stateful_plan
-from kindling.controllers.adoption import Claimer
 from kindling.controllers.environment import Environment, own_selector, owned, soonest
+from kindling.controllers.workloads import revisions, stateful_plan
+from kindling.controllers.workloads.adoption import Claimer
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object, get_str
 from kubecore.objects import meta

@@ -13,9 +13,9 @@ import logging
 from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
-from kindling.controllers import attachment_rules as rules
-from kindling.controllers.attachment_rules import Lookups, Wanted
 from kindling.controllers.environment import Environment
+from kindling.controllers.volumes import attachment_rules as rules
+from kindling.controllers.volumes.attachment_rules import Lookups, Wanted
 from kindling.scheduler import csi, volume_rules
 from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str

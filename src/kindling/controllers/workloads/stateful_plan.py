@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from kindling.controllers import claim_templates, revisions
 from kindling.controllers import pods as pod_facts
-from kindling.controllers.rollout import scaled
+from kindling.controllers.volumes import claim_templates
+from kindling.controllers.workloads import revisions
+from kindling.controllers.workloads.rollout import scaled
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.resources import STATEFUL_SETS

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from kindling.controllers import daemon_placement as placement
 from kindling.controllers import pods as pod_facts
-from kindling.controllers import revisions
-from kindling.controllers.adoption import Claimer
 from kindling.controllers.environment import Environment, own_selector, owned, soonest
-from kindling.controllers.pod_writes import PodWrites, all_of
+from kindling.controllers.workloads import daemon_placement as placement
+from kindling.controllers.workloads import revisions
+from kindling.controllers.workloads.adoption import Claimer
+from kindling.controllers.workloads.pod_writes import PodWrites, all_of
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.resources import DAEMON_SETS, NODES, PODS

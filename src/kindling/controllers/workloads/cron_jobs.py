@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from kindling.controllers import job_plan
 from kindling.controllers.environment import OWNER_INDEX, Environment, controller_uid
+from kindling.controllers.workloads import job_plan
 from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object, get_str
 from kubecore.objects import meta

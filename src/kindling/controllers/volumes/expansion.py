@@ -5,8 +5,8 @@ External resizers expand CSI volumes; nothing expands volumes of other kinds.
 
 from __future__ import annotations
 
-from kindling.controllers import volume_binding as binding
 from kindling.controllers.environment import Environment
+from kindling.controllers.volumes import binding
 from kindling.scheduler import volume_rules
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects import meta

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from kindling.controllers.autoscaling_limits import History, Words, decide
-from kindling.controllers.autoscaling_metrics import NoValue, Proposal, proposal, samples_of
 from kindling.controllers.environment import Environment
+from kindling.controllers.workloads.autoscaling_limits import History, Words, decide
+from kindling.controllers.workloads.autoscaling_metrics import NoValue, Proposal, proposal, samples_of
 from kubecore.client import ConnectionFailed, discover
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object, get_str

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kindling.controllers import claim_templates
 from kindling.controllers.environment import Environment
+from kindling.controllers.volumes import claim_templates
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import meta

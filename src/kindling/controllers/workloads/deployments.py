@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kindling.controllers import pods as pod_facts
-from kindling.controllers import rollout, rollout_status
-from kindling.controllers.adoption import Claimer
 from kindling.controllers.environment import OWNER_INDEX, Environment, controller_uid, own_selector, owned
+from kindling.controllers.workloads import rollout, rollout_status
+from kindling.controllers.workloads.adoption import Claimer
 from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_int, get_object
 from kubecore.objects import meta

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from kindling.controllers import job_plan
 from kindling.controllers.environment import Environment
+from kindling.controllers.workloads import job_plan
 from kubecore.errors import ignoring
 from kubecore.json import JsonObject, get_object
 from kubecore.objects import meta

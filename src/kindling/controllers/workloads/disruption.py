@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from kindling.controllers import pods as pod_facts
 from kindling.controllers.environment import Environment
-from kindling.controllers.rollout import scaled
+from kindling.controllers.workloads.rollout import scaled
 from kubecore.client import discover
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_int, get_object

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from kindling.controllers import pods as pod_facts
-from kindling.controllers.rollout import scaled
+from kindling.controllers.workloads.rollout import scaled
 from kindling.scheduler import node_rules
 from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object, get_str
 from kubecore.objects import meta

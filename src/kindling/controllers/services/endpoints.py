@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kindling.controllers import service_endpoints as facts
 from kindling.controllers.environment import Environment
+from kindling.controllers.services import service_endpoints as facts
 from kubecore.errors import ignoring
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta

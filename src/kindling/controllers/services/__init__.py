@@ -1,0 +1,1 @@
+"""Controllers of Services: their endpoints, and addresses of load balancers."""

@@ -1,0 +1,1 @@
+"""Controllers of claims and volumes: binding, attaching, growing, protecting."""

@@ -1,0 +1,1 @@
+"""Controllers that make pods and keep them: Deployments, Jobs, StatefulSets and others."""
