@@ -26,7 +26,7 @@ from kubecore.json import JsonObject, get_list, get_str
 from kubecore.resources import ResourceType
 from virtplane.api.resources import SUBRESOURCES_PATH, VIRTUAL_MACHINE_INSTANCES, VIRTUAL_MACHINES
 from virtplane.cli.install import DEFAULT_NAMESPACE
-from virtplane.cli.virtctl.streams import open_stream
+from virtplane.cli.virtctl.talking.streams import open_stream
 from virtplane.guest import build as guest
 from virtplane.guest.variants import CLOUD
 from virtplane.programs import own_program

@@ -21,7 +21,7 @@ from virtplane.api.resources import SUBRESOURCES_PATH, VIRTUAL_MACHINE_INSTANCES
 from virtplane.cli import cluster, load
 from virtplane.cli.state import add_state_option
 from virtplane.cli.terminal import CommandError, require_root, say, step
-from virtplane.cli.virtctl.streams import open_stream
+from virtplane.cli.virtctl.talking.streams import open_stream
 
 _NAMESPACE = "default"
 _PROMPT = b"login:"

@@ -26,10 +26,10 @@ from virtplane.api.resources import DATA_SOURCES, DATA_VOLUMES, VOLUME_CLONE_SOU
 from virtplane.cli import cluster, status, uploads
 from virtplane.cli.state import IMAGES
 from virtplane.cli.terminal import EXIT_FAILED, EXIT_NOT_PERMITTED, CommandError, say, step
-from virtplane.cli.virtctl import uploadclaims
 from virtplane.cli.virtctl.contents import Content, whole
-from virtplane.cli.virtctl.imageupload import Transfer, deliver
-from virtplane.cli.virtctl.uploadclaims import Target
+from virtplane.cli.virtctl.uploading import uploadclaims
+from virtplane.cli.virtctl.uploading.imageupload import Transfer, deliver
+from virtplane.cli.virtctl.uploading.uploadclaims import Target
 from virtplane.image import datasource
 from virtplane.image.commands import BuildError, NotRoot
 from virtplane.image.debian import build as debian

@@ -10,7 +10,7 @@ from kubecore.json import get_str
 from kubecore.resources import CONFIG_MAPS, SERVICES
 from virtplane.api import cdi_names
 from virtplane.api.resources import CDIS
-from virtplane.cli.virtctl.uploadproxy import Proxy
+from virtplane.cli.virtctl.uploading.uploadproxy import Proxy
 from virtplane.operators.cdi.certificates import BUNDLE_KEY
 from virtplane.operators.kubevirt.manifests import CDI_NAME
 

@@ -9,7 +9,7 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.patch.diff import pointer
 from virtplane.cli.virtctl.connection import Connection, connected
-from virtplane.cli.virtctl.drainplan import drain_plan
+from virtplane.cli.virtctl.explaining.drainplan import drain_plan
 from virtplane.cli.virtctl.params import given_flags, refuse_together
 from virtplane.cli.virtctl.usage import BareOption, Commands, Integer
 

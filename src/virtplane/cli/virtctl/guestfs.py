@@ -15,9 +15,9 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 from virtplane.api.guestfs import APPLIANCE, ENTRYPOINT, IMAGE
 from virtplane.api.resources import SUBRESOURCES_PATH, VIRTUAL_MACHINES
 from virtplane.cli.virtctl.connection import Connection, connected
-from virtplane.cli.virtctl.console import raw_terminal, talk
 from virtplane.cli.virtctl.documents import printable
-from virtplane.cli.virtctl.streams import received
+from virtplane.cli.virtctl.talking.console import raw_terminal, talk
+from virtplane.cli.virtctl.talking.streams import received
 
 if TYPE_CHECKING:
     import aiohttp

@@ -70,7 +70,7 @@ async def migrate(
     """Move a running guest to another node."""
     selector = key_values(added, "addedNodeSelector") if added else {}
     if to:
-        from virtplane.cli.virtctl.migrateto import selector_for
+        from virtplane.cli.virtctl.explaining.migrateto import selector_for
 
         selector |= await selector_for(client, connection.namespace, name, to)
     body = dry_run_body(dry_run)

@@ -17,9 +17,9 @@ from kubecore.objects.quantity import Quantity
 from virtplane.api import cdi_labels, cdi_names
 from virtplane.api import resources as kinds
 from virtplane.cli.virtctl.connection import Connection, connected, put
-from virtplane.cli.virtctl.exportdownload import Wish
-from virtplane.cli.virtctl.exports import Export
-from virtplane.cli.virtctl.vmexport import fetch
+from virtplane.cli.virtctl.exporting.download import Wish
+from virtplane.cli.virtctl.exporting.exports import Export
+from virtplane.cli.virtctl.exporting.vmexport import fetch
 
 _MODES = ("ReadWriteOnce", "ReadWriteMany")
 _MEBIBYTE = 1 << 20

@@ -35,9 +35,9 @@ from virtplane.api.resources import (
 )
 from virtplane.cli import goldenimage, load, main, status, uploads
 from virtplane.cli.terminal import CommandError
-from virtplane.cli.virtctl import uploadclaims, uploadproxy
 from virtplane.cli.virtctl.contents import Content, whole
-from virtplane.cli.virtctl.uploadproxy import Proxy
+from virtplane.cli.virtctl.uploading import uploadclaims, uploadproxy
+from virtplane.cli.virtctl.uploading.uploadproxy import Proxy
 from virtplane.image import datasource
 from virtplane.image.debian import build, packages
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from virtplane.cli.virtctl import appliances
-from virtplane.cli.virtctl.appliances import Appliance, BadAppliance, read_appliance
 from virtplane.cli.virtctl.contents import whole
+from virtplane.cli.virtctl.importing import appliances
+from virtplane.cli.virtctl.importing.appliances import Appliance, BadAppliance, read_appliance
 
 from .appliance_files import CPU, DISK, DRIVE, FILE, MEMORY, archive, descriptor, item
 

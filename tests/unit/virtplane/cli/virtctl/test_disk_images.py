@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from virtplane.cli.virtctl.contents import Content, whole
-from virtplane.cli.virtctl.diskimages import BadImage, DiskImage, inspect, is_compressed
+from virtplane.cli.virtctl.importing.diskimages import BadImage, DiskImage, inspect, is_compressed
 from virtplane.storage.cdi.importer.formats import DiskFormat
 
 MIB = 1 << 20

@@ -14,8 +14,8 @@ from kubecore.objects.structs import decode
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.cli.virtctl.drainplan import guests
 from virtplane.cli.virtctl.explaining import draining, room
+from virtplane.cli.virtctl.explaining.drainplan import guests
 from virtplane.compute.apiserver.eviction import evaluate
 
 _KINDS = (kinds.VIRTUAL_MACHINES, kinds.VIRTUAL_MACHINE_INSTANCES)

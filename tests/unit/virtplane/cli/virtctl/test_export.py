@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from virtplane.cli.virtctl import exports
+from virtplane.cli.virtctl.exporting import exports
 
 from .conftest import FakeServer, Virtctl
 

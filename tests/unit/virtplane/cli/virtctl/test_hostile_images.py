@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from virtplane.cli.virtctl.appliances import read_appliance
 from virtplane.cli.virtctl.contents import whole
-from virtplane.cli.virtctl.diskimages import inspect
+from virtplane.cli.virtctl.importing.appliances import read_appliance
+from virtplane.cli.virtctl.importing.diskimages import inspect
 
 from .appliance_files import archive, descriptor
 

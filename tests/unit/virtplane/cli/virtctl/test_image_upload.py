@@ -10,8 +10,8 @@ import click
 import pytest
 
 from kubecore.client import Client, ClientConfig
-from virtplane.cli.virtctl import uploadclaims, uploadproxy
-from virtplane.cli.virtctl.uploadclaims import Target
+from virtplane.cli.virtctl.uploading import uploadclaims, uploadproxy
+from virtplane.cli.virtctl.uploading.uploadclaims import Target
 
 from .conftest import Result, Virtctl, running
 from .uploads import CLAIMS, CONFIG, SOURCES, STORAGE, VOLUMES, CdiServer

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from virtplane.cli.virtctl import uploadclaims, uploadproxy
-from virtplane.cli.virtctl.importplans import name_from
+from virtplane.cli.virtctl.importing.plans import name_from
+from virtplane.cli.virtctl.uploading import uploadclaims, uploadproxy
 
 from .appliance_files import CPU, DISK, DRIVE, FILE, MEMORY, archive, descriptor
 from .conftest import Result, Virtctl, running

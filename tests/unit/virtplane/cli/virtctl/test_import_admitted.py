@@ -8,8 +8,8 @@ from kubecore.json import JsonObject
 from kubecore.patch.jsonpatch import apply_json_patch
 from kubecore.resources import ResourceType
 from virtplane.api.config import ClusterConfig
-from virtplane.cli.virtctl.importplans import Disk, Plan, Wishes, machine
-from virtplane.cli.virtctl.uploadclaims import Wanted
+from virtplane.cli.virtctl.importing.plans import Disk, Plan, Wishes, machine
+from virtplane.cli.virtctl.uploading.uploadclaims import Wanted
 from virtplane.compute.apiserver.admission import review
 from virtplane.operators.kubevirt.strategy.webhooks import MUTATORS, VALIDATORS
 

@@ -13,7 +13,7 @@ from kubecore.json import JsonObject
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.cli.virtctl.explaining import moving
-from virtplane.cli.virtctl.migrateto import look, selector_for
+from virtplane.cli.virtctl.explaining.migrateto import look, selector_for
 
 from .conftest import SUB, FakeServer, Virtctl
 

@@ -18,8 +18,8 @@ import click
 import pytest
 from aiohttp import web
 
-from virtplane.cli.virtctl import vnc
-from virtplane.cli.virtctl.portforward import Port, Target, parse_port, parse_target
+from virtplane.cli.virtctl.talking import vnc
+from virtplane.cli.virtctl.talking.portforward import Port, Target, parse_port, parse_target
 
 from .conftest import SUB, FakeServer, Virtctl
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from kubecore.json import JsonObject
-from virtplane.cli.virtctl.templating import TemplateError, generated
+from virtplane.cli.virtctl.templates.templating import TemplateError, generated
 
 from .conftest import FakeServer, Virtctl
 

@@ -25,10 +25,10 @@ from kubecore.testing import MemoryApi
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.resources import CDI_CONFIGS
 from virtplane.api.storage_kinds import PersistentVolumeClaim
-from virtplane.cli.virtctl import uploadproxy
 from virtplane.cli.virtctl.contents import Content, whole
 from virtplane.cli.virtctl.progress import Progress
-from virtplane.cli.virtctl.uploadproxy import Attempts, Proxy, send
+from virtplane.cli.virtctl.uploading import uploadproxy
+from virtplane.cli.virtctl.uploading.uploadproxy import Attempts, Proxy, send
 from virtplane.storage.cdi.importer.settings import Paths
 from virtplane.storage.cdi.tokens import VerifiedToken
 from virtplane.storage.cdi.uploadproxy.proxy import UploadProxy

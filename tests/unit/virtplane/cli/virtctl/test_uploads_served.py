@@ -19,10 +19,10 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta
 from virtplane.api import resources
-from virtplane.cli.virtctl import imageupload, uploadclaims
 from virtplane.cli.virtctl.contents import whole
-from virtplane.cli.virtctl.imageupload import Transfer
-from virtplane.cli.virtctl.uploadclaims import Target, Wanted
+from virtplane.cli.virtctl.uploading import imageupload, uploadclaims
+from virtplane.cli.virtctl.uploading.imageupload import Transfer
+from virtplane.cli.virtctl.uploading.uploadclaims import Target, Wanted
 
 VOLUME, CLAIM = Target("default", "disk"), Target("default", "claim", is_claim=True)
 POD_READY = "cdi.kubevirt.io/storage.pod.ready"

@@ -18,7 +18,7 @@ from virtplane.cli.virtctl.usage import Commands, Integer
 
 _INSTANCETYPE_API = "instancetype.kubevirt.io/v1beta1"
 _COMMANDS = {
-    "clone": ("createclone", "A VirtualMachineClone."),
+    "clone": ("clone", "A VirtualMachineClone."),
     "instancetype": (
         "create",
         "An instance type of the cluster or of a namespace.",
@@ -27,7 +27,7 @@ _COMMANDS = {
         "create",
         "A preference of the cluster or of a namespace.",
     ),
-    "vm": ("createvm", "A VirtualMachine with its disks and users."),
+    "vm": ("machine", "A VirtualMachine with its disks and users."),
 }
 _MAX_UINT32 = 2**32 - 1
 _TOPOLOGIES = ("sockets", "cores", "threads", "spread", "any")
@@ -43,7 +43,7 @@ class _Kinds(Commands):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"virtplane.cli.virtctl.{_COMMANDS[cmd_name][0]}")
+        module = importlib.import_module(f"virtplane.cli.virtctl.creating.{_COMMANDS[cmd_name][0]}")
         command: click.Command = module.MANIFESTS[cmd_name]
         return command
 

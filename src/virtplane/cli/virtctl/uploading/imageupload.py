@@ -13,14 +13,14 @@ import click
 from kubecore.client import Client
 from kubecore.json import get_str
 from virtplane.api import labels, resources
-from virtplane.cli.virtctl import uploadclaims, uploadproxy
 from virtplane.cli.virtctl.connection import Connection, connected
 from virtplane.cli.virtctl.contents import Content, whole
 from virtplane.cli.virtctl.documents import printable
 from virtplane.cli.virtctl.params import given_flags
 from virtplane.cli.virtctl.progress import Progress
-from virtplane.cli.virtctl.uploadclaims import Target, Wanted
-from virtplane.cli.virtctl.uploadproxy import Attempts, Proxy
+from virtplane.cli.virtctl.uploading import uploadclaims, uploadproxy
+from virtplane.cli.virtctl.uploading.uploadclaims import Target, Wanted
+from virtplane.cli.virtctl.uploading.uploadproxy import Attempts, Proxy
 from virtplane.cli.virtctl.usage import Integer
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

@@ -13,16 +13,17 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS
 from virtplane.api import resources
-from virtplane.cli.virtctl import importplans, uploadclaims
-from virtplane.cli.virtctl.appliances import read_appliance
 from virtplane.cli.virtctl.connection import Connection, connected
 from virtplane.cli.virtctl.contents import whole
-from virtplane.cli.virtctl.createvm import named
-from virtplane.cli.virtctl.diskimages import inspect
-from virtplane.cli.virtctl.imageupload import Transfer, deliver, transfer_of, transfer_options
-from virtplane.cli.virtctl.importplans import Disk, Plan, Wishes
+from virtplane.cli.virtctl.creating.machine import named
+from virtplane.cli.virtctl.importing import plans
+from virtplane.cli.virtctl.importing.appliances import read_appliance
+from virtplane.cli.virtctl.importing.diskimages import inspect
+from virtplane.cli.virtctl.importing.plans import Disk, Plan, Wishes
 from virtplane.cli.virtctl.params import FlagError, given_flags, one_of, quantity, refuse_together
-from virtplane.cli.virtctl.uploadclaims import Target, Wanted
+from virtplane.cli.virtctl.uploading import uploadclaims
+from virtplane.cli.virtctl.uploading.imageupload import Transfer, deliver, transfer_of, transfer_options
+from virtplane.cli.virtctl.uploading.uploadclaims import Target, Wanted
 from virtplane.storage.cdi.importer.formats import Container
 
 _GROUPS = (("instancetype", "memory"), ("instancetype", "cpu"))
@@ -61,7 +62,7 @@ async def import_vm(client: Client, connection: Connection, source: str, **given
         refuse_together(group, given_flags())
     wishes = _wishes(given)
     plan = await _plan(source, wishes, given)
-    document = importplans.machine(plan, wishes, connection.namespace)
+    document = plans.machine(plan, wishes, connection.namespace)
     await uploadclaims.check_class(client, given["storage_class"])
     await _create(client, document)
     for note in plan.notes:
@@ -70,7 +71,7 @@ async def import_vm(client: Client, connection: Connection, source: str, **given
     transfer = transfer_of(given, force_bind=not given["no_force_bind"])
     try:
         for number, disk in enumerate(plan.disks):
-            name = importplans.disk_name(plan, number)
+            name = plans.disk_name(plan, number)
             await _fill(client, Target(connection.namespace, name), disk, transfer)
     except (click.ClickException, ConnectionFailed, StatusError):
         click.echo(f"The import is not complete. Repeat it, or remove it: kubectl delete vm {own}", err=True)
@@ -113,14 +114,14 @@ def _amount(flag: str, text: str) -> str:
 
 
 async def _plan(source: str, wishes: Wishes, given: dict[str, Any]) -> Plan:
-    if importplans.URL.match(source):
-        return importplans.of_url(source, wishes, given["secret_ref"], given["cert_configmap"])
+    if plans.URL.match(source):
+        return plans.of_url(source, wishes, given["secret_ref"], given["cert_configmap"])
     if given["secret_ref"] or given["cert_configmap"]:
         raise click.ClickException("--secret-ref and --cert-configmap are for URLs")
     content = whole(Path(source))
     if inspect(content, source).kind is Container.TAR:
-        return importplans.of_appliance(await read_appliance(content), source, wishes)
-    return importplans.of_image(content, wishes)
+        return plans.of_appliance(await read_appliance(content), source, wishes)
+    return plans.of_image(content, wishes)
 
 
 async def _create(client: Client, document: JsonObject) -> None:

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from kubecore.json import JsonObject
-from virtplane.cli.virtctl.createaccess import Access
-from virtplane.cli.virtctl.createvolumes import Volumes
+from virtplane.cli.virtctl.creating.access import Access
+from virtplane.cli.virtctl.creating.volumes import Volumes
 from virtplane.cli.virtctl.documents import as_yaml
 from virtplane.cli.virtctl.globalflags import global_flags
 from virtplane.cli.virtctl.params import (

@@ -15,7 +15,7 @@ from kubecore.client import Client
 from kubecore.errors import StatusError
 from kubecore.objects.structs import UnfitDocument, decode
 from virtplane.cli.virtctl.connection import Connection, answered, connected
-from virtplane.cli.virtctl.streams import StreamLost, carry, open_stream
+from virtplane.cli.virtctl.talking.streams import StreamLost, carry, open_stream
 from virtplane.cli.virtctl.usage import INTEGER
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ import click
 from kubecore.client import Client
 from kubecore.errors import StatusError
 from virtplane.cli.virtctl.connection import Connection, connected
-from virtplane.cli.virtctl.streams import StreamLost, open_stream, received
+from virtplane.cli.virtctl.talking.streams import StreamLost, open_stream, received
 from virtplane.cli.virtctl.usage import INTEGER
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from kubecore.client import Client
 from kubecore.errors import StatusError
 from virtplane.api.resources import SUBRESOURCES_PATH
 from virtplane.cli.virtctl.connection import KINDS, Connection, connected
-from virtplane.cli.virtctl.datagrams import DatagramForwarder
-from virtplane.cli.virtctl.streams import Sink, StreamLost, carry, open_stream
+from virtplane.cli.virtctl.talking.datagrams import DatagramForwarder
+from virtplane.cli.virtctl.talking.streams import Sink, StreamLost, carry, open_stream
 
 
 @dataclass(frozen=True, slots=True)

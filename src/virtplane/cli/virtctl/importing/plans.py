@@ -13,13 +13,13 @@ import click
 from kubecore.json import JsonObject
 from kubecore.objects.quantity import Quantity
 from virtplane.api import cdi_labels
-from virtplane.cli.virtctl.appliances import Appliance, ApplianceDisk
 from virtplane.cli.virtctl.contents import Content
-from virtplane.cli.virtctl.diskimages import BadImage, DiskImage, inspect, is_compressed
 from virtplane.cli.virtctl.documents import printable
+from virtplane.cli.virtctl.importing.appliances import Appliance, ApplianceDisk
+from virtplane.cli.virtctl.importing.diskimages import BadImage, DiskImage, inspect, is_compressed
 from virtplane.cli.virtctl.params import random_ending
 from virtplane.cli.virtctl.progress import amount
-from virtplane.cli.virtctl.uploadclaims import Wanted, storage_spec
+from virtplane.cli.virtctl.uploading.uploadclaims import Wanted, storage_spec
 from virtplane.storage.cdi.importer.formats import Container, DiskFormat
 
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")

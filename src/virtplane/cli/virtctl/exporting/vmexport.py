@@ -12,10 +12,10 @@ import click
 
 from kubecore.client import Client
 from kubecore.objects import durations
-from virtplane.cli.virtctl import exports
 from virtplane.cli.virtctl.connection import Connection, connected
-from virtplane.cli.virtctl.exportdownload import Wish, download
-from virtplane.cli.virtctl.exports import Export, Say
+from virtplane.cli.virtctl.exporting import exports
+from virtplane.cli.virtctl.exporting.download import Wish, download
+from virtplane.cli.virtctl.exporting.exports import Export, Say
 from virtplane.cli.virtctl.params import given_flags, refuse_together
 from virtplane.cli.virtctl.usage import INTEGER
 

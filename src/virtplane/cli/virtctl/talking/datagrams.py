@@ -11,7 +11,7 @@ import click
 
 from kubecore.client import ConnectionFailed
 from kubecore.errors import StatusError
-from virtplane.cli.virtctl.streams import StreamLost, received
+from virtplane.cli.virtctl.talking.streams import StreamLost, received
 
 Address = tuple[str | Any, int]
 Open = Callable[[], Awaitable[aiohttp.ClientWebSocketResponse]]

@@ -14,9 +14,9 @@ import aiohttp
 import click
 
 from kubecore.client import Client
-from virtplane.cli.virtctl import exports
 from virtplane.cli.virtctl.documents import printable
-from virtplane.cli.virtctl.exports import Export, Link, Say
+from virtplane.cli.virtctl.exporting import exports
+from virtplane.cli.virtctl.exporting.exports import Export, Link, Say
 from virtplane.cli.virtctl.progress import Progress
 
 _TOKEN_HEADER = "x-kubevirt-export-token"

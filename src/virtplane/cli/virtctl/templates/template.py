@@ -13,10 +13,10 @@ from kubecore.client import Client
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.resources import ResourceType
-from virtplane.cli.virtctl import templating
 from virtplane.cli.virtctl.connection import Connection, connected, key_values
 from virtplane.cli.virtctl.documents import as_json, as_yaml, harmless, in_order, machine_in_full
 from virtplane.cli.virtctl.params import given_flags, refuse_together
+from virtplane.cli.virtctl.templates import templating
 from virtplane.cli.virtctl.usage import Commands
 
 _GROUP, _VERSION = "template.kubevirt.io", "v1beta1"

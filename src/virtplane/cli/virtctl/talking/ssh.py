@@ -16,7 +16,7 @@ from kubecore.client import Client
 from virtplane.cli.virtctl.connection import Connection, connected_besides
 from virtplane.cli.virtctl.documents import quoted
 from virtplane.cli.virtctl.params import given_flags
-from virtplane.cli.virtctl.portforward import Target, parse_target
+from virtplane.cli.virtctl.talking.portforward import Target, parse_target
 from virtplane.cli.virtctl.usage import INTEGER
 
 _SSH_FOLDER = Path.home() / ".ssh"

@@ -10,7 +10,7 @@ import click
 from kubecore.client import Client
 from kubecore.errors import StatusError
 from virtplane.cli.virtctl.connection import Connection, connected
-from virtplane.cli.virtctl.streams import StreamLost, carry, open_stream
+from virtplane.cli.virtctl.talking.streams import StreamLost, carry, open_stream
 
 _CLIENT = "usbredirect"
 _OWN_ADDRESS = "127.0.0.1"

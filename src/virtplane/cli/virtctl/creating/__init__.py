@@ -1,0 +1,1 @@
+"""``create``: manifests on standard output."""

@@ -1,0 +1,1 @@
+"""``vmexport``: exports of volumes, and their download."""

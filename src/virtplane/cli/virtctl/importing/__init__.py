@@ -1,0 +1,1 @@
+"""``import``: a machine from a disk image, an OVA or a URL."""

@@ -1,0 +1,1 @@
+"""Streams to a guest: consoles, displays, ports, USB devices, OpenSSH."""

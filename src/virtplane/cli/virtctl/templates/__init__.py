@@ -1,0 +1,1 @@
+"""``template``: VirtualMachineTemplates, filled in here."""

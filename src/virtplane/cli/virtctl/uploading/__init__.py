@@ -1,0 +1,1 @@
+"""``image-upload``: a local image into a DataVolume or claim."""
