@@ -72,12 +72,21 @@ async def _of_source(situation: Situation, kind: str) -> Wait | None:
     for claim in await situation.listed(resources.PERSISTENT_VOLUME_CLAIMS):
         is_pending = get_str(claim, "status", "phase") in ("", "Pending")
         if is_pending and _names(claim, kind, situation.name, situation.namespace):
-            name, namespace = meta.name(claim), meta.namespace(claim)
-            said = await situation.told(claim)
-            why = f"claim {namespace}/{name} is being made of it" + (f" ({said})" if said else "")
-            advice = f"to do without the copy: kubectl delete pvc {name} -n {namespace}"
-            return Wait(why, advice, unsafe="the copy would be incomplete")
+            return await _of_copy(situation, claim)
     return None
+
+
+async def _of_copy(situation: Situation, claim: JsonObject) -> Wait:
+    unsafe = "the copy would be incomplete"
+    name, namespace = meta.name(claim), meta.namespace(claim)
+    if situation.is_reporting and namespace != situation.namespace:
+        # Whoever reads events here may not know what is in other namespaces.
+        ask = f"virtctl explain-status {situation.kind.plural}/{situation.name}{situation.within}"
+        advice = f"somebody who may see all claims is told which: {ask}"
+        return Wait("a claim of another namespace is being made of it", advice, unsafe=unsafe)
+    said = await situation.told(claim)
+    why = f"claim {namespace}/{name} is being made of it" + (f" ({said})" if said else "")
+    return Wait(why, f"to do without the copy: kubectl delete pvc {name} -n {namespace}", unsafe=unsafe)
 
 
 def _names(claim: JsonObject, kind: str, name: str, namespace: str) -> bool:

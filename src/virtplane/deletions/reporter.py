@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,10 @@ PATIENCE_SECONDS = 30.0
 """A deletion that takes no longer is nothing to tell of."""
 _AGAIN_SECONDS = (60.0, 600.0)
 """How soon a wait is looked at again, from the first time on and at the most."""
+_RESTS = 4
+"""Pauses for each time that was spent on looking: whoever has thousands of objects that wait would have the
+cluster's claims and pods listed without end.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,10 @@ class DeletionReporter:
             return RequeueAfter(PATIENCE_SECONDS - age)
         failure = next(filter(None, (each.failure(own) for each in watched.controllers)), "")
         situation = Situation(self._client, watched.kind, document, times.now(), failure, is_reporting=True)
+        clock = asyncio.get_running_loop().time
+        begun = clock()
         self._tell(document, await wait_of(situation))
+        await asyncio.sleep(_RESTS * (clock() - begun))
         if failure and age > DEADLINE_SECONDS:
             # Its own next attempt may be far away: the pauses between failures grow.
             for each in watched.controllers:
