@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Iterator
 
 from kindling.apiserver.kinds.machinery import printing as p
@@ -13,6 +12,7 @@ from kindling.apiserver.kinds.machinery.checks import immutable
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
+from kindling.apiserver.registry.go_json import read_leniently, syntax_error
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.fields import FieldError, FieldPath, invalid, required, too_long
 from kubecore.resources import SECRETS
@@ -53,15 +53,14 @@ def _json_problem(encoded: str) -> str:
     """The error of Go's decoder for a base64-encoded JSON document; empty if it is valid."""
     try:
         text = base64.b64decode(encoded)
-        if not text:
-            return "unexpected end of JSON input"
-        document = json.loads(text)
-    except (binascii.Error, UnicodeDecodeError):
+    except binascii.Error:
         return "invalid character in string literal"
-    except json.JSONDecodeError as error:
-        if error.pos >= len(error.doc):
-            return "unexpected end of JSON input"
-        return f"invalid character '{error.doc[error.pos]}' looking for beginning of value"
+    if problem := syntax_error(text):
+        return problem
+    try:
+        document = read_leniently(text)
+    except ValueError:
+        return "json: cannot unmarshal number into Go value of type float64"
     if not isinstance(document, dict):
         return "json: cannot unmarshal value into Go value of type map[string]interface {}"
     return ""

@@ -251,7 +251,7 @@ def _unfreeze_seconds(body: bytes) -> float:
     try:
         options = json.loads(body)
         return parse_duration(options["unfreezeTimeout"]).total_seconds()
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise web.HTTPBadRequest(text=f"unfreezeTimeout is missing or not a duration: {error}") from error
 
 

@@ -244,13 +244,15 @@ def _header(block: bytes) -> tarfile.TarInfo:
 
 def _extended(extension: bytes, name: str) -> tuple[str, int]:
     """Name and size that an extended (pax) header gives the next entry; -1 for no size."""
-    size = -1
-    rest = extension
-    while rest:
-        length_text, space, _ = rest.partition(b" ")
-        if not space or not _is_number(length_text) or not 0 < int(length_text) <= len(rest):
+    size, begin = -1, 0
+    while begin < len(extension):
+        # Nothing is copied but the record: there may be hundreds of thousands of them.
+        space = extension.find(b" ", begin, begin + _NUMBER_DIGITS + 1)
+        length_text = extension[begin : max(begin, space)]
+        if not _is_number(length_text) or not 0 < int(length_text) <= len(extension) - begin:
             raise ImportFailed("Unable to process data: an extended header of the archive is damaged")
-        record, rest = rest[len(length_text) + 1 : int(length_text)], rest[int(length_text) :]
+        end = begin + int(length_text)
+        record, begin = extension[space + 1 : end], end
         key, _, value = record.rstrip(b"\n").partition(b"=")
         if key == b"path":
             name = value.decode(errors="replace")

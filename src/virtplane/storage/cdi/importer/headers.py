@@ -21,10 +21,11 @@ _EXTERNAL_DATA = 1 << 2
 _VMDK_HEADER = 512
 _VMDK_DESCRIPTOR_BYTES = 64 << 10
 _VMDK_SINGLE = frozenset({"monolithicSparse", "streamOptimized"})
-_CREATE_TYPE = re.compile(r'^\s*createType\s*=\s*"([^"]*)"', re.MULTILINE | re.IGNORECASE)
-_PARENT = re.compile(r"^\s*parentCID\s*=\s*(\S+)", re.MULTILINE | re.IGNORECASE)
+_CREATE_TYPE = re.compile(r'createType\s{0,16}=\s{0,16}"([^"\n]{0,256})', re.IGNORECASE)
+_PARENT = re.compile(r"parentCID\s{0,16}=\s{0,16}(\S{1,256})", re.IGNORECASE)
 _PARENT_FILE = re.compile(r"parentFileNameHint", re.IGNORECASE)
-_EXTENT = re.compile(r"^\s*(?:RW|RDONLY|NOACCESS)\s", re.MULTILINE)
+_EXTENT = re.compile(r"^[ \t\r]{0,16}(?:RW|RDONLY|NOACCESS)\s", re.MULTILINE)
+"""Wherever they stand, as QEMU looks for them; blanks are counted, for a descriptor may be nothing else."""
 _NO_PARENT = "ffffffff"
 
 
@@ -92,11 +93,11 @@ def _check_vmdk(header: bytes) -> None:
 
 
 def _check_vmdk_descriptor(text: str) -> None:
-    created = _CREATE_TYPE.search(text)
-    if created and created.group(1) not in _VMDK_SINGLE:
-        raise UnsafeImage(f"a VMDK of type {created.group(1)!r} has its data in other files")
-    parent = _PARENT.search(text)
-    if _PARENT_FILE.search(text) or (parent and parent.group(1).lower() != _NO_PARENT):
+    for created in _CREATE_TYPE.finditer(text):
+        if created[1] not in _VMDK_SINGLE:
+            raise UnsafeImage(f"a VMDK of type {created[1]!r} has its data in other files")
+    parents = {parent[1].lower() for parent in _PARENT.finditer(text)}
+    if _PARENT_FILE.search(text) or parents - {_NO_PARENT}:
         raise UnsafeImage("the VMDK depends on a parent image")
     if len(_EXTENT.findall(text)) > 1:
         raise UnsafeImage("the VMDK has several extents")

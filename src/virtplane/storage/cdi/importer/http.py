@@ -164,7 +164,11 @@ class Web:
         """The JSON object that answers a form. Raises aiohttp.ClientError, ValueError."""
         options = self._routed(url, {})
         async with self._session.post(url, data=form, raise_for_status=True, **options) as response:
-            document = json.loads(await response.content.read(_ANSWER_BYTES))
+            content = await response.content.read(_ANSWER_BYTES)
+        try:
+            document = json.loads(content)
+        except RecursionError as error:
+            raise ValueError("the answer is nested too deeply") from error
         if not isinstance(document, dict):
             raise ValueError("the answer is no JSON object")
         return document

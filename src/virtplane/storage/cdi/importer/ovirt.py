@@ -106,7 +106,7 @@ class Engine:
             document = json.loads(answer)
             token = document.get("access_token")
             problem = document.get("error_description") or document.get("error") or "there is no token"
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, RecursionError) as error:
             raise EngineError("the answer of the single sign-on is no JSON object") from error
         if not isinstance(token, str) or not token:
             raise EngineError(str(problem)[:_REASON_CHARACTERS])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 from tests.unit.kindling.apiserver.kinds.conftest import Kinds
 
@@ -25,6 +27,21 @@ REFUSALS: list[tuple[str, JsonObject, str]] = [
         "secrets",
         {"type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": "e30x"}},
         'data[.dockerconfigjson]: Invalid value: "<secret contents redacted>"',
+    ),
+    *(
+        (
+            "secrets",
+            {
+                "type": "kubernetes.io/dockerconfigjson",
+                "data": {".dockerconfigjson": base64.b64encode(text).decode()},
+            },
+            problem,
+        )
+        for text, problem in (
+            (b"[" * 100_000, "invalid character '[' exceeded max depth"),
+            (b'{"a":' + b"1" * 5000 + b"}", "cannot unmarshal number into Go value of type float64"),
+            (b'{"a":NaN}', "invalid character 'N' looking for beginning of value"),
+        )
     ),
     (
         "secrets",

@@ -97,6 +97,6 @@ def remembered_source(transfer: ObjectTransfer) -> JsonObject | None:
         return None
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None

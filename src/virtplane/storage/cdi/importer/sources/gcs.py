@@ -44,7 +44,7 @@ async def _token(path: Path, web: Web) -> str:
         claims = {"iss": email, "scope": _SCOPE, "aud": address, "iat": now, "exp": now + _LIFETIME_SECONDS}
         key = RSAKey.import_key(str(account["private_key"]))
         assertion = jwt.encode({"alg": "RS256"}, claims, key)
-    except (OSError, ValueError, KeyError, TypeError, JoseError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, JoseError) as error:
         raise ImportFailed(
             f"Unable to connect to gcs data source: credentials.json is no key of a service account: {error}"
         ) from error

@@ -101,7 +101,7 @@ def read_image(folder: Path) -> ImageFacts:
         manifest = msgspec.json.decode(_head(folder / "manifest.json"), type=_Manifest)
         config = msgspec.json.decode(_head(folder / _file(manifest.config.digest)), type=_Configuration)
         layers = tuple(_file(layer.digest) for layer in manifest.layers)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ImportFailed(
             f"Unable to process data: {_PULL_FAILED}the image's manifest is damaged: {error}"
         ) from error

@@ -225,7 +225,9 @@ async def test_a_freeze_whose_end_cannot_be_planned_does_not_begin(served: Serve
     assert text.startswith(b"the end of the freeze cannot be planned on this node")
 
 
-@pytest.mark.parametrize("body", ["", "{}", "[]", '{"unfreezeTimeout":"soon"}', '{"unfreezeTimeout":5}'])
+@pytest.mark.parametrize(
+    "body", ["", "{}", "[]", '{"unfreezeTimeout":"soon"}', '{"unfreezeTimeout":5}', "[" * 100_000]
+)
 async def test_a_freeze_without_a_length_does_not_begin(served: Served, body: str) -> None:
     assert (await served.ask("PUT", f"{BASE}/freeze", body))[0] == 400
     assert served.machine.asked == []

@@ -14,12 +14,16 @@ from tests.support.cdi_rights import controllers_api
 from kubecore.client import Client, ClientConfig, Request
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, ResourceType
 from kubecore.runtime import Manager
 from kubecore.testing import MemoryApi
 from virtplane.api import cdi_labels as names
 from virtplane.api import resources as kinds
+from virtplane.api.cdi_v1beta1.object_transfer import ObjectTransfer
+from virtplane.storage.cdi.controller.transfers import decisions
+from virtplane.storage.cdi.controller.transfers.objects import remembered_source
 from virtplane.storage.cdi.controller.transfers.reconciler import TransferController
 
 pytestmark = pytest.mark.looptime
@@ -269,3 +273,12 @@ async def test_no_volume_is_lost_or_shared_whatever_goes_wrong(seeds: range) -> 
         assert len(claims) == 1, f"seed {seed}"
         holder = world.get(PERSISTENT_VOLUMES, "pv")["spec"]["claimRef"]
         assert holder["uid"] == claims[0]["metadata"]["uid"], f"seed {seed}"
+
+
+def test_a_remembered_source_that_is_nested_without_end_is_none() -> None:
+    found = {
+        "metadata": {"name": "t"},
+        "spec": {"source": {**CLAIM}, "target": {}},
+        "status": {"data": {decisions.SOURCE: "[" * 100_000}},
+    }
+    assert remembered_source(decode(ObjectTransfer, found)) is None

@@ -139,6 +139,24 @@ async def test_archives_of_clouds_are_refused(volume: Volume) -> None:
     assert ended.text == "Unable to process data: source s3 has no content of type archive"
 
 
+async def test_token_server_whose_answer_is_nested_without_end_is_an_error() -> None:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(text='{"a":' + "[" * 1_000_000)
+
+    application = web.Application()
+    application.router.add_post("/token", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        url = URL(f"http://127.0.0.1:{runner.addresses[0][1]}/token")
+        async with http.Web(insecure=False, cert_folders=()) as client:
+            with pytest.raises(ValueError, match="nested too deeply"):
+                await client.post_form(url, {})
+    finally:
+        await runner.cleanup()
+
+
 async def test_service_account_gets_a_token_for_the_object(volume: Volume, raw_disk: bytes) -> None:
     key = rsa.generate_private_key(65537, 2048)
     text = key.private_bytes(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 import subprocess
+import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +13,10 @@ import pytest
 from tests.support.image_server import ServedFile, serving
 from tests.unit.virtplane.storage.cdi.importer.conftest import MIB, Volume
 
+from virtplane.storage.cdi.importer.archives import TarEntries, find
 from virtplane.storage.cdi.importer.formats import DiskFormat
 from virtplane.storage.cdi.importer.headers import UnsafeImage, check
+from virtplane.storage.cdi.importer.streams import PIECE
 
 
 def with_backing_file(tmp_path: Path) -> bytes:
@@ -111,3 +115,47 @@ def test_vmdk_descriptor_outside_the_checked_part_is_unsafe() -> None:
     header = b"KDMV" + struct.pack("<IIQQQQ", 1, 3, 2048, 128, 1 << 20, 20)
     with pytest.raises(UnsafeImage):
         check(DiskFormat.VMDK, header.ljust(MIB, b"\0"))
+
+
+@pytest.mark.parametrize(
+    "descriptor", ["\n" * 65536, "createType" + " " * 65526, "parentCID=" + "\n \t" * 21842]
+)
+def test_vmdk_descriptor_of_blanks_alone_is_read_in_no_time(descriptor: str) -> None:
+    header = b"KDMV" + struct.pack("<IIQQQQ", 1, 3, 2048, 128, 1, 128)
+    image = header.ljust(512, b"\0") + descriptor.encode()
+    begun = time.process_time()
+    check(DiskFormat.VMDK, image)
+    assert time.process_time() - begun < 1
+
+
+def test_the_last_type_of_a_vmdk_descriptor_counts_like_the_first() -> None:
+    test_vmdk_descriptor_with_other_files_is_unsafe(
+        'createType="monolithicSparse"\ncreateType="monolithicFlat"\n'
+    )
+
+
+async def test_extended_header_of_many_records_is_read_in_no_time() -> None:
+    records = b"5 a=\n" * (MIB // 5)
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, len(records)
+    file = tarfile.TarInfo("disk.img")
+    padding = bytes(-len(records) % 512)
+    archive = header.tobuf(tarfile.USTAR_FORMAT) + records + padding + file.tobuf() + bytes(1024)
+    begun = time.process_time()
+    found = await find(TarEntries(Bytes(archive)), lambda name: name == "disk.img")
+    assert time.process_time() - begun < 2
+    assert found is not None
+
+
+class Bytes:
+    """A reader of these bytes."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    async def read(self) -> bytes:
+        piece, self._content = self._content[:PIECE], self._content[PIECE:]
+        return piece
+
+    async def close(self) -> None:
+        return None

@@ -172,6 +172,12 @@ def test_digest_that_is_a_path_is_refused(tmp_path: Path) -> None:
         read_image(tmp_path)
 
 
+def test_manifest_that_is_nested_without_end_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"x":' + "[" * 1_000_000)
+    with pytest.raises(ImportFailed, match="the image's manifest is damaged"):
+        read_image(tmp_path)
+
+
 def test_labels_come_from_names_with_the_mark() -> None:
     environment = ("PATH=/bin", "KUBEVIRT_IO_A_B=1", "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1")
     assert labels_of(environment) == {
