@@ -22,7 +22,7 @@ from .auth.authentication import Authenticator, FrontProxy, load_token_file
 from .auth.authorizer import Authorizer
 from .auth.escalation import EscalationCheck
 from .auth.impersonation import Impersonator
-from .auth.keys import load_or_create_key, new_key
+from .auth.keys import load_or_create_key
 from .auth.reviews import Reviews
 from .auth.service_accounts import TokenAuthority
 from .auth.token_requests import TokenRequests
@@ -113,7 +113,7 @@ class ApiServer:
         if not keys and settings.storage is not None:
             keys = [load_or_create_key(settings.storage.parent / "service-account.key")]
         self.tokens = TokenAuthority(
-            keys or [new_key()], settings.service_account_issuer, settings.api_audiences, self.objects
+            keys, settings.service_account_issuer, settings.api_audiences, self.objects
         )
         self.authenticator = Authenticator(token_checks=[self.tokens.check], anonymous=settings.anonymous)
         if settings.token_file is not None:

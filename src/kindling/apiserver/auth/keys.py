@@ -36,7 +36,7 @@ def load_or_create_key(path: Path) -> bytes:
 
 
 class Keys:
-    """PEM keys; `ring` loads them and signs."""
+    """PEM keys; `ring` loads them and signs. Where there are none, one is made for the life of the server."""
 
     def __init__(self, pems: Sequence[bytes]) -> None:
         """Raises ValueError for text that is not PEM; the keys are parsed later."""
@@ -49,4 +49,4 @@ class Keys:
         """The loaded keys. Raises ValueError when one of them cannot be parsed."""
         from .signatures import KeyRing  # noqa: PLC0415 - loads the libraries, see above
 
-        return KeyRing(self._pems)
+        return KeyRing(self._pems or (new_key(),))

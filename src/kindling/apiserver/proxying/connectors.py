@@ -33,8 +33,11 @@ _SHARED_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 
 def client_context(certificate: str, key: str, ca: str) -> ssl.SSLContext:
     """TLS towards a node or an API server; without a CA any certificate is accepted."""
-    context = ssl.create_default_context(cafile=ca or None)
-    if not ca:
+    # Not the default context: without a CA it reads all authorities that the system trusts.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if ca:
+        context.load_verify_locations(ca)
+    else:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if certificate and key:

@@ -18,6 +18,7 @@ from aiohttp import web
 from tests.support.apiserver import ADMIN_TOKEN, LOOPBACK_TOO, RunningServer, running_server
 from tests.support.upstreams import add_aggregated, add_pod, add_service, definitions, session, upstream
 
+from kindling.apiserver.proxying.connectors import client_context
 from kindling.apiserver.proxying.target import forwarded_headers, identity_headers
 from kindling.apiserver.registry.context import UserInfo
 from kubecore import resources
@@ -245,6 +246,15 @@ async def test_a_kubelet_must_show_the_certificate_of_its_node(
         async with session(running) as client, client.get(f"{running.url}/api/v1/{path}") as answer:
             assert answer.status == status
         assert len(asked) == (status == 200)
+
+
+def test_towards_nodes_no_authority_counts_but_theirs(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.crt"
+    authority.write_bytes(trustme.CA().cert_pem.bytes())
+    checked, unchecked = client_context("", "", str(authority)), client_context("", "", "")
+    assert (checked.cert_store_stats()["x509_ca"], checked.verify_mode) == (1, ssl.CERT_REQUIRED)
+    assert checked.check_hostname
+    assert (unchecked.cert_store_stats()["x509_ca"], unchecked.verify_mode) == (0, ssl.CERT_NONE)
 
 
 # --- where proxies connect to

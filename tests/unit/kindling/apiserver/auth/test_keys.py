@@ -38,3 +38,11 @@ def test_a_server_without_tokens_does_not_load_what_signs_them() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_a_server_without_keys_signs_with_one_that_it_makes_at_the_first_token() -> None:
+    keys = Keys(())
+    assert "ring" not in vars(keys)
+    token = keys.ring.sign({"sub": "system:serviceaccount:a:b"})
+    assert keys.ring.verified(token) == {"sub": "system:serviceaccount:a:b"}
+    assert Keys(()).ring.verified(token) is None
