@@ -240,15 +240,16 @@ def tls_context(config: ClientConfig, credentials: Credentials) -> ssl.SSLContex
     Raises ConfigError for certificates that cannot be read.
     """
     try:
-        authority = config.ca_data.decode() if config.ca_data else None
-        context = ssl.create_default_context(cadata=authority)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if config.tls_server_name:
             context = _NamedContext.make(config.tls_server_name)
-            if authority:
-                context.load_verify_locations(cadata=authority)
+        if config.ca_data:
+            context.load_verify_locations(cadata=config.ca_data.decode())
         if config.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
+        elif not config.ca_data:
+            context.load_default_certs()
         if credentials.client_cert and credentials.client_key:
             _load_certificate(context, credentials.client_cert, credentials.client_key)
     except (ssl.SSLError, ValueError) as error:
@@ -264,7 +265,6 @@ class _NamedContext(ssl.SSLContext):
     @classmethod
     def make(cls, server_name: str) -> _NamedContext:
         context = cls(ssl.PROTOCOL_TLS_CLIENT)
-        context.load_default_certs()
         context.server_name = server_name
         return context
 

@@ -17,6 +17,8 @@ import trustme
 from aiohttp import web
 
 from kubecore.client import Client, ClientConfig, ConnectionFailed, client, failures, http
+from kubecore.client.credentials import Credentials
+from kubecore.client.http import tls_context
 from kubecore.errors import StatusError
 from kubecore.resources import NODES
 
@@ -72,6 +74,17 @@ async def test_requests_go_over_tls_with_a_client_certificate() -> None:
                 await client.list(NODES)
         async with Client(ClientConfig(server=config.server, insecure=True)) as client:
             assert (await client.list(NODES))["cert"] is False
+
+
+@pytest.mark.parametrize("name", ["", "kubernetes"])
+def test_with_an_authority_of_its_own_a_configuration_trusts_no_other(name: str) -> None:
+    """Whatever name the server's certificate is to have."""
+    authority = trustme.CA().cert_pem.bytes()
+    config = ClientConfig(server="https://127.0.0.1", ca_data=authority, tls_server_name=name)
+    context = tls_context(config, Credentials())
+    assert context.verify_mode == ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert context.get_ca_certs(binary_form=True) == [ssl.PEM_cert_to_DER_cert(authority.decode())]
 
 
 async def test_nothing_listening_is_a_failed_connection() -> None:
