@@ -24,8 +24,10 @@ _VMDK_SINGLE = frozenset({"monolithicSparse", "streamOptimized"})
 _CREATE_TYPE = re.compile(r'createType\s{0,16}=\s{0,16}"([^"\n]{0,256})', re.IGNORECASE)
 _PARENT = re.compile(r"parentCID\s{0,16}=\s{0,16}(\S{1,256})", re.IGNORECASE)
 _PARENT_FILE = re.compile(r"parentFileNameHint", re.IGNORECASE)
-_EXTENT = re.compile(r"^[ \t\r]{0,16}(?:RW|RDONLY|NOACCESS)\s", re.MULTILINE)
 """Wherever they stand, as QEMU looks for them; blanks are counted, for a descriptor may be nothing else."""
+_EXTENT = re.compile(r"^[ \t\r]*(?:RW|RDONLY|NOACCESS)\s", re.MULTILINE)
+_VMDK_PARENT_BYTES = 20 << 10
+"""Where QEMU looks for a parent: behind the header, wherever that says the descriptor is."""
 _NO_PARENT = "ffffffff"
 
 
@@ -84,12 +86,22 @@ def _check_vmdk(header: bytes) -> None:
     if capacity == 0:
         # QEMU takes such a file for a descriptor alone and opens the extents that it names.
         raise UnsafeImage("the VMDK has no capacity of its own")
+    _check_vmdk_parent(_text(header[_VMDK_HEADER : _VMDK_HEADER + _VMDK_PARENT_BYTES]))
     if offset == 0:
         return
     begin, end = offset * _SECTOR, (offset + min(sectors, _VMDK_DESCRIPTOR_BYTES // _SECTOR)) * _SECTOR
     if sectors * _SECTOR > _VMDK_DESCRIPTOR_BYTES or begin >= len(header):
         raise UnsafeImage("the VMDK's descriptor is not at its beginning")
-    _check_vmdk_descriptor(header[begin:end].split(b"\0", 1)[0].decode("latin-1"))
+    _check_vmdk_descriptor(_text(header[begin:end]))
+
+
+def _text(data: bytes) -> str:
+    return data.split(b"\0", 1)[0].decode("latin-1")
+
+
+def _check_vmdk_parent(text: str) -> None:
+    if _PARENT_FILE.search(text):
+        raise UnsafeImage("the VMDK depends on a parent image")
 
 
 def _check_vmdk_descriptor(text: str) -> None:
@@ -97,7 +109,8 @@ def _check_vmdk_descriptor(text: str) -> None:
         if created[1] not in _VMDK_SINGLE:
             raise UnsafeImage(f"a VMDK of type {created[1]!r} has its data in other files")
     parents = {parent[1].lower() for parent in _PARENT.finditer(text)}
-    if _PARENT_FILE.search(text) or parents - {_NO_PARENT}:
+    _check_vmdk_parent(text)
+    if parents - {_NO_PARENT}:
         raise UnsafeImage("the VMDK depends on a parent image")
     if len(_EXTENT.findall(text)) > 1:
         raise UnsafeImage("the VMDK has several extents")

@@ -102,6 +102,7 @@ async def test_qcow2_with_huge_tables_ends_in_bounded_memory(volume: Volume) -> 
         'createType="monolithicSparse"\nparentCID=ffffffff\nparentFileNameHint="/etc/shadow"\n',
         'createType="monolithicSparse"\nparentCID=12345678\n',
         'createType="monolithicSparse"\nRW 1 SPARSE "a"\nRW 1 FLAT "/etc/shadow" 0\n',
+        'createType="monolithicSparse"\nRW 1 SPARSE "a"\n' + 40 * " " + 'RW 1 FLAT "/etc/shadow" 0\n',
     ],
 )
 def test_vmdk_descriptor_with_other_files_is_unsafe(descriptor: str) -> None:
@@ -117,8 +118,23 @@ def test_vmdk_descriptor_outside_the_checked_part_is_unsafe() -> None:
         check(DiskFormat.VMDK, header.ljust(MIB, b"\0"))
 
 
+@pytest.mark.parametrize("descriptor_at", [0, 64])
+def test_vmdk_parent_where_qemu_looks_for_it_is_unsafe(tmp_path: Path, descriptor_at: int) -> None:
+    path = tmp_path / "image.vmdk"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "vmdk", str(path), "4M"], check=True)
+    image = bytearray(path.read_bytes())
+    image[28:44] = struct.pack("<QQ", descriptor_at, 1 if descriptor_at else 0)
+    image[512 : 21 * 512] = b'parentCID=0\nparentFileNameHint="/etc/hostname"\n'.ljust(20 * 512, b"\0")
+    path.write_bytes(image)
+    seen = subprocess.run(["qemu-img", "info", str(path)], check=True, capture_output=True, text=True).stdout
+    assert "backing file: /etc/hostname" in seen
+    with pytest.raises(UnsafeImage, match="parent"):
+        check(DiskFormat.VMDK, bytes(image))
+
+
 @pytest.mark.parametrize(
-    "descriptor", ["\n" * 65536, "createType" + " " * 65526, "parentCID=" + "\n \t" * 21842]
+    "descriptor",
+    ["\n" * 65536, "\n" + " " * 65535, "createType" + " " * 65526, "parentCID=" + "\n \t" * 21842],
 )
 def test_vmdk_descriptor_of_blanks_alone_is_read_in_no_time(descriptor: str) -> None:
     header = b"KDMV" + struct.pack("<IIQQQQ", 1, 3, 2048, 128, 1, 128)
