@@ -21,7 +21,7 @@ _ALIAS = re.compile(r"ua-([a-z0-9][-a-z0-9]{0,252})", re.ASCII)
 _CONTROLLER_UNIT = 7
 """The controller's own place on its bus."""
 _MOST_DISKS = 1024
-"""More than a guest can have; each that is not wanted is asked for."""
+"""More than a guest can have; each that is looked at takes its time."""
 _TARGET = re.compile(r"[a-z]{3,8}", re.ASCII)
 
 
@@ -60,8 +60,8 @@ def live_disks(xml: str) -> list[LiveDisk]:
         root = etree.fromstring(xml, parser)
     except (etree.XMLSyntaxError, ValueError):
         return []
-    found = (disk for node in root.iterfind("devices/disk") if (disk := _live(node)) is not None)
-    return list(islice(found, _MOST_DISKS))
+    nodes = islice(root.iterfind("devices/disk"), _MOST_DISKS)
+    return [disk for node in nodes if (disk := _live(node)) is not None]
 
 
 def _live(node: Element) -> LiveDisk | None:

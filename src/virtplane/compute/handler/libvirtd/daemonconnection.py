@@ -40,6 +40,10 @@ _KEEPALIVE = (10, 3)
 
 _EVENTS = (1000, 10.0)
 """A daemon that sends more events than this, in so many seconds, is given up."""
+_PROMPT = (20, 10.0)
+"""So many events, in so many seconds, are told at once: each has the guest looked at, which takes time."""
+_LATE_SECONDS = 1.0
+"""After how long the others are told, all together."""
 
 
 class DaemonConnection:
@@ -56,6 +60,8 @@ class DaemonConnection:
         """Calls that the agent has not answered, or has not got yet."""
         self._running: set[asyncio.Task[Any]] = set()
         self._events = RateLimit(*_EVENTS)
+        self._prompt = RateLimit(*_PROMPT)
+        self._late: asyncio.TimerHandle | None = None
         self._on_change = on_change
         self._loop = asyncio.get_running_loop()
         self._callbacks: list[int] = []
@@ -92,12 +98,22 @@ class DaemonConnection:
     def announce(self) -> None:
         """Call `on_change` for an event, from libvirt's event thread.
 
-        The connection is closed when there are too many events.
+        Many events are told together, and the connection is closed when there are too many.
         """
-        if not self._events.exceeded():
-            self._in_loop(self._on_change)
-        else:
+        if self._events.exceeded():
             self._in_loop(self.give_up)
+        elif self._prompt.exceeded():
+            self._in_loop(self._tell_later)
+        else:
+            self._in_loop(self._on_change)
+
+    def _tell_later(self) -> None:
+        if self._late is None and self.is_open:
+            self._late = self._loop.call_later(_LATE_SECONDS, self._tell)
+
+    def _tell(self) -> None:
+        self._late = None
+        self._on_change()
 
     async def call(
         self,
@@ -177,6 +193,8 @@ class DaemonConnection:
         if not self.is_open:
             await self._relay.close()
         self.is_open = False
+        if self._late is not None:
+            self._late.cancel()
         with contextlib.suppress(DaemonSilent):
             await call_daemon("close", self._hang_up, seconds=CLOSE_SECONDS)
         await self._relay.close()

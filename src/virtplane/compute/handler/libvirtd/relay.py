@@ -25,7 +25,7 @@ _LENGTH = struct.Struct(">I")
 _HEADER_BYTES = 28
 """Of each message, with its length."""
 MESSAGE_BYTES = 2 << 20
-"""The longest message of a daemon. A domain with all devices that one can have is described in 600 KiB."""
+"""The longest message of a daemon: enough to describe a domain with two thousand disks."""
 
 
 class UnfitMessage(ConnectionError):

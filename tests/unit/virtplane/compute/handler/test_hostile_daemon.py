@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import resource
 import struct
+import time
 from collections.abc import AsyncIterator
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from tests.support.launcher_daemon import Daemon, launched
 from tests.support.lying_daemon import HEADER, lying
 from tests.support.waiting import until
 
+from virtplane.compute.domain.plugs import live_disks
 from virtplane.compute.handler.libvirtd.calls import HypervisorError, call_daemon
+from virtplane.compute.handler.libvirtd.daemonconnection import DaemonConnection
 from virtplane.compute.handler.libvirtd.hypervisor import Hypervisor
 from virtplane.compute.handler.libvirtd.relay import MESSAGE_BYTES, Messages, UnfitMessage
 
@@ -82,6 +86,38 @@ async def test_a_description_without_end_ends_the_connection(daemon: Daemon) -> 
         again = await Hypervisor.open(liar, lambda: None)
         await again.destroy("ns_vm")
         await again.close()
+
+
+@pytest.mark.looptime
+async def test_a_storm_of_events_has_the_guest_looked_at_now_and_then() -> None:
+    told: list[float] = []
+    loop = asyncio.get_running_loop()
+    daemon = DaemonConnection(Mock(), Mock(close=AsyncMock()), lambda: told.append(loop.time()))
+    for _ in range(500):
+        daemon.announce()
+    await asyncio.sleep(0.1)
+    assert len(told) == 20
+    await asyncio.sleep(5)
+    assert len(told) == 21 and told[-1] - told[0] >= 1
+    daemon.announce()
+    daemon.is_open = False
+    await asyncio.sleep(0.1)
+    await daemon.close()
+    assert len(told) == 21
+
+
+def test_disks_without_end_are_not_looked_at() -> None:
+    disk = "<disk><alias name='ua-{}'/><target dev='vd{}'/></disk>"
+    few = "".join(disk.format(name, name) for name in "abc")
+    assert [found.name for found in live_disks(f"<domain><devices>{few}</devices></domain>")] == [
+        "a",
+        "b",
+        "c",
+    ]
+    many = "<disk/>" * 200_000
+    begun = time.process_time()
+    assert live_disks(f"<domain><devices>{many}{few}</devices></domain>") == []
+    assert time.process_time() - begun < 0.3
 
 
 async def test_an_answer_that_memory_has_no_room_for_is_an_error() -> None:
