@@ -62,7 +62,10 @@ HOLDERS: Mapping[str, Holder] = {
         machines.of_migration,
     ),
     labels.FINALIZER_SNAPSHOT: Holder(
-        _CONTROLLER, "the machine is unlocked, the guest thawed, the content deleted"
+        _CONTROLLER,
+        "the machine is unlocked (10 minutes at the most) and the content deleted (no deadline: its disks"
+        " would be left over)",
+        rule=machines.of_vm_snapshot,
     ),
     labels.FINALIZER_SNAPSHOT_CONTENT: Holder(
         _CONTROLLER, "its snapshot is deleted, too", "the snapshot would lose its disks", machines.of_content

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubecore import resources
-from kubecore.json import get_object, get_str
+from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.structs import UnfitDocument, decode
 from virtplane.api import labels
@@ -13,6 +13,7 @@ from virtplane.deletions.pods import of_pod
 from virtplane.deletions.reading import Situation
 from virtplane.deletions.waits import Wait, later
 
+GUEST_RUNS = "its guest runs, and would write to its disks beside another one"
 _FINAL = ("Succeeded", "Failed")
 
 
@@ -21,8 +22,21 @@ async def of_instance(situation: Situation) -> Wait | None:
     selector = f"{labels.CREATED_BY}={meta.uid(situation.document)}"
     pods = await situation.listed(resources.PODS, situation.namespace, selector)
     found = [wait for pod in pods if (wait := await of_pod(situation, pod)) is not None]
+    refusal = _said(situation.document, "Synchronized", "False")
+    if pods and not found and refusal:
+        return Wait(
+            f"virt-controller cannot end its pod {meta.name(pods[0])}: {refusal}",
+            f"kubectl delete pod {meta.name(pods[0])}{situation.within}",
+            unsafe=GUEST_RUNS,
+        )
     # What is wrong says more than what goes on as it should.
     return min(found, key=lambda wait: wait.is_expected, default=None)
+
+
+def _said(document: JsonObject, condition: str, status: str) -> str:
+    """The message of a condition with that status; empty where it has another."""
+    found = meta.get_condition(document, condition) or {}
+    return get_str(found, "message").rstrip(".") if found.get("status") == status else ""
 
 
 async def of_machine(situation: Situation) -> Wait | None:
@@ -35,10 +49,11 @@ async def of_machine(situation: Situation) -> Wait | None:
     if vmi is None or not meta.is_controlled_by(vmi, situation.document):
         return None
     if not meta.is_being_deleted(vmi):
+        refusal = _said(situation.document, "Failure", "True")
         return Wait(
-            "its instance is there, and has not been deleted yet",
+            "its instance has not been deleted yet" + (f": {refusal}" if refusal else ""),
             f"kubectl delete vmi {situation.name}{situation.within}",
-            unsafe="its guest runs",
+            unsafe=GUEST_RUNS,
         )
     return await of_instance(situation.of(kinds.VIRTUAL_MACHINE_INSTANCES, vmi))
 
@@ -60,6 +75,24 @@ async def of_snapshot_source(situation: Situation) -> Wait | None:
         until=later(created, seconds) if seconds else "",
         unsafe="" if seconds else "the snapshot was asked for with failureDeadline 0, so that it never fails",
         is_expected=True,
+    )
+
+
+async def of_vm_snapshot(situation: Situation) -> Wait | None:
+    """A snapshot that has unlocked its machine waits until its content is deleted. Raises StatusError."""
+    source = get_str(situation.document, "spec", "source", "name")
+    machine = await situation.found(kinds.VIRTUAL_MACHINES, source, situation.namespace)
+    if get_str(machine, "status", "snapshotInProgress") == situation.name:
+        return None
+    name = get_str(situation.document, "status", "virtualMachineSnapshotContentName")
+    content = await situation.found(kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS, name, situation.namespace)
+    is_kept = get_str(situation.document, "spec", "deletionPolicy") == "Retain"
+    if content is None or is_kept or not situation.failure:
+        return None
+    return Wait(
+        f"virt-controller cannot delete its content: {situation.failure.rstrip('.')}",
+        f"kubectl delete vmsnapshotcontent {name}{situation.within}",
+        unsafe="its disks would be left over, and no object would name them",
     )
 
 

@@ -62,7 +62,7 @@ def _put(api: MemoryApi, kind: ResourceType, name: str, *finalizers: str, **rest
 
 
 def _machine(api: MemoryApi, *finalizers: str, **rest: Any) -> JsonObject:
-    template = {"spec": {"domain": {"devices": {}}}}
+    template: JsonObject = {"spec": {"domain": {"devices": {}}}}
     return _put(api, _VMS, "vm", *finalizers, spec={"runStrategy": "Halted", "template": template}, **rest)
 
 
@@ -198,7 +198,7 @@ async def test_a_pool_that_cannot_let_a_machine_go_goes_at_the_deadline(api: Mem
     pool = {"kind": "VirtualMachinePool", "name": "pool", "uid": "uid-pool", "controller": True}
     owner = {**pool, "apiVersion": kinds.VIRTUAL_MACHINE_POOLS.api_version}
     _machine(api, labels.FINALIZER_POOL, metadata={"ownerReferences": [owner]})
-    template = {"metadata": {}, "spec": {"template": {"spec": {"domain": {"devices": {}}}}}}
+    template: JsonObject = {"metadata": {}, "spec": {"template": {"spec": {"domain": {"devices": {}}}}}}
     spec = {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "virtualMachineTemplate": template}
     _put(api, kinds.VIRTUAL_MACHINE_POOLS, "pool", labels.FINALIZER_POOL, metadata=_DELETED, spec=spec)
     _refuse_writes(api, "/virtualmachines/vm")

@@ -33,7 +33,7 @@ def api() -> MemoryApi:
 
 
 def _deleted(name: str, *finalizers: str, namespace: str = "ns", uid: str = "", **rest: Any) -> JsonObject:
-    metadata = {"name": name, "namespace": namespace, "uid": uid or f"uid-{name}"}
+    metadata: JsonObject = {"name": name, "namespace": namespace, "uid": uid or f"uid-{name}"}
     metadata |= {"deletionTimestamp": _SINCE, "finalizers": list(finalizers)}
     return {"metadata": metadata, **rest}
 
@@ -100,6 +100,28 @@ async def test_a_pod_whose_time_is_over_is_told_with_its_nodes_warning(api: Memo
     assert f"whose time was over at {_SINCE} (error killing pod: timed out)" in wait.why
     assert (wait.until, wait.is_expected) == ("", False)
     assert wait.advice.endswith(_TAINT)
+
+
+async def test_what_a_controller_may_not_delete_is_told_with_its_words(api: MemoryApi) -> None:
+    api.put(resources.PODS, _pod())
+    refused = {"type": "Synchronized", "status": "False", "message": "quota webhook denied the request."}
+    guest = {**_GUEST, "status": {"conditions": [refused]}}
+    wait = await _said(api, kinds.VIRTUAL_MACHINE_INSTANCES, guest)
+    expected = "virt-controller cannot end its pod virt-launcher-vm: quota webhook denied the request"
+    assert (wait.why, wait.until) == (expected, "")
+    source = {"source": {"kind": "VirtualMachine", "name": "vm"}}
+    named = {"virtualMachineSnapshotContentName": "content"}
+    api.put(kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS, {"metadata": {"name": "content", "namespace": "ns"}})
+    snapshot = _deleted("s", labels.FINALIZER_SNAPSHOT, spec=source, status=named)
+    wait = await _said(api, kinds.VIRTUAL_MACHINE_SNAPSHOTS, snapshot, "no right to delete it")
+    assert (wait.why, wait.until) == (
+        "virt-controller cannot delete its content: no right to delete it",
+        "",
+    )
+    locked = {"metadata": {"name": "vm", "namespace": "ns"}, "status": {"snapshotInProgress": "s"}}
+    api.put(kinds.VIRTUAL_MACHINES, locked)
+    wait = await _said(api, kinds.VIRTUAL_MACHINE_SNAPSHOTS, snapshot, "no right to change it")
+    assert wait.until == "2026-11-27T12:10:00Z"
 
 
 async def test_finalizers_of_others_on_a_pod_are_named(api: MemoryApi) -> None:

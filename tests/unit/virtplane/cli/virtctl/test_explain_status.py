@@ -442,7 +442,7 @@ def test_kinds_that_nobody_explains_are_refused_with_those_that_are(virtctl: Vir
 async def test_a_deleted_machine_is_told_what_its_guest_waits_for(cluster: MemoryApi) -> None:
     cluster.put(resources.NODES, _node("n"))
     await _started(cluster)
-    [pod] = deep_copy(_launchers(cluster))
+    pod = deep_copy(_launchers(cluster)[0])
     pod["metadata"]["finalizers"] = ["kubelet.example/ends-it"]
     cluster.put(resources.PODS, pod)
     async with cluster.client() as client:
