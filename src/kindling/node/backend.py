@@ -17,7 +17,7 @@ from kindling.node.volumes import mounts
 from kindling.node.volumes.content import ContentProblem, Materials, Token, references, token_requests
 from kubecore.client import Client
 from kubecore.errors import StatusError, ignoring
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, encode, get_list, get_object, get_str
 from kubecore.objects import times
 from kubecore.objects.claim import is_bound
 from kubecore.resources import (
@@ -30,8 +30,29 @@ from kubecore.resources import (
 )
 
 _DAY = 24 * 3600
+_MOST_BYTES = 96 << 20
+"""Of the config maps and secrets that are fetched at once: what the files of a pod may have, in base64."""
+_MOST_LOGIN_BYTES = 2 << 20
+"""Of a pod's pull secrets; one has a few hundred."""
 _CTR_SECONDS = 240.0
 """Mounting an image may mean unpacking it."""
+
+
+class _Room:
+    """How much may still be fetched for one purpose: it is all in memory at once, and a tenant may name any
+    number of objects of a megabyte each.
+    """
+
+    def __init__(self, most: int = _MOST_BYTES) -> None:
+        self._most, self._left = most, most
+
+    def take(self, found: JsonObject) -> JsonObject:
+        """The object. Raises ContentProblem where it is more than there is room for."""
+        self._left -= len(encode(found))
+        if self._left < 0:
+            text = f"the config maps and secrets that it names have more than {self._most} bytes together"
+            raise ContentProblem(text)
+        return found
 
 
 class ApiBackend:
@@ -57,30 +78,30 @@ class ApiBackend:
         self._tokens: dict[tuple[str, str, int], Token] = {}
 
     async def sources(self, pod: JsonObject) -> Sources:
-        """Objects for the environments of a pod."""
+        """Objects for the environments of a pod. Raises ContentProblem where they are too large."""
         config_maps, secrets = referenced(pod)
-        namespace = get_str(pod, "metadata", "namespace")
+        namespace, room = get_str(pod, "metadata", "namespace"), _Room()
         return Sources(
-            await self._fetch(CONFIG_MAPS, namespace, config_maps),
-            await self._fetch(SECRETS, namespace, secrets),
+            await self._fetch(CONFIG_MAPS, namespace, config_maps, room),
+            await self._fetch(SECRETS, namespace, secrets, room),
             self._services(),
         )
 
     async def pull_secrets(self, pod: JsonObject) -> list[JsonObject]:
-        """The pod's pull secrets that exist."""
+        """The pod's pull secrets that exist. Raises ContentProblem where they are too large."""
         names = {get_str(item, "name") for item in get_list(pod, "spec", "imagePullSecrets")}
-        found = await self._fetch(SECRETS, get_str(pod, "metadata", "namespace"), names)
-        return list(found.values())
+        namespace, room = get_str(pod, "metadata", "namespace"), _Room(_MOST_LOGIN_BYTES)
+        return list((await self._fetch(SECRETS, namespace, names, room)).values())
 
     async def materials(self, pod: JsonObject, volume: JsonObject) -> Materials:
-        """Objects and tokens for a rendered volume."""
+        """Objects and tokens for a rendered volume. Raises ContentProblem, also where they are too large."""
         config_maps, secrets = references(volume)
-        namespace = get_str(pod, "metadata", "namespace")
+        namespace, room = get_str(pod, "metadata", "namespace"), _Room()
         return Materials(
             pod=pod,
             node=self._node(),
-            config_maps=await self._fetch(CONFIG_MAPS, namespace, config_maps),
-            secrets=await self._fetch(SECRETS, namespace, secrets),
+            config_maps=await self._fetch(CONFIG_MAPS, namespace, config_maps, room),
+            secrets=await self._fetch(SECRETS, namespace, secrets, room),
             tokens={wanted: await self.token(pod, *wanted) for wanted in token_requests(volume)},
             pod_ips=self._pod_ips(get_str(pod, "metadata", "uid")),
         )
@@ -122,11 +143,13 @@ class ApiBackend:
         if mounts.is_mounted(target):
             await _ctr("images", "unmount", "--rm", str(target))
 
-    async def _fetch(self, resource: ResourceType, namespace: str, names: set[str]) -> dict[str, JsonObject]:
+    async def _fetch(
+        self, resource: ResourceType, namespace: str, names: set[str], room: _Room
+    ) -> dict[str, JsonObject]:
         found = {}
         for name in sorted(names):
             with ignoring(404):
-                found[name] = await self._client.get(resource, name, namespace)
+                found[name] = room.take(await self._client.get(resource, name, namespace))
         return found
 
     async def token(self, pod: JsonObject, audience: str, seconds: int) -> Token:

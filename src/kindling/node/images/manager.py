@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -170,7 +169,7 @@ def _credentials_of(data: JsonObject) -> list[Credential]:
     entries = document.get("auths", document) if ".dockerconfigjson" in data else document
     found = []
     for registry, entry in entries.items():
-        auth = {key: str(entry[key]) for key in ("username", "password") if key in entry}
+        auth = {key: get_str(entry, key) for key in ("username", "password") if key in entry}
         if "auth" in entry and "username" not in auth:
             user, _, password = base64.b64decode(entry["auth"]).decode().partition(":")
             auth = {"username": user, "password": password}
@@ -184,9 +183,14 @@ def matching_auth(reference: str, credentials: Sequence[Credential]) -> Mapping[
     matching = {
         registry: credential.auth
         for credential in reversed(credentials)
-        if re.match(re.escape(registry := _registry(credential)) + r"(?:[/:@]|$)", name)
+        if _begins_with(name, registry := _registry(credential))
     }
     return matching[max(matching, key=len)] if matching else None
+
+
+def _begins_with(name: str, registry: str) -> bool:
+    """Not by a regular expression: a secret may have a hundred thousand registries."""
+    return name.startswith(registry) and name[len(registry) : len(registry) + 1] in ("", "/", ":", "@")
 
 
 def _registry(credential: Credential) -> str:

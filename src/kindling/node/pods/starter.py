@@ -168,9 +168,11 @@ class ContainerStarter:
 
     async def _image(self, pod: JsonObject, container: JsonObject) -> Image:
         name = get_str(container, "name")
-        credentials = [
-            login for secret in await self._services.pull_secrets(pod) for login in credentials_of(secret)
-        ]
+        try:
+            secrets = await self._services.pull_secrets(pod)
+        except ContentProblem as problem:
+            raise StartFailure("ErrImagePull", str(problem), _RETRY_SECONDS) from problem
+        credentials = [login for secret in secrets for login in credentials_of(secret)]
 
         def record_event(kind: str, reason: str, message: str) -> None:
             self._services.record_event(pod, kind, reason, message, name)
