@@ -16,7 +16,10 @@ _MOST_BYTES = 64 * 1024 * 1024
 """Of one pod's rendered files together, of which those of secrets are in the node's memory."""
 
 _PAGE = 4096
-"""What even an empty file takes."""
+"""What even an empty file takes, and a directory."""
+_DEEPEST = 64
+"""Directories that a file may be below."""
+_SHOWN = 128
 
 
 class ContentProblem(Exception):
@@ -67,10 +70,17 @@ class Allowance:
 
     def take(self, file: File) -> File:
         """Count a file. Raises ContentProblem when it does not fit."""
-        self._left -= max(len(file.content), _PAGE)
+        self._count(max(len(file.content), _PAGE))
+        return file
+
+    def take_directories(self, number: int) -> None:
+        """Count directories. Raises ContentProblem when they do not fit."""
+        self._count(number * _PAGE)
+
+    def _count(self, size: int) -> None:
+        self._left -= size
         if self._left < 0:
             raise ContentProblem(f"the pod's files of this kind take more than {self._most} bytes")
-        return file
 
 
 def references(volume: JsonObject) -> tuple[set[str], set[str]]:
@@ -108,6 +118,9 @@ def payload(volume: JsonObject, materials: Materials, allowance: Allowance) -> d
             raise ContentProblem(
                 f"invalid path: {path!r} must be relative, inside the volume and without '..'"
             )
+        if path.count("/") > _DEEPEST:
+            raise ContentProblem(f"invalid path: {path[:_SHOWN]!r} is below more than {_DEEPEST} directories")
+        allowance.take_directories(path.count("/"))
     return files
 
 

@@ -256,13 +256,18 @@ class VolumeManager:
         plugin = next((kinds[key] for key in kinds if key in volume), "projected")
         target = identity.volume_directory(uid, plugin, get_str(volume, "name"))
         materials = await self._backend.materials(pod, volume)
-        files = content.payload(volume, materials, allowance)
-        target.mkdir(parents=True, exist_ok=True)
-        target.chmod(0o777)
-        if plugin != "configmap" and not mounts.is_mounted(target):
-            # Secrets and tokens are kept in memory (tmpfs), never on disk.
-            mounts.mount("tmpfs", target, "tmpfs", mounts.MS_NOSUID | mounts.MS_NODEV, "mode=777")
-        write_payload(target, files, ownership.fs_group(pod))
+
+        def render() -> None:
+            files = content.payload(volume, materials, allowance)
+            target.mkdir(parents=True, exist_ok=True)
+            target.chmod(0o777)
+            if plugin != "configmap" and not mounts.is_mounted(target):
+                # Secrets and tokens are kept in memory (tmpfs), never on disk.
+                mounts.mount("tmpfs", target, "tmpfs", mounts.MS_NOSUID | mounts.MS_NODEV, "mode=777")
+            write_payload(target, files, ownership.fs_group(pod))
+
+        # A pod may have thousands of files, which are compared with what they should be each minute.
+        await in_thread("render-volume", lambda _: render())
         return target
 
     async def _persistent(self, pod: JsonObject, uid: str, volume: JsonObject) -> Prepared:

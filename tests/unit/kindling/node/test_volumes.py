@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import threading
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from kindling.node.pods import identity
 from kindling.node.pods.downward_api import NodeFacts
-from kindling.node.volumes import content, host_path, loop_devices
+from kindling.node.volumes import content, host_path, loop_devices, manager
 from kindling.node.volumes.atomic_writer import File, write_payload
 from kindling.node.volumes.content import Allowance, ContentProblem, Materials, Token
 from kindling.node.volumes.manager import VolumeManager
@@ -77,6 +79,41 @@ def test_empty_files_count_as_well() -> None:
     volume = {"configMap": {"name": "m", "items": items}}
     with pytest.raises(ContentProblem, match="take more than"):
         payload(volume, materials(config_maps={"m": {"data": {"k": ""}}}))
+
+
+def test_directories_count_as_well() -> None:
+    items = [{"key": "k", "path": f"p{n}/" + "d/" * 60 + "f"} for n in range(500)]
+    found = materials(config_maps={"m": {"data": {"k": ""}}})
+    assert len(payload({"configMap": {"name": "m", "items": items[:200]}}, found)) == 200
+    with pytest.raises(ContentProblem, match="take more than"):
+        payload({"configMap": {"name": "m", "items": items}}, found)
+
+
+def test_a_file_below_directories_without_end_is_refused() -> None:
+    items = [{"key": "k", "path": "d/" * 1900 + "f"}]
+    with pytest.raises(ContentProblem, match="is below more than 64 directories"):
+        payload(
+            {"configMap": {"name": "m", "items": items}}, materials(config_maps={"m": {"data": {"k": ""}}})
+        )
+
+
+async def test_the_agent_serves_others_while_it_writes_a_volume_of_many_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "ROOT", tmp_path)
+    served = threading.Event()
+
+    def slowly(directory: Path, files: dict[str, File], group: int | None) -> bool:
+        assert served.wait(30), "nobody else is served"
+        return write_payload(directory, files, group)
+
+    monkeypatch.setattr(manager, "write_payload", slowly)
+    found = materials(config_maps={"m": {"data": {"a": "1"}}})
+    volumes = VolumeManager(Mock(materials=AsyncMock(return_value=found)))
+    pod = {**POD, "metadata": {"uid": "u"}, "spec": {"volumes": [{"name": "v", "configMap": {"name": "m"}}]}}
+    asyncio.get_running_loop().call_later(0.01, served.set)
+    prepared = await volumes.prepare(pod)
+    assert (prepared["v"].path / "a").read_text() == "1"
 
 
 def test_keys_that_are_not_chosen_are_not_decoded() -> None:
