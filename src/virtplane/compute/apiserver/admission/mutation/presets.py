@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
@@ -78,15 +78,33 @@ def _apply(domain: JsonObject, given: JsonObject) -> bool:
 
 
 def _check_conflicts(presets: Sequence[JsonObject]) -> None:
-    for index, one in enumerate(presets):
-        for other in presets[:index]:
-            differing = _differences(get_object(other, "spec", "domain"), get_object(one, "spec", "domain"))
-            if differing:
-                first, second = (get_str(preset, "metadata", "name") for preset in (other, one))
-                raise PresetConflict(
-                    "VirtualMachinePresets cannot be applied due to conflicts:"
-                    f" presets '{first}' and '{second}' conflict: {', '.join(differing)}"
-                )
+    """Compare what each preset gives with what was given first: a namespace may have thousands of presets."""
+    known: dict[tuple[str, ...], tuple[int, Any]] = {}
+    for index, preset in enumerate(presets):
+        domain = get_object(preset, "spec", "domain")
+        conflicting = []
+        for thing, value in _given(domain):
+            giver, first = known.setdefault(thing, (index, value))
+            if first != value:
+                conflicting.append(giver)
+        if conflicting:
+            other = presets[min(conflicting)]
+            names = [get_str(each, "metadata", "name") for each in (other, preset)]
+            differing = _differences(get_object(other, "spec", "domain"), domain)
+            raise PresetConflict(
+                "VirtualMachinePresets cannot be applied due to conflicts:"
+                f" presets '{names[0]}' and '{names[1]}' conflict: {', '.join(differing)}"
+            )
+
+
+def _given(domain: JsonObject) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """What a preset's domain gives, with the values."""
+    for name, amount in get_object(domain, "resources", "requests").items():
+        yield ("resources", "requests", name), amount
+    for path in _PARTS:
+        value = _at(domain, path)
+        if value is not None:
+            yield path, value
 
 
 def _differences(one: JsonObject, other: JsonObject) -> list[str]:
