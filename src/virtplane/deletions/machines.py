@@ -50,8 +50,10 @@ async def of_machine(situation: Situation) -> Wait | None:
         return None
     if not meta.is_being_deleted(vmi):
         refusal = _said(situation.document, "Failure", "True")
+        if not refusal:
+            return None
         return Wait(
-            "its instance has not been deleted yet" + (f": {refusal}" if refusal else ""),
+            f"virt-controller cannot delete its instance: {refusal}",
             f"kubectl delete vmi {situation.name}{situation.within}",
             unsafe=GUEST_RUNS,
         )

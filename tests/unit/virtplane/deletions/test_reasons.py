@@ -144,7 +144,11 @@ async def test_a_machine_waits_for_what_its_instance_waits_for(api: MemoryApi) -
     assert wait.finalizer == labels.FINALIZER_MACHINE
     del guest["metadata"]["deletionTimestamp"]
     api.put(kinds.VIRTUAL_MACHINE_INSTANCES, guest)
+    assert "virt-controller is about to" in (await _said(api, kinds.VIRTUAL_MACHINES, machine)).why
+    refused = {"type": "Failure", "status": "True", "message": "no right to delete it"}
+    machine["status"] = {"conditions": [refused]}
     wait = await _said(api, kinds.VIRTUAL_MACHINES, machine)
+    assert wait.why == "virt-controller cannot delete its instance: no right to delete it"
     assert wait.advice == "kubectl delete vmi vm -n ns"
 
 
