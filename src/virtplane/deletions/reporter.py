@@ -11,7 +11,7 @@ from kubecore.client import Client
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject
 from kubecore.objects import meta, times
-from kubecore.objects.structs import decode
+from kubecore.objects.structs import UnfitDocument, decode
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, EventRecorder, Informer, Key, RequeueAfter, Result
 from virtplane.api.meta_v1 import ObjectMeta
@@ -24,6 +24,8 @@ from virtplane.deletions.waits import WAITING, Wait
 
 PATIENCE_SECONDS = 30.0
 """A deletion that takes no longer is nothing to tell of."""
+_PACE_SECONDS = 0.2
+"""Thousands that wait at once must not take the API server's time: they are looked at one after the other."""
 _AGAIN_SECONDS = (60.0, 600.0)
 """How soon a wait is looked at again, from the first time on and at the most."""
 _RESTS = 4
@@ -59,12 +61,8 @@ class DeletionReporter:
     @staticmethod
     def _mapper(watched: Watched) -> Callable[[Any], list[Key]]:
         def keys(obj: JsonObject | HasMetadata) -> list[Key]:
-            if isinstance(obj, dict):
-                (namespace, name), is_deleted = meta.key(obj), meta.is_being_deleted(obj)
-            else:
-                namespace, name = obj.metadata.namespace, obj.metadata.name
-                is_deleted = obj.metadata.is_being_deleted
-            return [(f"{watched.kind.plural}/{namespace}", name)] if is_deleted else []
+            of = _metadata(obj)
+            return [(f"{watched.kind.plural}/{of.namespace}", of.name)] if of.is_being_deleted else []
 
         return keys
 
@@ -73,16 +71,17 @@ class DeletionReporter:
         plural, _, namespace = key[0].partition("/")
         watched, own = self._watched[plural], (namespace, key[1])
         try:
-            document = await self._client.get(watched.kind, key[1], namespace or None)
-        except StatusError as error:
-            if not is_not_found(error):
-                raise
+            cached = watched.informer.get(*own)
+        except UnfitDocument:
+            return DONE  # its controller says so
+        if cached is None or not _metadata(cached).is_being_deleted:
             return DONE
-        if not meta.is_being_deleted(document) or not watched.concerns(decode(AnyObject, document).metadata):
-            return DONE
-        age = _age(document)
+        age = _age(_metadata(cached))
         if age < PATIENCE_SECONDS:
             return RequeueAfter(PATIENCE_SECONDS - age)
+        document = await self._live(watched, own)
+        if document is None:
+            return DONE
         failure = next(filter(None, (each.failure(own) for each in watched.controllers)), "")
         situation = Situation(self._client, watched.kind, document, times.now(), failure, is_reporting=True)
         clock = asyncio.get_running_loop().time
@@ -93,15 +92,32 @@ class DeletionReporter:
             # Its own next attempt may be far away: the pauses between failures grow.
             for each in watched.controllers:
                 each.enqueue(own)
+        await asyncio.sleep(_PACE_SECONDS)
         least, most = _AGAIN_SECONDS
         return RequeueAfter(_until_next(age, min(most, max(least, age))))
+
+    async def _live(self, watched: Watched, key: Key) -> JsonObject | None:
+        """The object as it is now, where it is told of here. Raises StatusError."""
+        try:
+            document = await self._client.get(watched.kind, key[1], key[0] or None)
+        except StatusError as error:
+            if not is_not_found(error):
+                raise
+            return None
+        is_told = meta.is_being_deleted(document) and watched.concerns(_metadata(document))
+        return document if is_told else None
 
     def _tell(self, document: JsonObject, wait: Wait) -> None:
         self._recorder.event(document, "Normal" if wait.is_expected else "Warning", WAITING, wait.message())
 
 
-def _age(document: JsonObject) -> float:
-    return (times.now() - times.parse_time(meta.deletion_timestamp(document))).total_seconds()
+def _metadata(obj: JsonObject | HasMetadata) -> ObjectMeta:
+    """The metadata of a cached object, whether it is a document or a struct."""
+    return decode(AnyObject, obj).metadata if isinstance(obj, dict) else obj.metadata
+
+
+def _age(metadata: ObjectMeta) -> float:
+    return (times.now() - times.parse_time(metadata.deletion_timestamp or "")).total_seconds()
 
 
 def _until_next(age: float, pause: float) -> float:

@@ -143,7 +143,7 @@ def add_controllers(cluster: Cluster) -> Collector:
     if {kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES} <= cluster.served:
         add(CloneController(cluster).controller)
     told = (
-        Watched(kinds.VIRTUAL_MACHINES, cluster.vms, (machines.controller, snapshots.controller)),
+        Watched(kinds.VIRTUAL_MACHINES, cluster.vms, (machines.controller,)),
         Watched(kinds.VIRTUAL_MACHINE_INSTANCES, cluster.vmis, (instances.controller, machines.controller)),
         Watched(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS, cluster.migrations, (migrations.controller,)),
         Watched(kinds.VIRTUAL_MACHINE_POOLS, cluster.pools, (pools.controller,)),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kubecore import errors, resources
 from kubecore.client import Client
 from kubecore.json import JsonObject
-from kubecore.objects import meta, times
+from kubecore.objects import meta
 from kubecore.resources import ResourceType
 from kubecore.runtime import EventRecorder
 from virtplane.api import cdi_crds, cdi_labels, cdi_names
@@ -18,7 +18,7 @@ from virtplane.operators.cdi.installation import installation
 from virtplane.operators.cdi.product import PRODUCT, Parameters, Settings
 from virtplane.operators.cdi.writing import OWN_KINDS
 from virtplane.operators.kit.apply import Applier
-from virtplane.operators.kit.removal import Remover
+from virtplane.operators.kit.removal import Remover, tell_of_wait
 
 _USERS_OBJECTS = (
     api.DATA_IMPORT_CRONS,
@@ -30,9 +30,6 @@ _USERS_OBJECTS = (
     api.VOLUME_UPLOAD_SOURCES,
 )
 """Some have finalizers that the controllers remove, so they go first."""
-_WAITING = "DeletionWaiting"
-_PATIENCE_SECONDS = 30.0
-"""A removal that takes no longer is nothing to tell of."""
 _WORKERS = (cdi_labels.IMPORTER, cdi_labels.UPLOAD_SERVER, cdi_labels.CLONE_SOURCE)
 
 
@@ -55,7 +52,7 @@ class Removal:
             installed = installation(parameters, _definitions())
             left = await self._remover.remove(installed, self._settings.namespace)
             if left:
-                self._tell(cdi, left)
+                tell_of_wait(self._events, cdi, left)
                 return False
             await self._workers()
         except errors.StatusError as error:
@@ -70,12 +67,6 @@ class Removal:
         ):
             self._events.event(cdi, "Normal", "DeleteResourceSuccess", message)
         return True
-
-    def _tell(self, cdi: JsonObject, left: str) -> None:
-        """Say what is waited for, where that takes longer than usual."""
-        since = meta.deletion_timestamp(cdi)
-        if since and (times.now() - times.parse_time(since)).total_seconds() > _PATIENCE_SECONDS:
-            self._events.event(cdi, "Warning", _WAITING, f"Deleted at {since}, it waits: {left}")
 
     async def _extras(self, parameters: Parameters) -> None:
         wanted = monitoring.monitoring(parameters)

@@ -31,10 +31,10 @@ from virtplane.operators.hostpath.product import (
 )
 from virtplane.operators.kit.apply import Applier
 from virtplane.operators.kit.heartbeats import without_heartbeats
+from virtplane.operators.kit.removal import tell_of_wait
 from virtplane.operators.kit.status import AVAILABLE, PROGRESSING
 
 RETRY_SECONDS = 1.0
-_WAITING = "DeletionWaiting"
 OWN_KINDS = (
     resources.CSI_DRIVERS,
     resources.JOBS,
@@ -262,8 +262,7 @@ class HostPathController:
         if FINALIZER not in meta.finalizers(hpp):
             return DONE
         if left := await self._pools.remove(hpp):
-            since = meta.deletion_timestamp(hpp)
-            self._events.event(hpp, "Normal", _WAITING, f"Deleted at {since}, it waits: {left}")
+            tell_of_wait(self._events, hpp, left)
             return RequeueAfter(RETRY_SECONDS)
         settings = self._settings
         unowned: list[JsonObject] = []

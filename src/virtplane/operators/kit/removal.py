@@ -9,15 +9,27 @@ from dataclasses import dataclass
 from kubecore import errors, resources
 from kubecore.client import Client
 from kubecore.json import JsonObject
-from kubecore.objects import meta
+from kubecore.objects import meta, times
 from kubecore.resources import ResourceType
+from kubecore.runtime import EventRecorder
 from virtplane.operators.kit.apply import Applier
 from virtplane.operators.kit.installation import Installation
 
 logger = logging.getLogger(__name__)
 
+WAITING = "DeletionWaiting"
+"""The event on an installation whose removal waits."""
+_PATIENCE_SECONDS = 30.0
+"""A removal that takes no longer is nothing to tell of."""
 _SHOWN = 3
 """Objects that are named of those that are waited for."""
+
+
+def tell_of_wait(events: EventRecorder, installation: JsonObject, left: str) -> None:
+    """Record what a removal waits for, where that takes longer than usual."""
+    since = meta.deletion_timestamp(installation)
+    if since and (times.now() - times.parse_time(since)).total_seconds() > _PATIENCE_SECONDS:
+        events.event(installation, "Warning", WAITING, f"Deleted at {since}, it waits: {left}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,3 +259,29 @@ async def test_the_ended_instance_of_a_machine_that_cannot_be_read_goes(api: Mem
     async with _running(api):
         assert await _gone(api, _VMIS, "vm") < 60
         assert api.get(_VMS, "vm", "ns") is not None
+
+
+async def test_of_a_deletion_that_goes_as_it_should_nothing_is_told(api: MemoryApi) -> None:
+    _machine(api, labels.FINALIZER_MACHINE)
+    async with _running(api):
+        async with api.client() as client:
+            await client.delete(_VMS, "vm", "ns")
+        await _gone(api, _VMS, "vm")
+        asked = len(api.requests)
+        await asyncio.sleep(2 * DEADLINE_SECONDS)
+        later = [each.path for each in api.requests[asked:] if each.path.endswith("/virtualmachines/vm")]
+    assert (later, _events(api, WAITING, "vm")) == ([], [])
+
+
+async def test_a_wait_that_goes_as_it_should_is_no_warning(api: MemoryApi) -> None:
+    spec = {"source": _OF_VM, "failureDeadline": "2h"}
+    created = {"creationTimestamp": _SINCE}
+    _put(api, kinds.VIRTUAL_MACHINE_SNAPSHOTS, "snap", metadata=created, spec=spec)
+    held = {"snapshotInProgress": "snap"}
+    _machine(api, labels.FINALIZER_SNAPSHOT_SOURCE, metadata=_DELETED, status=held)
+    _refuse_writes(api, "/virtualmachinesnapshots/snap")
+    async with _running(api):
+        await until(lambda: _events(api, WAITING, "vm"))
+    [event] = [each for each in api.list(EVENTS) if each["reason"] == WAITING]
+    assert event["type"] == "Normal"
+    assert "until 2026-11-27T14:00:00Z at the latest: snapshot snap of it is being taken" in event["message"]

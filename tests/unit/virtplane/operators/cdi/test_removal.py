@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.support.cdi_operator import NAMESPACE, OPTIONAL, running
 from tests.support.waiting import until
 
@@ -69,3 +70,22 @@ async def test_removal_of_a_refused_object_leaves_the_installation() -> None:
         await operator.disappears(api.CDIS, "second")
         assert operator.get(resources.DEPLOYMENTS, "cdi-deployment")
         assert get_str(operator.cdi(), "status", "phase") == "Deployed"
+
+
+@pytest.mark.feature("NEW-15")
+async def test_what_a_removal_waits_for_is_told_with_names() -> None:
+    async with running(kinds=OPTIONAL) as operator:
+        operator.put(GATES)
+        await operator.deploy()
+        held = {"name": "d", "namespace": "x", "finalizers": ["cdi.kubevirt.io/dataVolumeFinalizer"]}
+        operator.server.put(api.DATA_VOLUMES, {"metadata": held})
+        async with operator.server.client() as client:
+            await client.delete(api.CDIS, "cdi")
+            await operator.phase("Deleting")
+            assert "DeletionWaiting" not in {reason for reason, _ in operator.events()}
+            cdi = operator.cdi()
+            old = {**cdi["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+            operator.server.put(api.CDIS, {**cdi, "metadata": old})
+            left = "objects of users are being deleted: datavolumes x/d"
+            told = f"Deleted at 2026-01-01T00:00:00Z, it waits: {left}"
+            await until(lambda: ("DeletionWaiting", told) in operator.events())
