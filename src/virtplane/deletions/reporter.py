@@ -24,14 +24,13 @@ from virtplane.deletions.waits import WAITING, Wait
 
 PATIENCE_SECONDS = 30.0
 """A deletion that takes no longer is nothing to tell of."""
-_PACE_SECONDS = 0.2
-"""Thousands that wait at once must not take the API server's time: they are looked at one after the other."""
 _AGAIN_SECONDS = (60.0, 600.0)
 """How soon a wait is looked at again, from the first time on and at the most."""
 _RESTS = 4
-"""Pauses for each time that was spent on looking: whoever has thousands of objects that wait would have the
-cluster's claims and pods listed without end.
+"""It rests so many times as long as it looked, and a moment at least: whoever has thousands of objects that
+wait would have the cluster's claims and pods listed without end.
 """
+_LEAST_REST_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +86,11 @@ class DeletionReporter:
         clock = asyncio.get_running_loop().time
         begun = clock()
         self._tell(document, await wait_of(situation))
-        await asyncio.sleep(_RESTS * (clock() - begun))
+        await asyncio.sleep(max(_LEAST_REST_SECONDS, _RESTS * (clock() - begun)))
         if failure and age > DEADLINE_SECONDS:
             # Its own next attempt may be far away: the pauses between failures grow.
             for each in watched.controllers:
                 each.enqueue(own)
-        await asyncio.sleep(_PACE_SECONDS)
         least, most = _AGAIN_SECONDS
         return RequeueAfter(_until_next(age, min(most, max(least, age))))
 

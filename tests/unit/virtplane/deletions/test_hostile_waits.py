@@ -51,13 +51,16 @@ async def test_looking_at_many_objects_leaves_four_fifths_of_the_time_to_others(
     api = MemoryApi()
     _source(api)
     async with api.client() as client:
-        recorder = EventRecorder(client, "test")
-        watched = Watched(_CLAIMS, Informer(client, _CLAIMS), ())
-        begun = asyncio.get_running_loop().time()
-        await DeletionReporter("test", client, recorder, [watched]).reconcile(
-            ("persistentvolumeclaims/ns", "data")
+        informer: Informer[JsonObject] = Informer(client, _CLAIMS)
+        deletions = DeletionReporter(
+            "test", client, EventRecorder(client, "test"), [Watched(_CLAIMS, informer, ())]
         )
+        filling = asyncio.create_task(informer.run())
+        await informer.wait_synced()
+        begun = asyncio.get_running_loop().time()
+        await deletions.reconcile(("persistentvolumeclaims/ns", "data"))
         assert asyncio.get_running_loop().time() - begun == pytest.approx(10)
+        filling.cancel()
 
 
 @pytest.mark.parametrize(("namespace", "told"), [("ns", "ns/secret"), ("other", "")])
