@@ -13,6 +13,8 @@ _IN = 1
 NO_ERROR, SERVER_FAILURE, NAME_ERROR = 0, 2, 3
 _TTL_SECONDS = 5
 _MAX_LABEL, _MAX_NAME = 63, 255
+_MAX_JUMPS = 128
+"""Compression pointers of one name, which has fewer labels: thousands that lead to each other take long."""
 _OPT, _OPTIONS = 41, struct.Struct(">BHHIH")
 """A record of EDNS: owner, kind, bytes by UDP, flags, length of the options (RFC 6891, 6.1.2)."""
 _TRUNCATED = 0x0200
@@ -175,7 +177,7 @@ def parse_response(message: bytes) -> list[Record]:
 def _decode_name(message: bytes, position: int) -> tuple[str, int]:
     """The name at `position`, and where it ends. Raises IndexError, ValueError."""
     labels: list[str] = []
-    end = length = 0
+    end = length = jumps = 0
     start = position
     while size := message[position]:
         if size & 0xC0:
@@ -185,6 +187,9 @@ def _decode_name(message: bytes, position: int) -> tuple[str, int]:
             if target >= start:
                 raise ValueError("a compression pointer that does not point backwards")
             start = position = target
+            jumps += 1
+            if jumps > _MAX_JUMPS:
+                raise ValueError("too many compression pointers")
             continue
         length += 1 + size
         if length >= _MAX_NAME:

@@ -42,6 +42,17 @@ def test_a_name_that_leads_to_an_earlier_one_is_read() -> None:
     assert [item.value for item in dns.parse_response(answers)] == ["cdn.example.com"]
 
 
+def test_a_name_that_is_thousands_of_pointers_is_none() -> None:
+    begin = len(record(b"\x00", 16, b""))
+    chain = b"\x00" + b"".join(pointer(begin + max(0, 2 * number - 1)) for number in range(4000))
+    end = pointer(begin + len(chain) - 2)
+    head = struct.pack(">HHHHHH", 7, 0x8180, 0, 2, 0, 0)
+    first = record(b"\x00", 16, chain)[len(HEADER) :]
+    second = record(end, dns.A, bytes(4))[len(HEADER) :]
+    with pytest.raises(dns.MalformedMessage, match="too many compression pointers"):
+        dns.parse_response(head + first + second)
+
+
 def test_a_name_longer_than_names_are_is_none() -> None:
     with pytest.raises(dns.MalformedMessage, match="too long"):
         dns.parse_response(record((b"\x3f" + b"a" * 63) * 4 + b"\x00", dns.A, bytes(4)))
