@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 GUEST_PROGRAMS = ("busybox-static", "dropbear-bin", "openssh-sftp-server", "qemu-guest-agent")
@@ -39,35 +39,44 @@ def fetch(folder: Path, kernels: Sequence[str]) -> Path:
 
 
 def _download(debs: Path, kernels: Sequence[str]) -> None:
-    names = [_kernel_package(kernels), *_with_libraries(GUEST_PROGRAMS), *BOOT_LOADERS]
+    # One call for all: without a cache of its own, as in images of containers, apt reads its lists each time.
+    listed = ["apt-cache", "depends", "--recurse", "--important", *kernels, *GUEST_PROGRAMS]
+    needed = dependencies(_run(listed, what=" ".join(listed[4:])))
+    names = [kernel_package(needed, kernels), *with_libraries(needed, GUEST_PROGRAMS), *BOOT_LOADERS]
     _run(["apt-get", "download", "-q", *names], cwd=debs, what=" ".join(names))
 
 
-def _kernel_package(kernels: Sequence[str]) -> str:
-    """The versioned package that the meta package of kernels depends on."""
+def dependencies(listing: str) -> dict[str, list[str]]:
+    """What each package needs, of the output of ``apt-cache depends``. Alternatives are left out."""
+    found: dict[str, list[str]] = {}
+    needed: list[str] = []
+    for line in listing.splitlines():
+        if not line.startswith(" "):
+            needed = found.setdefault(line, [])
+        elif match := re.fullmatch(r"\s+(?:Pre)?Depends: ([a-z0-9.+-]+)", line):
+            needed.append(match[1])
+    return found
+
+
+def kernel_package(needed: Mapping[str, Sequence[str]], kernels: Sequence[str]) -> str:
+    """The versioned package that the meta package of kernels depends on. Raises PackageError."""
     for meta in kernels:
-        for dependency in _depends(meta):
+        for dependency in needed.get(meta, ()):
             if re.fullmatch(r"linux-image-\d.*", dependency):
                 return dependency
     raise PackageError(f"no kernel: neither {' nor '.join(kernels)} is known; run apt-get update")
 
 
-def _with_libraries(names: tuple[str, ...]) -> list[str]:
+def with_libraries(needed: Mapping[str, Sequence[str]], names: Sequence[str]) -> list[str]:
     """`names` and the library packages that they need, directly or not."""
     found: dict[str, None] = dict.fromkeys(names)
     queue = list(names)
     while queue:
-        for dependency in _depends(queue.pop()):
+        for dependency in needed.get(queue.pop(), ()):
             if re.fullmatch(r"(lib|zlib1g)[a-z0-9.+-]*", dependency) and dependency not in found:
                 found[dependency] = None
                 queue.append(dependency)
     return list(found)
-
-
-def _depends(name: str) -> list[str]:
-    output = _run(["apt-cache", "depends", "--important", name], what=name)
-    matches = (re.match(r"\s+(?:Pre)?Depends: ([a-z0-9.+-]+)$", line) for line in output.splitlines())
-    return [match[1] for match in matches if match]
 
 
 def _run(command: list[str], *, what: str, cwd: Path | None = None) -> str:

@@ -114,6 +114,39 @@ def test_a_package_that_cannot_be_had_is_named() -> None:
         packages._run(["sh", "-c", "echo no luck >&2; exit 1"], what="the-package")
 
 
+_LISTING = """\
+linux-image-virtual
+  Depends: linux-image-6.8.0-31-generic
+qemu-guest-agent
+  PreDepends: init-system-helpers
+  Depends: libc6
+  Depends: libglib2.0-0
+ |Depends: liballoc1
+  Depends: <libvirtual>
+    libone
+libc6
+  Depends: libgcc-s1
+libglib2.0-0
+  Depends: zlib1g
+libgcc-s1
+  Depends: libc6
+zlib1g
+  Depends: libc6
+<libvirtual>
+  Depends: libnone
+"""
+
+
+def test_a_guest_has_the_libraries_of_its_programs_and_the_kernel_that_the_distribution_has() -> None:
+    needed = packages.dependencies(_LISTING)
+    found = packages.with_libraries(needed, ("qemu-guest-agent",))
+    assert sorted(found) == ["libc6", "libgcc-s1", "libglib2.0-0", "qemu-guest-agent", "zlib1g"]
+    kernels = ("linux-image-cloud-amd64", "linux-image-virtual")
+    assert packages.kernel_package(needed, kernels) == "linux-image-6.8.0-31-generic"
+    with pytest.raises(packages.PackageError, match="neither linux-image-cloud-amd64 is known"):
+        packages.kernel_package(needed, kernels[:1])
+
+
 def test_the_guests_own_scripts_are_shell_without_mistakes() -> None:
     scripts = [path for path in initramfs._OWN_FILES.rglob("*") if path.is_file()]
     own = [path for path in scripts if path.read_bytes().startswith(b"#!")]
