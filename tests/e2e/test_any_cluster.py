@@ -27,7 +27,6 @@ from kubecore.resources import ResourceType
 from virtplane.api.resources import SUBRESOURCES_PATH, VIRTUAL_MACHINE_INSTANCES, VIRTUAL_MACHINES
 from virtplane.cli.install import DEFAULT_NAMESPACE
 from virtplane.cli.virtctl.talking.streams import open_stream
-from virtplane.guest import build as guest
 from virtplane.guest.variants import CLOUD
 from virtplane.programs import own_program
 
@@ -143,14 +142,13 @@ def _require_tools() -> None:
 
 
 @pytest.fixture(scope="module")
-def archives() -> Iterator[tuple[Path, Path]]:
+def archives(guest_archive: Path) -> Iterator[tuple[Path, Path]]:
     """The image of the product and the guest's container disk."""
     _require_tools()
     with tempfile.TemporaryDirectory(prefix="virtplane-any-") as folder:
-        product, disk = Path(folder) / "virtplane.tar", Path(folder) / "guest.tar"
+        product = Path(folder) / "virtplane.tar"
         _virtplane("image", str(product), "--name", _NAME, timeout_seconds=420)
-        guest.build(disk)
-        yield product, disk
+        yield product, guest_archive
 
 
 @pytest.fixture(scope="module")
