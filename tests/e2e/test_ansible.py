@@ -20,6 +20,7 @@ from tests.e2e.commands import ROOT, attempt, run
 from tests.e2e.failures import Document
 from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
+from tests.support.environments import install_environment
 
 pytestmark = [
     pytest.mark.host,
@@ -69,13 +70,10 @@ class Ansible:
 
 def _installed(folder: Path) -> None:
     """Make an environment with Ansible and the collections. Raises CalledProcessError."""
-    subprocess.run([sys.executable, "-m", "venv", folder / "environment"], check=True, capture_output=True)
-    pip = (str(folder / "environment/bin/python"), "-m", "pip", "--quiet")
-    for words in (
-        ("install", "--no-deps", "--requirement", str(_LOCK)),
-        ("download", "--no-deps", "--dest", str(folder), _COLLECTIONS),
-    ):
-        subprocess.run([*pip, *words], check=True, capture_output=True, timeout=_INSTALL_SECONDS)
+    install_environment(folder / "environment", _LOCK, seconds=_INSTALL_SECONDS)
+    pip = (sys.executable, "-m", "pip", "--python", str(folder / "environment"), "--quiet")
+    download = (*pip, "download", "--no-deps", "--dest", str(folder), _COLLECTIONS)
+    subprocess.run(download, check=True, capture_output=True, timeout=_INSTALL_SECONDS)
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(folder / "collections", [n for n in packed.namelist() if n.startswith(_TAKEN)])

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.support.environments import install_environment
 
 _LOCK = Path(__file__).with_name("moto.lock")
 _INSTALL_SECONDS = 300
@@ -69,11 +69,8 @@ class Bucket:
 
 def moto_environment(folder: Path) -> Path:
     """The interpreter of a new environment with moto in `folder`. Raises CalledProcessError."""
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True)
-    python = folder / "bin/python"
-    install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--requirement", str(_LOCK)]
-    subprocess.run(install, check=True, capture_output=True, timeout=_INSTALL_SECONDS)
-    return python
+    install_environment(folder, _LOCK, seconds=_INSTALL_SECONDS)
+    return folder / "bin/python"
 
 
 @pytest.fixture(scope="session")
