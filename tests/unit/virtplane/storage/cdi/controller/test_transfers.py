@@ -26,7 +26,8 @@ from virtplane.storage.cdi.controller.transfers import decisions
 from virtplane.storage.cdi.controller.transfers.objects import remembered_source
 from virtplane.storage.cdi.controller.transfers.reconciler import TransferController
 
-pytestmark = pytest.mark.looptime
+# Nothing but memory takes part: time goes on at once, not after 42 idle turns of the loop.
+pytestmark = pytest.mark.looptime(noop_cycles=0)
 KINDS = (kinds.CDIS, kinds.OBJECT_TRANSFERS, kinds.DATA_VOLUMES)
 STORMY = Chances(refused=0.05, lost_before=0.08, lost_after=0.08, late=0.05, slow=0.1, stale=0.1, broken=0.02)
 TARGETS = "/api/v1/namespaces/b/persistentvolumeclaims"
