@@ -95,6 +95,27 @@ async def test_failures_are_retried_with_backoff_and_success_resets_it() -> None
     ]
 
 
+async def test_why_the_last_attempt_failed_is_known_until_one_succeeds() -> None:
+    refused = StatusError(403, "Forbidden", "no " + "very " * 1000 + "long")
+    recorder = Recorder(refused, RuntimeError("a secret of this process"), DONE)
+    told: list[str] = []
+
+    async def reconcile(key: Key) -> Result:
+        told.append(controller.failure(key))
+        return await recorder.reconcile(key)
+
+    controller = Controller("any", reconcile)
+    controller.enqueue(("", "a"))
+    manager = Manager(MemoryApi().client())
+    manager.add(controller)
+    assert manager.controllers == [controller]
+    await run_for(manager, 1)
+    first, second, third = told
+    assert (first, second[:8], len(second)) == ("", "no very ", 1000)
+    assert third == "an internal error, see the log"
+    assert controller.failure(("", "a")) == ""
+
+
 async def test_a_key_can_ask_to_be_looked_at_later() -> None:
     manager = Manager(MemoryApi().client())
     recorder = Recorder(RequeueAfter(30.0))
