@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+SIDECAR_IMAGE = "SIDECAR_SHIM_IMAGE"
+"""KubeVirt's environment variable with the image of hook sidecars that name none."""
+
 
 def renamed(image: str, registry: str, tag: str) -> str:
     """The image of the same name in another registry, with another tag; empty ones stay as they are.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
@@ -17,6 +18,7 @@ from kubecore.runtime.metrics import collected
 from virtplane.api import cdi_labels
 from virtplane.api import resources as kinds
 from virtplane.api.config import VERSION_DETAIL, observed_version
+from virtplane.api.images import SIDECAR_IMAGE
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.cluster.caches import OPTIONAL_KINDS, Cluster, served_optional_kinds
 from virtplane.cluster.imagevolumes import ImageVolumeSupport
@@ -49,6 +51,18 @@ class _KindsChanged(Exception):
     """The cluster started or stopped serving one of `OPTIONAL_KINDS`."""
 
 
+def images_of(context: Context) -> Images:
+    """What the containers of launcher pods run; an administrator names an image for hook sidecars by the
+    environment, as with KubeVirt.
+    """
+    image = str(context.settings.get("image") or "")
+    return Images(
+        launcher=str(context.settings.get("launcher_image") or image),
+        sidecar=os.environ.get(SIDECAR_IMAGE) or image,
+        exporter=str(context.settings.get("exporter_image") or image),
+    )
+
+
 class VirtController:
     """The component ``virt-controller``."""
 
@@ -59,12 +73,7 @@ class VirtController:
         change. A replica that stands by tells which settings it knows, too.
         """
         client = context.client(self.name)
-        image = str(context.settings.get("image") or "")
-        images = Images(
-            launcher=str(context.settings.get("launcher_image") or image),
-            sidecar=str(context.settings.get("sidecar_image") or image),
-            exporter=str(context.settings.get("exporter_image") or image),
-        )
+        images = images_of(context)
         image_volumes = ImageVolumeSupport(client, context.namespace)
         elector = LeaderElector(client, self.name, context.namespace, context.identity)
         watcher = Manager(client)

@@ -6,6 +6,7 @@ import orjson
 
 from kubecore.json import JsonObject, get_object, get_str
 from virtplane.api import labels
+from virtplane.api.images import SIDECAR_IMAGE
 from virtplane.api.paths import HOOK_SOCKET_DIR
 from virtplane.compute.launcherpod import resources
 from virtplane.compute.launcherpod.containers import refuse_own_image, restricted
@@ -14,6 +15,7 @@ from virtplane.compute.launcherpod.volumes import VolumeSet
 
 ANNOTATION = labels.HOOK_SIDECARS
 _SOCKET_VOLUME = "hook-sidecar-sockets"
+_NO_IMAGE = f"a sidecar names no image, and virt-operator's variable {SIDECAR_IMAGE} none either"
 
 
 def requested_sidecars(inputs: RenderInputs) -> list[JsonObject]:
@@ -30,7 +32,10 @@ def requested_sidecars(inputs: RenderInputs) -> list[JsonObject]:
         for item in asked:
             named = get_str(item, "image")
             if named or item.get("command") or item.get("args"):
-                refuse_own_image(inputs, f"annotation {ANNOTATION}", named or inputs.images.sidecar)
+                place = f"annotation {ANNOTATION}"
+                refuse_own_image(
+                    inputs, place if named else f"{place}: {_NO_IMAGE}", named or inputs.images.sidecar
+                )
     seen: set[str] = set()
     for interface in inputs.devices.interfaces:
         plugin = interface.binding.name if interface.binding is not None else ""

@@ -83,6 +83,7 @@ class Settings:
     """Where the alerts are explained; ``%s`` is an alert's name."""
     guestfs_image: str = ""
     """The image of ``virtctl guestfs``, if it is not beside the product's."""
+    sidecar_image: str = ""
 
 
 @dataclass(slots=True)
@@ -336,6 +337,7 @@ class KubeVirtController:
             pull_policy=get_str(spec, "imagePullPolicy") or "IfNotPresent",
             kubelet_root=self._settings.kubelet_root,
             require_webhook_certificate=self._settings.require_webhook_certificate,
+            sidecar_image=self._settings.sidecar_image,
         )
 
     def _version(self, kubevirt: JsonObject) -> status.Version:

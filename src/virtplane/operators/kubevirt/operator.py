@@ -17,6 +17,7 @@ from kubecore.runtime.component import CannotRun, Context
 from virtplane import __version__
 from virtplane.api import ports
 from virtplane.api import resources as api
+from virtplane.api.images import SIDECAR_IMAGE
 from virtplane.api.paths import KUBELET_ROOT
 from virtplane.operators.kit.apply import BUILT_IN
 from virtplane.operators.kit.mirror import CertificateMirror
@@ -113,6 +114,7 @@ class VirtOperator:
             require_webhook_certificate=bool(context.settings.get(REQUIRE_WEBHOOK_CERTIFICATE)),
             runbook_url=runbook_url(os.environ.get(_RUNBOOKS, "")),
             guestfs_image=os.environ.get(GUESTFS_IMAGE, ""),
+            sidecar_image=os.environ.get(SIDECAR_IMAGE, ""),
         )
         # In the compact layout the control plane is this process: it is ready when its components are.
         compact = settings.layout == "compact"

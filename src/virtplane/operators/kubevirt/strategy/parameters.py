@@ -33,6 +33,8 @@ class Parameters:
     """Annotations of every object: which installation it is of."""
     generation: int = 0
     """That of the KubeVirt object."""
+    sidecar_image: str = ""
+    """The image of hook sidecars that name none; empty: the product's, which runs nothing of users."""
 
     @property
     def component_selector(self) -> Mapping[str, str]:

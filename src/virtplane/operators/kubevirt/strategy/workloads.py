@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from kubecore.json import JsonObject, get_int, get_list, get_object
 from virtplane.api import paths, ports
 from virtplane.api.accounts import COMPONENT_USER
+from virtplane.api.images import SIDECAR_IMAGE
 from virtplane.api.paths import KUBELET_ROOT
 from virtplane.components import CDI_OPERATOR, COMPACT_CONTROL_PLANE, COMPONENTS, OPERATOR_PROCESS
 from virtplane.operators.kit.workloads import add_pull_secrets, mount_secret, place, probed
@@ -128,6 +129,8 @@ def _component_container(component: Component, parameters: Parameters) -> tuple[
         health_port=component.health_port,
     )
     container["ports"] = _ports(component.ports)
+    if name == "virt-controller" and parameters.sidecar_image:
+        container["env"].append({"name": SIDECAR_IMAGE, "value": parameters.sidecar_image})
     volumes: list[JsonObject] = []
     for secret, path in component.secrets.items():
         mount_secret(container, volumes, secret, path)

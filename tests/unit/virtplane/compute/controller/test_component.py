@@ -188,3 +188,16 @@ async def test_queues_have_the_names_that_kubevirt_gives_theirs(api: MemoryApi) 
         "virt-controller-vmi",
         "virt-controller-workload-update",
     }
+
+
+@pytest.mark.parametrize(
+    ("variable", "image"), [("", "product:1"), ("r.test/sidecar-shim:1", "r.test/sidecar-shim:1")]
+)
+async def test_the_image_of_sidecars_comes_from_the_environment(
+    api: MemoryApi, monkeypatch: pytest.MonkeyPatch, variable: str, image: str
+) -> None:
+    monkeypatch.setenv("SIDECAR_SHIM_IMAGE", variable)
+    context = Context(client_factory=lambda _: api.client(), settings={"image": "product:1"})
+    images = component.images_of(context)
+    assert (images.launcher, images.sidecar) == ("product:1", image)
+    await context.close()

@@ -26,6 +26,23 @@ def test_users_run_no_commands_in_the_launchers_own_image(image: str) -> None:
         render_launcher_pod(RenderInputs(decode(VirtualMachineInstance, vmi), config, images))
 
 
+def test_who_names_no_image_is_told_where_the_installation_would() -> None:
+    vmi, config = with_sidecars('[{"args": ["--version", "v1alpha2"]}]')
+    images = Images(launcher="launcher:1", sidecar="launcher:1")
+    with pytest.raises(
+        ValueError, match=r"names no image, and virt-operator's variable SIDECAR_SHIM_IMAGE none"
+    ):
+        render_launcher_pod(RenderInputs(decode(VirtualMachineInstance, vmi), config, images))
+
+
+def test_the_installations_sidecar_image_takes_arguments_of_users() -> None:
+    vmi, config = with_sidecars('[{"args": ["--version", "v1alpha2"]}]')
+    images = Images(launcher="launcher:1", sidecar="mirror.test/sidecar-shim:1")
+    pod = render_launcher_pod(RenderInputs(decode(VirtualMachineInstance, vmi), config, images))
+    hook = next(item for item in pod["spec"]["containers"] if item["name"] == "hook-sidecar-0")
+    assert (hook["image"], hook["args"]) == ("mirror.test/sidecar-shim:1", ["--version", "v1alpha2"])
+
+
 def test_a_sidecar_that_names_neither_image_nor_command_gets_the_installations_image() -> None:
     vmi, config = with_sidecars(
         '[{"configMap": {"name": "s", "key": "a.sh", "hookPath": "/usr/bin/onDefineDomain"}}]'

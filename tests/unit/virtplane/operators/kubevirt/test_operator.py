@@ -89,6 +89,7 @@ async def test_the_installation_comes_about_from_one_object(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GS_IMAGE", "mirror.test/guestfs:3")
+    monkeypatch.setenv("SIDECAR_SHIM_IMAGE", "mirror.test/sidecar-shim:3")
     async with server.client() as client:
         await apply(client, CONSTRAINTS_CRD)
         for document in manifests.install_objects(_OPTIONS):
@@ -145,6 +146,9 @@ async def test_the_installation_comes_about_from_one_object(
             assert target == ["mirror.test:5000/v", "2"]
             config = json.loads(kubevirt["status"]["targetDeploymentConfig"])
             assert guestfs_image({"observedDeploymentConfig": json.dumps(config)}) == "mirror.test/guestfs:3"
+            controller = await client.get(resources.DEPLOYMENTS, "virt-controller", NAMESPACE)
+            environment = controller["spec"]["template"]["spec"]["containers"][0]["env"]
+            assert {"name": "SIDECAR_SHIM_IMAGE", "value": "mirror.test/sidecar-shim:3"} in environment
             template = (await handler())["spec"]["template"]["spec"]
             assert template["containers"][0]["image"] == "mirror.test:5000/v/virtplane:2"
         finally:

@@ -202,6 +202,20 @@ def test_the_operator_knows_the_image_of_guestfs_by_its_environment(image: str) 
     assert found == ([image] if image else [])
 
 
+@pytest.mark.parametrize("image", ["", "r.test/sidecar-shim:1"])
+def test_virt_controller_alone_is_told_the_image_of_sidecars(image: str) -> None:
+    parameters = Parameters("ns", "i", "distributed", ClusterConfig(None), sidecar_image=image)
+    told: dict[str, list[str]] = {}
+    for each in installation(parameters).components:
+        if each["kind"] in ("Deployment", "DaemonSet"):
+            environment = each["spec"]["template"]["spec"]["containers"][0]["env"]
+            found = [entry["value"] for entry in environment if entry["name"] == "SIDECAR_SHIM_IMAGE"]
+            told[each["metadata"]["name"]] = found
+    assert told.pop("virt-controller") == ([image] if image else [])
+    assert "virt-handler" in told
+    assert not any(told.values())
+
+
 @pytest.mark.parametrize(("nodes", "replicas"), [(1, 1), (2, 2), (50, 5)])
 def test_virt_api_grows_with_the_cluster(nodes: int, replicas: int) -> None:
     assert named(rendered(nodes=nodes).components, "Deployment", "virt-api")["spec"]["replicas"] == replicas
