@@ -36,6 +36,9 @@ class DiskSource:
     direct_io: bool = False
     """True where O_DIRECT works on the file and on what backs it."""
     preallocated: bool = False
+    """True for a claim whose blocks stay allocated when the guest discards them."""
+    allocated: bool = False
+    """True for a file that has all its blocks."""
     read_only: bool = False
     """True for what the guest may not write to, whatever its disk says."""
     block_sizes: BlockSizes | None = None

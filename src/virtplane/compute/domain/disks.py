@@ -188,7 +188,7 @@ def _driver(disk: Disk, source: DiskSource, kind: str) -> Element:
     if disk.shareable and cache != "none":
         raise ValueError(f"a sharable disk requires cache = none got: {cache}")
     io = disk.io
-    if not io and cache == "none" and (source.block or source.preallocated):
+    if not io and cache == "none" and (source.block or source.allocated):
         io = "native"
     attributes = {
         "name": "qemu",

@@ -23,6 +23,7 @@ from virtplane.compute.handler.libvirtd.calls import HypervisorError
 from virtplane.compute.handler.libvirtd.hypervisor import IS_LEAVING, Hypervisor
 from virtplane.compute.handler.rooted import Root
 from virtplane.compute.handler.settings import PodPaths
+from virtplane.compute.handler.storage import claims
 from virtplane.compute.handler.storage.claims import ClaimSettings, NotEnoughSpace
 from virtplane.compute.handler.storage.images import BadImage
 from virtplane.compute.handler.storage.volumes import VolumeNotReady
@@ -271,7 +272,7 @@ class Plugs:
         device, file = hotplug.plug_places(name)
         if info.volume_mode == "Block":
             self._bring_device(entry)
-            return DiskSource(device, block=True, direct_io=True)
+            return DiskSource(device, block=True, direct_io=True, preallocated=claims.is_preallocated(info))
         if name not in self._folder.files():
             with self._claim(entry) as claim:
                 remark = claim.prepare_file(info, settings)
@@ -279,7 +280,12 @@ class Plugs:
             if remark:
                 self._on_remark(remark)
         with Root(self._path, beneath=True) as root:
-            return DiskSource(file, direct_io=root.takes_direct_io(f"{name}.img"))
+            return DiskSource(
+                file,
+                direct_io=root.takes_direct_io(f"{name}.img"),
+                preallocated=claims.is_preallocated(info),
+                allocated=claims.is_allocated(root, f"{name}.img"),
+            )
 
     def _learn(self, vmi: VirtualMachineInstance, blocks: Collection[str]) -> None:
         """Ask attachment pods for the devices that the guest has since before virt-handler was started."""

@@ -41,6 +41,17 @@ def info_of(vmi: VirtualMachineInstance, volume: str) -> PersistentVolumeClaimIn
     return next(found, None)
 
 
+def is_preallocated(info: PersistentVolumeClaimInfo | None) -> bool:
+    """Whether the blocks of a claim are to stay allocated."""
+    return info is not None and bool(info.preallocated)
+
+
+def is_allocated(root: Root, path: str) -> bool:
+    """Whether the disk in the file `path` has all its blocks."""
+    with root.opened_disk(path, os.O_RDONLY) as descriptor:
+        return _has_all_blocks(os.fstat(descriptor))
+
+
 def growing_volumes(vmi: VirtualMachineInstance) -> dict[str, PersistentVolumeClaimInfo]:
     """The claims that are the guest's disks, by volume; they may grow while it runs.
 
@@ -116,7 +127,7 @@ def grow_file(root: Root, path: str, info: PersistentVolumeClaimInfo, settings: 
         size = guest_bytes(info, _usable(descriptor) - settings.reserved_bytes)
         if size <= status.st_size:
             return
-        if status.st_blocks * _BLOCK >= status.st_size > 0:
+        if _has_all_blocks(status):
             os.posix_fallocate(descriptor, status.st_size, size - status.st_size)
         else:
             os.truncate(descriptor, size)
@@ -136,6 +147,10 @@ def _usable(descriptor: int) -> int:
 def _available(descriptor: int) -> int:
     figures = os.fstatvfs(descriptor)
     return figures.f_bavail * figures.f_frsize
+
+
+def _has_all_blocks(status: os.stat_result) -> bool:
+    return status.st_blocks * _BLOCK >= status.st_size > 0
 
 
 def _is_for_qemu(status: os.stat_result) -> bool:

@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kubecore.objects.quantity import Quantity
@@ -211,12 +211,15 @@ class VolumePreparer:
 
     def _claim(self, name: str, *, is_base: bool = False) -> DiskSource:
         device, path = claim_places(name)
+        info = claims.info_of(self.vmi, name)
+        preallocated = claims.is_preallocated(info)
         if self.root.is_block_device(device):
             self.root.give(device, block=True)
             direct_io = self.root.takes_direct_io(device, block=True)
             sizes = self._block_sizes(name, device, block=True)
-            return DiskSource(device, block=True, direct_io=direct_io, block_sizes=sizes)
-        info = claims.info_of(self.vmi, name)
+            return DiskSource(
+                device, block=True, direct_io=direct_io, preallocated=preallocated, block_sizes=sizes
+            )
         if not self.root.mode(path):
             if info is None or is_base:
                 raise VolumeNotReady(name, "the claim contains no disk.img")
@@ -224,7 +227,7 @@ class VolumePreparer:
         source = self._raw_file(name, path)
         if info is not None and not is_base:
             claims.grow_file(self.root, path, info, self.claim_settings)
-        return source
+        return replace(source, preallocated=preallocated)
 
     def _tell(self, remark: str) -> None:
         if remark:
@@ -239,13 +242,14 @@ class VolumePreparer:
         """
         try:
             direct_io = self.root.takes_direct_io(path)
+            allocated = claims.is_allocated(self.root, path)
         except OSError as error:
             kind = {errno.ELOOP: "a link", errno.ENODEV: "no file"}.get(error.errno or 0)
             if kind is None:
                 raise
             raise images.BadImage(f"volume {name}: {Path(path).name} is {kind}, not a disk") from error
         sizes = self._block_sizes(name, path, block=False)
-        return DiskSource(path, "raw", direct_io=direct_io, block_sizes=sizes)
+        return DiskSource(path, "raw", direct_io=direct_io, allocated=allocated, block_sizes=sizes)
 
     def _block_sizes(self, name: str, path: str, *, block: bool) -> BlockSizes | None:
         """The storage's block sizes, where the guest is to see them."""

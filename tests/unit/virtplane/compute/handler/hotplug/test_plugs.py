@@ -19,6 +19,7 @@ from virtplane.compute.handler.hotplug.sources import NotOnNode
 from virtplane.compute.handler.libvirtd.calls import HypervisorError
 from virtplane.compute.handler.rooted import Root
 from virtplane.compute.handler.settings import PodPaths
+from virtplane.compute.handler.storage import claims
 from virtplane.compute.handler.storage.claims import ClaimSettings
 from virtplane.compute.handler.storage.volumes import VolumeNotReady
 from virtplane.compute.handler.threads import Steps
@@ -128,6 +129,7 @@ class _Node:
         monkeypatch.setattr(plugs, "held_claim", self._held)
         monkeypatch.setattr(permissions, "allow", self._allow)
         monkeypatch.setattr(Root, "takes_direct_io", lambda *_, **__: True)
+        monkeypatch.setattr(claims, "is_allocated", lambda *_: False)
         self.paths.hotplug_disks.mkdir(parents=True)
         self.plugs = self.restarted()
 
@@ -161,7 +163,10 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Node:
 
 
 def _vmi(
-    *wanted: str, known: Collection[str] = (), utility: Sequence[JsonObject] = ()
+    *wanted: str,
+    known: Collection[str] = (),
+    utility: Sequence[JsonObject] = (),
+    preallocated: bool = False,
 ) -> VirtualMachineInstance:
     """An instance whose spec has `wanted` and whose status has them, `known` and the volumes `utility`."""
     disks: list[JsonObject] = [
@@ -182,6 +187,7 @@ def _vmi(
             "persistentVolumeClaimInfo": {
                 "claimName": name,
                 "volumeMode": "Block" if name in ("blocks", "more") else "Filesystem",
+                "preallocated": preallocated,
             },
         }
         for name in (*wanted, *known, *(each["name"] for each in utility))
@@ -206,6 +212,16 @@ async def test_what_is_plugged_leaves_domain_pod_and_permissions_in_this_order(n
     assert not node.folder.mounts | set(node.folder.nodes)
     assert node.allowed[-1] == set()
     assert node.plugs.found == plugs.Plugged(frozenset(), {})
+
+
+@pytest.mark.feature("STO-49")
+@pytest.mark.parametrize("preallocated", [False, True])
+async def test_discards_of_the_guest_leave_preallocated_claims_their_blocks(
+    node: _Node, preallocated: bool
+) -> None:
+    await node.follow(_vmi("files", "blocks", preallocated=preallocated))
+    assert set(node.domain.disks) == {"ua-files", "ua-blocks"}
+    assert all(('discard="unmap"' in xml) is not preallocated for xml in node.domain.disks.values())
 
 
 @pytest.mark.parametrize("step", ["attach", "detach"])

@@ -6,13 +6,16 @@ import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.disks import Disk
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.domain.disks import render_disk
 from virtplane.compute.handler.hotplug.growth import DiskGrowth
 from virtplane.compute.handler.launchers.process import Process
 from virtplane.compute.handler.libvirtd.hypervisor import Hypervisor
@@ -26,6 +29,7 @@ from virtplane.compute.handler.threads import Steps
 DISK = "var/run/kubevirt-private/vmi-disks/data/disk.img"
 CLAIM = {"persistentVolumeClaim": {"claimName": "c"}}
 MIB = 1 << 20
+_DISK = decode(Disk, {"name": "data", "disk": {"bus": "virtio"}})
 
 
 @pytest.fixture
@@ -43,13 +47,19 @@ def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def instance(
-    requests: str, capacity: str = "", overhead: str = "0", volume: dict[str, Any] | None = None
+    requests: str,
+    capacity: str = "",
+    overhead: str = "0",
+    volume: dict[str, Any] | None = None,
+    *,
+    preallocated: bool = False,
 ) -> VirtualMachineInstance:
     info = {
         "claimName": "c",
         "filesystemOverhead": overhead,
         "requests": {"storage": requests},
         "capacity": {"storage": capacity or requests},
+        "preallocated": preallocated,
     }
     document = {
         "metadata": {"name": "vm", "namespace": "ns", "uid": "u"},
@@ -123,6 +133,31 @@ def test_a_base_without_a_disk_is_waited_for(pod: Path) -> None:
 def test_a_disk_grows_with_its_claim_less_the_overhead(pod: Path, overhead: str, grown: int) -> None:
     prepare(pod, instance("300Mi"))
     assert prepare(pod, instance("500Mi", overhead=overhead))[0] == grown * MIB
+
+
+@pytest.mark.feature("STO-49")
+@pytest.mark.parametrize("preallocated", [False, True])
+def test_discards_of_the_guest_leave_a_preallocated_claim_its_blocks(pod: Path, preallocated: bool) -> None:
+    vmi = instance("4Mi", preallocated=preallocated)
+    with Root(pod / "root") as root, Root(pod / "scratch") as scratch:
+        sources = VolumePreparer(vmi, root, scratch, PodPaths("", pod)).prepare()
+    driver = render_disk(_DISK, sources["data"], "vda", transitional=False).find("driver")
+    assert driver is not None
+    assert driver.get("discard") == (None if preallocated else "unmap")
+
+
+@pytest.mark.parametrize(("allocated", "io"), [(True, "native"), (False, None)])
+def test_a_disk_with_all_its_blocks_has_native_io(pod: Path, allocated: bool, io: str | None) -> None:
+    with (pod / "root" / DISK).open("wb") as disk:
+        disk.truncate(4 * MIB)
+        if allocated:
+            os.posix_fallocate(disk.fileno(), 0, 4 * MIB)
+    with Root(pod / "root") as root, Root(pod / "scratch") as scratch:
+        sources = VolumePreparer(instance("4Mi"), root, scratch, PodPaths("", pod)).prepare()
+    source = replace(sources["data"], direct_io=True)  # whether it is, is the test's file system's matter
+    driver = render_disk(_DISK, source, "vda", transitional=False).find("driver")
+    assert driver is not None
+    assert driver.get("io") == io
 
 
 @pytest.mark.parametrize(("user", "mode", "grown"), [(1, 0o666, 6), (1, 0o644, 4), (0, 0o444, 4)])
