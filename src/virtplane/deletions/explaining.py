@@ -47,7 +47,11 @@ async def wait_of(situation: Situation) -> Wait:
     if not found:
         return Wait("it is about to go", is_expected=True, since=situation.since)
     # What is wrong says more than what goes on as it should.
-    return min(found, key=lambda wait: wait.is_expected)
+    best = min(found, key=lambda wait: wait.is_expected)
+    if best.is_up_to_component and not situation.is_reporting:
+        said = await situation.told(reason=WAITING)
+        return replace(best, why=f"{best.why}; it said last: {said}" if said else best.why)
+    return best
 
 
 async def _of_holder(situation: Situation, holder: Holder) -> Wait:
@@ -56,8 +60,15 @@ async def _of_holder(situation: Situation, holder: Holder) -> Wait:
     if wait is not None:
         return wait
     wait = await _of_component(situation, holder)
-    ends = deadline(situation.since) if not holder.unbounded else ""
-    return replace(wait, until=ends, unsafe="" if ends else holder.unbounded)
+    if wait.unsafe:
+        return wait
+    ends = deadline(situation.since)
+    if holder.unbounded:
+        return replace(wait, unsafe=holder.unbounded)
+    if has_passed(later(ends, _SILENT_SECONDS), situation.now):
+        late = f"its deadline was {ends}, and taking the finalizer off does not succeed either"
+        return replace(wait, unsafe=late, is_expected=False)
+    return replace(wait, until=ends)
 
 
 async def _of_dependents(situation: Situation) -> Wait | None:
@@ -71,6 +82,7 @@ async def _of_dependents(situation: Situation) -> Wait | None:
                 return Wait(
                     f"{name} belongs to it, and has not been deleted yet",
                     f"kubectl delete {kind.plural} {meta.name(document)}{situation.within}",
+                    unsafe="it was asked to go after what belongs to it",
                 )
             if situation.depth < _DEEPEST and meta.finalizers(document):
                 wait = await wait_of(situation.of(kind, document))
@@ -103,13 +115,10 @@ async def _of_component(situation: Situation, holder: Holder) -> Wait:
     if silent:
         labelled = _PODS[component]
         advice = f"start it again: kubectl get deployments,pods -A -l {labelled}"
-        return Wait(
-            f"{component}, which takes {situation.finalizer} off, has not worked since {silent}", advice
-        )
-    said = "" if situation.is_reporting else await situation.told(reason=WAITING)
-    if said:
-        return Wait(f"{component} takes {situation.finalizer} off; it said last: {said}")
-    return Wait(f"{component} is about to take {situation.finalizer} off", is_expected=True)
+        why = f"{component}, which takes {situation.finalizer} off, has not worked since {silent}"
+        return Wait(why, advice, unsafe="nobody is there to end it")
+    why = f"{component} is about to take {situation.finalizer} off"
+    return Wait(why, is_expected=True, is_up_to_component=True)
 
 
 async def _silence(situation: Situation, component: str) -> str:

@@ -60,6 +60,8 @@ class DeletionReporter:
     @staticmethod
     def _mapper(watched: Watched) -> Callable[[Any], list[Key]]:
         def keys(obj: JsonObject | HasMetadata) -> list[Key]:
+            if isinstance(obj, dict) and not meta.is_being_deleted(obj):
+                return []
             of = _metadata(obj)
             return [(f"{watched.kind.plural}/{of.namespace}", of.name)] if of.is_being_deleted else []
 

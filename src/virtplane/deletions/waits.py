@@ -26,6 +26,8 @@ class Wait:
     """What would be at stake if the wait simply ended."""
     is_expected: bool = False
     """Nothing is wrong: it goes on as it should."""
+    is_up_to_component: bool = False
+    """Nothing else is in the way, as far as can be seen."""
     finalizer: str = ""
     since: str = ""
 

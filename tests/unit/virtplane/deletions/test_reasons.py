@@ -90,6 +90,18 @@ async def test_a_guest_on_a_silent_node_may_run_still_so_nothing_ends_the_wait(a
     )
 
 
+async def test_what_is_wrong_comes_before_what_a_component_said_of_it(api: MemoryApi) -> None:
+    """An instance has its machine's finalizer first, which waits for nothing of its own."""
+    api.put(resources.NODES, _node("Unknown"))
+    api.put(resources.PODS, _ending())
+    about = {"kind": "VirtualMachineInstance", "name": "vm", "namespace": "ns", "uid": "uid-vm"}
+    event = {"metadata": {"name": "e", "namespace": "ns"}, "involvedObject": about, "reason": WAITING}
+    api.put(resources.EVENTS, {**event, "message": "Deleted at x.", "lastTimestamp": _SINCE})
+    guest = _deleted("vm", labels.FINALIZER_MACHINE, labels.FINALIZER_INSTANCE)
+    wait = await _said(api, kinds.VIRTUAL_MACHINE_INSTANCES, guest)
+    assert (wait.finalizer, wait.advice.endswith(_TAINT)) == (labels.FINALIZER_INSTANCE, True)
+
+
 async def test_a_pod_whose_time_is_over_is_told_with_its_nodes_warning(api: MemoryApi) -> None:
     api.put(resources.NODES, _node("True"))
     pod = api.put(resources.PODS, _ending())
@@ -304,6 +316,14 @@ async def test_a_refused_clean_up_is_told_with_its_deadline(api: MemoryApi) -> N
     assert (wait.until, "two places" in wait.unsafe) == ("", True)
 
 
+async def test_a_deadline_that_has_passed_is_not_promised_again(api: MemoryApi) -> None:
+    restore = _deleted("r", labels.FINALIZER_RESTORE)
+    restore["metadata"]["deletionTimestamp"] = "2026-11-27T11:50:00Z"
+    wait = await _said(api, kinds.VIRTUAL_MACHINE_RESTORES, restore, "no right to change it")
+    assert (wait.until, wait.why.endswith("no right to change it")) == ("", True)
+    assert wait.unsafe.startswith("its deadline was 2026-11-27T12:00:00Z, and taking the finalizer off")
+
+
 async def test_a_component_that_does_not_work_is_told_since_when(api: MemoryApi) -> None:
     lease = {"metadata": {"name": "virt-controller", "namespace": "kubevirt"}}
     lease["spec"] = {"renewTime": "2026-11-27T11:00:00.000000Z"}
@@ -311,6 +331,10 @@ async def test_a_component_that_does_not_work_is_told_since_when(api: MemoryApi)
     wait = await _said(api, kinds.VIRTUAL_MACHINE_INSTANCES, _GUEST)
     assert "virt-controller, which takes kubevirt.io/foregroundDeleteVirtualMachine off, has not" in wait.why
     assert "kubectl get deployments,pods -A -l kubevirt.io=virt-controller" in wait.advice
+    # No deadline is promised that nobody is there to keep.
+    restore = _deleted("r", labels.FINALIZER_RESTORE)
+    wait = await _said(api, kinds.VIRTUAL_MACHINE_RESTORES, restore)
+    assert (wait.until, wait.unsafe) == ("", "nobody is there to end it")
     api.put(resources.LEASES, {**lease, "spec": {"renewTime": "2026-11-27T12:04:50.000000Z"}})
     assert (await _said(api, kinds.VIRTUAL_MACHINE_INSTANCES, _GUEST)).is_expected
 
