@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -56,11 +56,24 @@ async def launched(*before: str) -> AsyncIterator[Daemon]:
         )
         link = await listening(folder / "share/sockets/launcher-sock")
         started = Daemon(folder, link, int((await link.request("start"))["libvirt"]))
-        yield started
-        started.send(signal.SIGCONT)
-        await link.request("exit", code=0)
-        await link.close()
-        await asyncio.wait_for(process.wait(), 10)
+        try:
+            yield started
+            started.send(signal.SIGCONT)
+            await link.request("exit", code=0)
+            await link.close()
+            await asyncio.wait_for(process.wait(), 10)
+        finally:
+            _kill_what_names(folder)
+
+
+def _kill_what_names(folder: Path) -> None:
+    """Kill whose command line names the folder: guests live on after libvirt, which in a pod its container
+    ends.
+    """
+    for found in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if str(folder).encode() in found.read_bytes():
+                os.kill(int(found.parent.name), signal.SIGKILL)
 
 
 async def listening(path: Path) -> LauncherLink:
