@@ -19,6 +19,8 @@ from virtplane.compute.handler.rooted import Root
 from virtplane.compute.handler.threads import in_thread
 
 OFFLINE = "Guest agent is offline"
+_GRACE_SECONDS = 15.0
+"""An agent that is not there is told of so late, as in KubeVirt: most guests boot meanwhile."""
 _RESYNC_SECONDS = 300.0
 """Set again after this time, in case somebody changed it inside the guest."""
 
@@ -98,16 +100,31 @@ class CredentialKeeper:
         """The last one; None for instances without such credentials."""
         self._set: Access | None = None
         self._set_at = 0.0
+        self._offline_since: float | None = None
 
-    def agent_is_offline(self, vmi: VirtualMachineInstance) -> None:
-        """Record that the agent is not connected: the credentials are set when it is."""
+    def agent_is_offline(self, vmi: VirtualMachineInstance, now: float) -> float:
+        """Record that the agent is not connected: the credentials are set when it is.
+
+        Gives after how many seconds that is to be told; 0 where it is, or where nobody needs the agent. `now`
+        is in seconds of any clock that does not go back.
+        """
         self._set = None
-        self.outcome = Outcome(False, OFFLINE) if concern(vmi) else None
+        if not concern(vmi):
+            self.outcome = None
+            return 0.0
+        if self._offline_since is None:
+            self._offline_since = now
+        left = self._offline_since + _GRACE_SECONDS - now
+        if left > 0:
+            return left
+        self.outcome = Outcome(False, OFFLINE)
+        return 0.0
 
     async def keep(
         self, vmi: VirtualMachineInstance, open_root: Callable[[], Root], hypervisor: Hypervisor, domain: str
     ) -> None:
         """Set the credentials that are not set yet. `open_root` opens the launcher's file system."""
+        self._offline_since = None
         if not concern(vmi):
             self.outcome = None
             return

@@ -42,6 +42,7 @@ class AgentKeeper:
         self._lines = lines
         self._on_change = on_change
         self._asking: asyncio.Task[None] | None = None
+        self._reminder: asyncio.TimerHandle | None = None
         self._queries = RateLimit(*_QUERIES, asyncio.get_running_loop().time)
 
     async def recall(self, hypervisor: Hypervisor) -> None:
@@ -56,13 +57,24 @@ class AgentKeeper:
         hypervisor = self._lines.hypervisor
         if hypervisor is None or not hypervisor.agent_connected:
             self.facts, self.figures = GuestFacts(), AgentFigures()
-            self.credentials.agent_is_offline(vmi)
+            self._miss(vmi)
             return
         if self.facts == GuestFacts():
             self.facts = GuestFacts(True)
         is_asking = self._asking is not None and not self._asking.done()
         if is_running and not is_asking and not self._queries.exceeded():
             self._asking = asyncio.create_task(self._ask(vmi, hypervisor), name=f"agent-{self._name}")
+
+    def _miss(self, vmi: VirtualMachineInstance) -> None:
+        """The agent is not there: look again once that is to be told."""
+        loop = asyncio.get_running_loop()
+        left = self.credentials.agent_is_offline(vmi, loop.time())
+        if left and self._reminder is None:
+            self._reminder = loop.call_later(left, self._remind)
+
+    def _remind(self) -> None:
+        self._reminder = None
+        self._on_change()
 
     async def _ask(self, vmi: VirtualMachineInstance, hypervisor: Hypervisor) -> None:
         before = self.credentials.outcome
@@ -130,6 +142,8 @@ class AgentKeeper:
 
     async def close(self) -> None:
         """End the query that is under way."""
+        if self._reminder is not None:
+            self._reminder.cancel()
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)

@@ -114,12 +114,22 @@ async def test_a_changed_secret_reaches_the_guest_and_an_unchanged_one_is_left(t
 async def test_after_an_agent_was_away_everything_is_set_again(tmp_path: Path) -> None:
     agent, keeper, vmi = Agent(), CredentialKeeper(), _instance(_keys("one", "root"))
     _mount(tmp_path, "one", a="ssh-rsa A")
-    keeper.agent_is_offline(vmi)
-    assert keeper.outcome == Outcome(False, "Guest agent is offline")
+    keeper.agent_is_offline(vmi, 0.0)
     await keep(keeper, vmi, tmp_path, agent)
-    keeper.agent_is_offline(vmi)
+    keeper.agent_is_offline(vmi, 100.0)
     await keep(keeper, vmi, tmp_path, agent)
     assert (agent.calls, keeper.outcome) == (2, Outcome(True))
+
+
+async def test_an_agent_that_is_away_is_told_of_after_a_while(tmp_path: Path) -> None:
+    agent, keeper, vmi = Agent(), CredentialKeeper(), _instance(_keys("one", "root"))
+    _mount(tmp_path, "one", a="ssh-rsa A")
+    assert (keeper.agent_is_offline(vmi, 100.0), keeper.outcome) == (15.0, None)
+    assert (keeper.agent_is_offline(vmi, 110.0), keeper.outcome) == (5.0, None)
+    assert keeper.agent_is_offline(vmi, 115.0) == 0
+    assert keeper.outcome == Outcome(False, "Guest agent is offline")
+    await keep(keeper, vmi, tmp_path, agent)
+    assert (keeper.agent_is_offline(vmi, 200.0), keeper.outcome) == (15.0, Outcome(True))
 
 
 async def test_a_missing_secret_is_a_failure_that_says_so(tmp_path: Path) -> None:
@@ -132,7 +142,7 @@ async def test_a_missing_secret_is_a_failure_that_says_so(tmp_path: Path) -> Non
 
 async def test_instances_without_such_credentials_have_no_outcome(tmp_path: Path) -> None:
     keeper = CredentialKeeper()
-    keeper.agent_is_offline(_instance())
+    assert keeper.agent_is_offline(_instance(), 0.0) == 0
     assert keeper.outcome is None
     await keep(keeper, _instance(), tmp_path, Agent())
     assert keeper.outcome is None

@@ -11,6 +11,7 @@ import pytest
 
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.handler.agent.credentials import Outcome
 from virtplane.compute.handler.agent.keeper import AgentKeeper
 from virtplane.compute.handler.libvirtd.agentanswers import AgentFigures, FileSystem
 from virtplane.compute.handler.libvirtd.connections import Connections
@@ -106,4 +107,24 @@ async def test_an_agent_that_comes_back_is_asked_at_once() -> None:
         assert len(agent.asked) == expected
         agent.agent_connected = False
         keeper.refresh(VMI, is_running=True)
+    await keeper.close()
+
+
+async def test_a_missing_agent_is_looked_for_again_when_that_is_to_be_told() -> None:
+    secret = {"secret": {"secretName": "keys"}}
+    key = {"sshPublicKey": {"source": secret, "propagationMethod": {"qemuGuestAgent": {"users": ["root"]}}}}
+    vmi = decode(
+        VirtualMachineInstance,
+        {"metadata": {"name": "vm", "namespace": "ns", "uid": "u"}, "spec": {"accessCredentials": [key]}},
+    )
+    agent, changed = Agent(), asyncio.Event()
+    agent.agent_connected = False
+    keeper = AgentKeeper("ns_vm", "ns/vm", cast(Connections, agent), changed.set)
+    begun = asyncio.get_running_loop().time()
+    keeper.refresh(vmi, is_running=True)
+    keeper.refresh(vmi, is_running=True)
+    await changed.wait()
+    assert asyncio.get_running_loop().time() - begun == pytest.approx(15)
+    keeper.refresh(vmi, is_running=True)
+    assert keeper.credentials.outcome == Outcome(False, "Guest agent is offline")
     await keeper.close()
