@@ -21,7 +21,7 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.markers import ApiStruct
 from virtplane.compute.apiserver.expansion import Expander
 from virtplane.compute.apiserver.metrics import ApiMetrics
-from virtplane.compute.apiserver.subresources import objectgraph, refusals, streams, volumes
+from virtplane.compute.apiserver.subresources import answers, objectgraph, refusals, streams, volumes
 from virtplane.compute.apiserver.subresources.bodies import (
     is_dry_run,
     parse_options,
@@ -153,18 +153,16 @@ class Instances:
     def _question(self, action: str, check: Check) -> _Handler:
         """A request that the node agent answers with a document. All failures are plain texts with 500."""
 
-        async def handle(request: web.Request) -> web.Response:
+        async def handle(request: web.Request) -> web.StreamResponse:
             try:
                 vmi = await self._instance(request)
                 check(vmi)
-                reply = await self._agents.request(vmi, "GET", action)
+                async with self._agents.answering(vmi, action) as answer:
+                    return await answers.pass_on(request, answer)
             except StatusError as error:
                 return web.Response(status=500, text=error.message)
             except NodeAgentError as error:
                 return web.Response(status=500, text=str(error))
-            if not 200 <= reply.status < 300:
-                return web.Response(status=500, text=reply.body.decode(errors="replace"))
-            return web.Response(body=reply.body, content_type=reply.content_type)
 
         return handle
 

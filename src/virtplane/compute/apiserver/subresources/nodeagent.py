@@ -21,6 +21,8 @@ from virtplane.api.streams import MAX_MESSAGE_BYTES, SUBPROTOCOL
 from virtplane.compute.apiserver.subresources import refusals
 
 _TIMEOUT_SECONDS = 10.0
+_ANSWER_SECONDS = 60.0
+"""How long an answer may take that is passed on while it comes: its reader may have a slow line."""
 _AUTHORITIES = "kubevirt-ca"
 
 
@@ -35,7 +37,6 @@ class Reply:
     status: int
     reason: str
     body: bytes
-    content_type: str
 
 
 class NodeAgents:
@@ -90,9 +91,27 @@ class NodeAgents:
                 ) as response,
             ):
                 content = await response.read()
-                return Reply(response.status, response.reason or "", content, response.content_type)
+                return Reply(response.status, response.reason or "", content)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise NodeAgentError(str(error)) from error
+
+    @asynccontextmanager
+    async def answering(
+        self, vmi: VirtualMachineInstance, action: str
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer whose content is still to come, and may be of any length.
+
+        Raises StatusError or NodeAgentError before there is one; what ends it early is aiohttp's error.
+        """
+        url = f"{await self.base_url(vmi)}/{action}"
+        timeout = aiohttp.ClientTimeout(total=_ANSWER_SECONDS, connect=_TIMEOUT_SECONDS)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            try:
+                response = await session.get(url, ssl=await self._tls(), server_hostname=self._server_name)
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                raise NodeAgentError(str(error)) from error
+            async with response:
+                yield response
 
     @asynccontextmanager
     async def stream(

@@ -16,6 +16,7 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.devices import usb_redirection_sockets
 from virtplane.compute.handler.consoles import streams
 from virtplane.compute.handler.consoles.sessions import Sessions
+from virtplane.compute.handler.consoles.turns import Turns
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.decisions import has_acpi
 from virtplane.compute.handler.libvirtd import agentanswers
@@ -30,6 +31,8 @@ _PREFIX = "/v1/namespaces/{namespace}/virtualmachineinstances/{name}"
 
 _PICTURES = ("image/png", "image/x-portable-pixmap")
 _UNKNOWN = "application/octet-stream"
+_CHUNK = 65536
+_PICTURES_AT_ONCE = 8
 
 Handler = Callable[[Machine, VirtualMachineInstance, web.Request], Awaitable[web.StreamResponse]]
 
@@ -53,6 +56,7 @@ class ConsoleServer:
         self._controller = controller
         self._thaws = thaws
         self._sessions = Sessions()
+        self._pictures = Turns(_PICTURES_AT_ONCE)
 
     def application(self) -> web.Application:
         """The web application."""
@@ -108,10 +112,19 @@ class ConsoleServer:
         return await self._stream(machine, request, "virt-vnc")
 
     async def _screenshot(
-        self, machine: Machine, _vmi: VirtualMachineInstance, _request: web.Request
+        self, machine: Machine, vmi: VirtualMachineInstance, request: web.Request
     ) -> web.StreamResponse:
-        kind, picture = await _hypervisor(machine).screenshot(machine.name)
-        return web.Response(body=picture, content_type=kind if kind in _PICTURES else _UNKNOWN)
+        """A picture is in memory until it is sent, and a launcher makes it as large as it likes."""
+        async with self._pictures.take(vmi.metadata.namespace):
+            kind, picture = await _hypervisor(machine).screenshot(machine.name)
+            response = web.StreamResponse()
+            response.content_type = kind if kind in _PICTURES else _UNKNOWN
+            response.content_length = len(picture)
+            await response.prepare(request)
+            for begin in range(0, len(picture), _CHUNK):
+                await response.write(memoryview(picture)[begin : begin + _CHUNK])
+            await response.write_eof()
+            return response
 
     async def _usb_redirection(
         self, machine: Machine, _vmi: VirtualMachineInstance, request: web.Request

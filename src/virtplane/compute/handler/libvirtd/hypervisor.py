@@ -42,7 +42,8 @@ _MOST_VCPUS = 4096
 """QEMU's machines have no more; a daemon may say so."""
 _DIRTY_RATE_SECONDS = 1
 _STREAM_BYTES = 65536
-SCREENSHOT_BYTES = 64 << 20
+SCREENSHOT_BYTES = 32 << 20
+"""A picture of 3840 by 2160 points has 25 MB."""
 """More than the largest display of any device that guests can have."""
 
 Defined = Callable[[str], Awaitable[None]]
@@ -244,10 +245,10 @@ class Hypervisor:
         """Thaw the guest's file systems."""
         await self._daemon.ask(name, "unfreeze", lambda domain: domain.fsThaw(None, 0))
 
-    async def screenshot(self, name: str) -> tuple[str, bytes]:
+    async def screenshot(self, name: str) -> tuple[str, bytes | bytearray]:
         """A screenshot of the first display: MIME type and bytes. Raises HypervisorError."""
 
-        def take(domain: libvirt.virDomain) -> tuple[str, bytes]:
+        def take(domain: libvirt.virDomain) -> tuple[str, bytearray]:
             stream = self._daemon.libvirt.newStream(0)
             try:
                 kind = domain.screenshot(stream, 0, 0)
@@ -261,7 +262,7 @@ class Hypervisor:
                 with contextlib.suppress(libvirt.libvirtError):
                     stream.abort()
                 raise
-            return kind, bytes(picture)
+            return kind, picture
 
         return await self._daemon.on(name, "screenshot", take, LONG_CALL_SECONDS)
 
