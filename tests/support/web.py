@@ -1,8 +1,9 @@
-"""Pages fetched over plain HTTP with no proxy between, and sessions that leave nothing open."""
+"""Web servers on loopback; pages fetched with no proxy between, and sessions that leave nothing open."""
 
 from __future__ import annotations
 
 import socket
+import ssl
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 import aiohttp
+from aiohttp import web
 from tests.support.waiting import until
 
 
@@ -29,6 +31,20 @@ def fetch_page(url: str, seconds: float = 3) -> bytes:
     except HTTPError as error:
         error.close()
         raise PageRefused(f"{url}: {error.code} {error.reason}") from None
+
+
+@asynccontextmanager
+async def serve_app(
+    app: web.Application, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> AsyncIterator[int]:
+    """Serve `app` at a free port of `host`, which is yielded."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, 0, ssl_context=tls).start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ import trustme
 from aiohttp import web
 from tests.support.apiserver import ADMIN_TOKEN, LOOPBACK_TOO, RunningServer, running_server
 from tests.support.upstreams import add_aggregated, add_pod, add_service, definitions, session, upstream
+from tests.support.web import serve_app
 
 from kindling.apiserver.proxying.connectors import client_context
 from kindling.apiserver.proxying.target import forwarded_headers, identity_headers
@@ -224,13 +225,8 @@ async def node(directory: Path, name: str) -> AsyncIterator[tuple[int, Path, lis
 
     app = web.Application()
     app.router.add_get("/{rest:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    try:
-        yield int(runner.addresses[0][1]), directory / "kubelet-ca.crt", asked
-    finally:
-        await runner.cleanup()
+    async with serve_app(app, context) as port:
+        yield port, directory / "kubelet-ca.crt", asked
 
 
 @pytest.mark.parametrize("path", ["nodes/n/proxy/metrics", "namespaces/default/pods/p/log"])

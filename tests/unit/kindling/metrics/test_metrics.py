@@ -14,6 +14,7 @@ import pytest
 import trustme
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
+from tests.support.web import serve_app
 
 from kindling.metrics import documents, manifests
 from kindling.metrics.component import MetricsApi
@@ -134,16 +135,9 @@ async def test_agents_are_read_at_addresses_of_both_families(address: str) -> No
         return web.json_response(stats)
 
     application.router.add_get("/stats/summary", answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, address, 0, ssl_context=serving).start()
-        port = runner.addresses[0][1]
-        async with aiohttp.ClientSession() as session:
-            found = await reader(session, asking)(Agent("n", address, port))
-        assert found == msgspec.convert(stats, Summary)
-    finally:
-        await runner.cleanup()
+    async with serve_app(application, serving, address) as port, aiohttp.ClientSession() as session:
+        found = await reader(session, asking)(Agent("n", address, port))
+    assert found == msgspec.convert(stats, Summary)
 
 
 class Nodes:

@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 import trustme
 from aiohttp import web
+from tests.support.web import serve_app
 
 from kubecore.client import Client, ClientConfig, ConnectionFailed, client, failures, http
 from kubecore.client.credentials import Credentials
@@ -28,18 +29,6 @@ def test_importing_the_client_does_not_import_aiohttp() -> None:
     assert (
         subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": "src"}, check=False).returncode == 0
     )
-
-
-@asynccontextmanager
-async def served(app: web.Application, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
-    await site.start()
-    try:
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
 
 
 async def nodes(request: web.Request) -> web.Response:
@@ -58,7 +47,7 @@ async def test_requests_go_over_tls_with_a_client_certificate() -> None:
     context.verify_mode = ssl.CERT_OPTIONAL
     app = web.Application()
     app.router.add_get("/api/v1/nodes", nodes)
-    async with served(app, context) as port:
+    async with serve_app(app, context) as port:
         config = ClientConfig(
             server=f"https://127.0.0.1:{port}",
             ca_data=authority.cert_pem.bytes(),
@@ -108,7 +97,7 @@ async def test_a_refused_websocket_tells_the_servers_reason() -> None:
     app = web.Application()
     app.router.add_get("/refuse", refuse)
     app.router.add_get("/echo", echo)
-    async with served(app) as port, Client(ClientConfig(server=f"http://127.0.0.1:{port}")) as client:
+    async with serve_app(app) as port, Client(ClientConfig(server=f"http://127.0.0.1:{port}")) as client:
         with pytest.raises(StatusError, match="VMI is not running") as caught:
             await client.websocket("/refuse")
         assert caught.value.code == 409
@@ -129,7 +118,7 @@ async def test_lines_of_a_stream_come_as_they_are_written_whatever_their_length(
 
     app = web.Application()
     app.router.add_get("/log", lines)
-    async with served(app) as port, Client(ClientConfig(server=f"http://127.0.0.1:{port}")) as client:
+    async with serve_app(app) as port, Client(ClientConfig(server=f"http://127.0.0.1:{port}")) as client:
         read = [line async for line in client.stream("/log", query={"follow": "true"})]
     assert [len(line) for line in read] == [3, 3, 300_000, 3]
 
@@ -147,7 +136,7 @@ async def test_a_new_token_is_read_when_the_server_refuses_the_old_one(tmp_path:
     app = web.Application()
     app.router.add_get("/api/v1/nodes", guarded)
     (tmp_path / "token").write_text("old")
-    async with served(app) as port:
+    async with serve_app(app) as port:
         config = ClientConfig(server=f"http://127.0.0.1:{port}", token_file=str(tmp_path / "token"))
         async with Client(config) as client:
             await client.list(NODES)
@@ -157,7 +146,7 @@ async def test_a_new_token_is_read_when_the_server_refuses_the_old_one(tmp_path:
 async def test_a_query_is_encoded_once() -> None:
     app = web.Application()
     app.router.add_get("/api/v1/nodes", nodes)
-    async with served(app) as port, Client(ClientConfig(server=f"http://127.0.0.1:{port}")) as client:
+    async with serve_app(app) as port, Client(ClientConfig(server=f"http://127.0.0.1:{port}")) as client:
         listing = await client.list(NODES, label_selector="a in (b,c),d=e+f")
     assert "d%3De%2Bf" in listing["url"] or "d=e%2Bf" in listing["url"]
 
@@ -175,7 +164,7 @@ async def dripping(status: int = 200, body: bytes = b" ") -> AsyncIterator[Clien
 
     app = web.Application()
     app.router.add_get("/{path:.*}", drip)
-    async with served(app) as port, Client(ClientConfig(server=f"http://127.0.0.1:{port}")) as made:
+    async with serve_app(app) as port, Client(ClientConfig(server=f"http://127.0.0.1:{port}")) as made:
         yield made
 
 

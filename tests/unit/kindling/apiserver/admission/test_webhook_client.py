@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 from aiohttp import web
+from tests.support.web import serve_app
 
 from kindling.apiserver.admission.webhook_client import WebhookCallError, WebhookClient
 from kindling.apiserver.registry.admission import ServiceEndpoint
@@ -109,13 +110,8 @@ async def hook() -> AsyncIterator[Hook]:
     app.router.add_post("/trailing", _trailing)
     app.router.add_post("/packed", _packed)
     app.router.add_post("/held", made.hold)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
-    await site.start()
-    made.port = runner.addresses[0][1]
-    yield made
-    await runner.cleanup()
+    async with serve_app(app, context) as made.port:
+        yield made
 
 
 @pytest.fixture

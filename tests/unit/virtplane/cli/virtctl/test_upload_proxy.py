@@ -18,6 +18,7 @@ import pytest
 import trustme
 from aiohttp import web
 from tests.support.waiting import until_listening
+from tests.support.web import serve_app
 
 from kubecore.errors import StatusError
 from kubecore.resources import CONFIG_MAPS, SERVICES
@@ -70,13 +71,8 @@ def attempts(count: int = 5, *, done: bool = False) -> Attempts:
 
 @asynccontextmanager
 async def running(application: web.Application, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
-    try:
-        yield f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with serve_app(application, tls) as port:
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{port}"
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from tests.support.managers import keep_running, working
+from tests.support.web import serve_app
 
 from kubecore.runtime import Manager
 from kubecore.testing import MemoryApi
@@ -69,12 +70,8 @@ async def virt_api() -> AsyncIterator[VirtApi]:
     everything_is_open = Guarded((), lambda path: True, lambda method, path: None)
     served.gate = Gate(Authorizer(client), everything_is_open)
     application = served.application()
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    keep_running(manager)
-    async with working(manager), aiohttp.ClientSession() as session:
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        yield VirtApi(cluster, url, session, application, webhooks.metrics)
-    await runner.cleanup()
+    async with serve_app(application) as port:
+        keep_running(manager)
+        async with working(manager), aiohttp.ClientSession() as session:
+            yield VirtApi(cluster, f"http://127.0.0.1:{port}", session, application, webhooks.metrics)
     await client.close()

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import aiohttp
 import pytest
 from aiohttp import web
+from tests.support.web import serve_app
 
 from virtplane.compute.apiserver.subresources.answers import pass_on
 
@@ -18,13 +19,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def _serving(handler: Handler) -> AsyncIterator[str]:
     app = web.Application()
     app.router.add_get("/", handler)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with serve_app(app) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @asynccontextmanager

@@ -14,9 +14,9 @@ import aiohttp
 import orjson
 import pytest
 import trustme
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 from tests.support.managers import keep_running, working
+from tests.support.web import serve_app
 
 from kubecore import resources
 from kubecore.client import Request, Response
@@ -58,17 +58,11 @@ class Server:
         authority = self.front_proxy.cert_pem.bytes().decode()
         served.gate.proxy = ProxySettings(authority, frozenset({"front-proxy-client"}))
         self._write(self._serving.issue_cert("127.0.0.1"), "tls")
-        runner = web.AppRunner(served.application(), shutdown_timeout=0.1)
-        await runner.setup()
         tls = server_tls(self._directory, authority)
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
-        self.port = runner.addresses[0][1]
-        keep_running(manager)
-        try:
+        async with serve_app(served.application(), tls) as self.port:
+            keep_running(manager)
             async with working(manager):
                 yield
-        finally:
-            await runner.cleanup()
             await client.close()
 
     def _write(self, leaf: trustme.LeafCert, name: str) -> None:

@@ -13,6 +13,7 @@ import aiohttp
 import orjson
 import pytest
 from aiohttp import web
+from tests.support.web import serve_app
 
 from kubecore import resources
 from kubecore.client import Request, Response
@@ -101,11 +102,7 @@ async def installation() -> AsyncIterator[_Installation]:
         app = web.Application()
         for action in ("start", "stop", "dump"):
             app.router.add_get(f"/{action}-cluster-profiler", getattr(served, action))
-        runner = web.AppRunner(app)
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        made.url = f"http://127.0.0.1:{await stack.enter_async_context(serve_app(app))}"
         yield made
 
 

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from tests.support.waiting import until
+from tests.support.web import serve_app
 
 from kubecore import resources
 from kubecore.destinations import Destinations
@@ -53,11 +54,8 @@ async def _node_agent() -> AsyncIterator[str]:
 
     app = web.Application()
     app.router.add_get("/{action}", stream)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with serve_app(app) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import cast
 import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
+from tests.support.web import serve_app
 
 from kubecore.destinations import Destinations
 from kubecore.errors import StatusError
@@ -60,13 +61,8 @@ def _forwards(pod: JsonObject | None = None, destinations: Destinations = _LOOPB
 async def _serving(handler: Handler) -> AsyncIterator[str]:
     app = web.Application()
     app.router.add_get("/{port}", handler)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with serve_app(app) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @asynccontextmanager

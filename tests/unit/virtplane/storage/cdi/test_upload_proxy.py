@@ -6,8 +6,6 @@ import asyncio
 import base64
 import gzip
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import aiohttp
 import pytest
 import trustme
 from aiohttp import web
-from tests.support.web import web_session
+from tests.support.web import serve_app, web_session
 
 from kubecore.resources import CONFIG_MAPS, SECRETS
 from kubecore.testing import MemoryApi
@@ -96,17 +94,6 @@ class Loopback(aiohttp.abc.AbstractResolver):
         return None
 
 
-@asynccontextmanager
-async def running(application: web.Application, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
-    try:
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
-
-
 async def ask(
     cluster: FakeCluster, *, token: str = "Bearer good", method: str = "POST", path: str = "/v1beta1/upload"
 ) -> tuple[int, str]:
@@ -116,7 +103,7 @@ async def ask(
         waited.append(seconds)
 
     async with (
-        running(UploadProxy(cluster, wait=3, sleep=sleep).application()) as port,
+        serve_app(UploadProxy(cluster, wait=3, sleep=sleep).application()) as port,
         web_session() as session,
     ):
         url = f"http://127.0.0.1:{port}{path}"
@@ -177,7 +164,7 @@ async def test_upload_goes_to_the_server_of_the_claim_that_is_filled(populated: 
 
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", take)
-    async with running(application, served) as port:
+    async with serve_app(application, served) as port:
         claims = {"disk": claim("disk", {} if populated else READY, populated=populated)}
         claims |= {"prime-1": claim("prime-1", READY)} if populated else {}
         cluster = FakeCluster(claims, port, client)
@@ -202,7 +189,7 @@ async def test_compressed_upload_goes_on_whole_whatever_its_header_says() -> Non
     application = web.Application()
     application.router.add_post("/{path:.*}", take)
     disk = gzip.compress(bytes(1 << 20))
-    async with running(application, served) as port:
+    async with serve_app(application, served) as port:
         cluster = FakeCluster({"disk": claim("disk", READY)}, port, client)
         runner = runner_of(UploadProxy(cluster))
         await runner.setup()
@@ -299,7 +286,7 @@ async def test_uploads_that_stand_still_keep_no_other_from_its_server(tmp_path: 
     application = web.Application()
     application.router.add_get("/held", hold)
     application.router.add_get("/", answer)
-    async with api.client() as client, running(application, context) as port:
+    async with api.client() as client, serve_app(application, context) as port:
         cluster = ClusterAccess(client, "cdi", tmp_path)
         session, url = await cluster.session(), f"https://127.0.0.1:{port}/"
         still = [asyncio.create_task(session.get(f"{url}held")) for _ in range(100)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
+from tests.support.web import serve_app
 
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
@@ -136,13 +136,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     thaws = Thaws(tmp_path / "thaws", controller)
     app = ConsoleServer(controller, thaws).application()
     app.middlewares.clear()
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    async with aiohttp.ClientSession() as session:
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        yield Served(url, session, controller)
-    await runner.cleanup()
+    async with serve_app(app) as port, aiohttp.ClientSession() as session:
+        yield Served(f"http://127.0.0.1:{port}", session, controller)
     await thaws.close()
 
 

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 from tests.support.waiting import until
+from tests.support.web import serve_app
 
 from kubecore.self_signed import self_signed_tls
 from virtplane.storage.cdi.controller.progress import ScrapedProgress, parsed
@@ -60,13 +61,8 @@ async def answering(answer: Callable[[web.Request], Awaitable[web.StreamResponse
     """Something in the place of a worker; its port."""
     application = web.Application()
     application.router.add_get("/metrics", answer)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self_signed_tls("worker")).start()
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
+    async with serve_app(application, self_signed_tls("worker")) as port:
+        yield port
 
 
 async def test_worker_that_is_slow_holds_nobody_up_and_is_heard_later() -> None:

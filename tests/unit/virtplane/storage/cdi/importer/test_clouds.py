@@ -16,6 +16,7 @@ from joserfc.jwk import RSAKey
 from tests.support.hostile_server import answering
 from tests.support.image_server import ServedFile, serving
 from tests.support.s3 import SignatureCheck
+from tests.support.web import serve_app
 from tests.unit.virtplane.storage.cdi.importer.conftest import Volume
 from yarl import URL
 
@@ -145,16 +146,9 @@ async def test_token_server_whose_answer_is_nested_without_end_is_an_error() -> 
 
     application = web.Application()
     application.router.add_post("/token", answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        url = URL(f"http://127.0.0.1:{runner.addresses[0][1]}/token")
-        async with http.Web(insecure=False, cert_folders=()) as client:
-            with pytest.raises(ValueError, match="nested too deeply"):
-                await client.post_form(url, {})
-    finally:
-        await runner.cleanup()
+    async with serve_app(application) as port, http.Web(insecure=False, cert_folders=()) as client:
+        with pytest.raises(ValueError, match="nested too deeply"):
+            await client.post_form(URL(f"http://127.0.0.1:{port}/token"), {})
 
 
 async def test_service_account_gets_a_token_for_the_object(volume: Volume, raw_disk: bytes) -> None:

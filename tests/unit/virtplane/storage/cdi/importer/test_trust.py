@@ -12,6 +12,7 @@ import pytest
 import trustme
 from aiohttp import web
 from tests.support.hostile_server import answering
+from tests.support.web import serve_app
 from yarl import URL
 
 from virtplane.storage.cdi.importer.http import Web, WebObject
@@ -27,13 +28,8 @@ async def _secured(authority: trustme.CA) -> AsyncIterator[URL]:
     authority.issue_cert("localhost").configure_cert(tls)
     application = web.Application()
     application.router.add_get("/disk", answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "localhost", 0, ssl_context=tls).start()
-        yield URL(f"https://localhost:{runner.addresses[0][1]}/disk")
-    finally:
-        await runner.cleanup()
+    async with serve_app(application, tls, "localhost") as port:
+        yield URL(f"https://localhost:{port}/disk")
 
 
 async def _fetched(url: URL, folders: tuple[Path, ...] = (), *, insecure: bool = False) -> bytes:
