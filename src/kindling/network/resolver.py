@@ -184,7 +184,10 @@ def _reversed(name: str) -> str:
 
 
 class _Places:
-    """Limits concurrent requests, in total and per client, so that no client can starve the others."""
+    """Limits concurrent requests, in total and per client, so that a few clients cannot starve the others.
+
+    A client may have a quarter of what is left, and one place at least: the fuller it is, the less each gets.
+    """
 
     def __init__(self, of_all: int, of_one: int) -> None:
         self._of_all = of_all
@@ -194,7 +197,8 @@ class _Places:
     @contextmanager
     def take(self, client: str) -> Iterator[bool]:
         """Whether the request may start; its place is held until the end of the block."""
-        if self._taken.total() >= self._of_all or self._taken[client] >= self._of_one:
+        left = self._of_all - self._taken.total()
+        if left <= 0 or self._taken[client] >= min(self._of_one, max(1, left // 4)):
             yield False
             return
         self._taken[client] += 1

@@ -61,6 +61,28 @@ async def test_one_clients_questions_to_other_servers_leave_room_for_anothers(
     assert await made.respond(ELSEWHERE, "10.1.0.5") == ELSEWHERE
 
 
+async def test_a_dozen_greedy_clients_leave_room_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, answers = Resolver("127.0.0.1", ["192.0.2.53"]), asyncio.Event()
+
+    async def slow(message: bytes, *, by_datagram: bool) -> bytes:
+        await answers.wait()
+        return message
+
+    monkeypatch.setattr(made, "_ask_servers", slow)
+    greedy = [
+        asyncio.create_task(made.respond(ELSEWHERE, f"10.1.0.{client}"))
+        for _ in range(100)
+        for client in range(12)
+    ]
+    await asyncio.sleep(0)
+    other = asyncio.create_task(made.respond(ELSEWHERE, "10.1.1.1"))
+    await asyncio.sleep(0)
+    assert not other.done()
+    answers.set()
+    assert await other == ELSEWHERE
+    await asyncio.gather(*greedy)
+
+
 async def test_one_clients_connections_leave_room_for_anothers() -> None:
     async with serving() as port, asyncio.timeout(10):
         held = [await connect(port) for _ in range(16)]
