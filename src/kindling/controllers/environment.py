@@ -27,6 +27,8 @@ from kubecore.runtime.store import Key
 
 OWNER_INDEX = "controller"
 """Index of objects by the uid of their controlling owner."""
+_ORPHAN_INDEX = "orphans"
+"""Index of objects that have none, by their namespace."""
 
 
 _LONGEST_BACKOFF_SECONDS = 60.0
@@ -36,6 +38,11 @@ _LONGEST_BACKOFF_SECONDS = 60.0
 def controller_uid(obj: JsonObject) -> list[str]:
     """The index function of `OWNER_INDEX`."""
     return [reference["uid"] for reference in owner_references(obj) if reference.get("controller") is True]
+
+
+def _orphanage(obj: JsonObject) -> list[str]:
+    """The index function of `_ORPHAN_INDEX`: the namespace of an object that nobody controls."""
+    return [] if controller_uid(obj) else [obj["metadata"].get("namespace", "")]
 
 
 def owner_references(obj: JsonObject) -> list[JsonObject]:
@@ -97,7 +104,7 @@ class Owned:
 
     def orphans(self, namespace: str) -> list[JsonObject]:
         """The cached objects of a namespace that nobody controls."""
-        return [obj for obj in self.informer.list(namespace) if not controller_uid(obj)]
+        return self.informer.by_index(_ORPHAN_INDEX, namespace)
 
 
 def own_selector(owner: JsonObject) -> LabelSelector:
@@ -139,6 +146,7 @@ def owned(
         return [key_of(owner) for owner in owners.list(namespace) if selector_of(owner).matches(labels)]
 
     informer.add_index(OWNER_INDEX, controller_uid)
+    informer.add_index(_ORPHAN_INDEX, _orphanage)
     expectations = Expectations(controller, informer, owner_keys)
     controller.watch(informer, keys)
     return Owned(informer, expectations)

@@ -16,6 +16,7 @@ from kubecore.objects.times import format_time, parse_time
 from kubecore.patch.guarded import guarded_patch
 from kubecore.resources import JOBS, PODS
 from kubecore.runtime import DONE, Key, RequeueAfter, Result
+from kubecore.runtime.informer import EventType
 
 NAME = "job-controller"
 OWN_MANAGER = "kubernetes.io/job-controller"
@@ -34,6 +35,7 @@ class JobController:
         self._claimer = Claimer(self._client, JOBS, PODS)
         self._freed: set[str] = set()
         """Pods that were counted and freed a moment ago, which the cache still shows as not."""
+        self._pod_cache.add_handler(self._see)
         controller = environment.controller(NAME, self.reconcile, workers=5)
         controller.watch(self._jobs)
         self._pods = owned(controller, self._pod_cache, self._jobs, JOBS.kind)
@@ -70,7 +72,6 @@ class JobController:
         status = job.setdefault("status", {})
         if not status.get("startTime") and not job_plan.is_suspended(job):
             status["startTime"] = format_time(now)
-        self._freed &= {meta.uid(pod) for pod in self._pod_cache.list() if _is_tracked(pod)}
         counted = job_plan.count(job, [pod for pod in pods if meta.uid(pod) not in self._freed])
         job = await self._count_ends(job, counted)
         status = job["status"]
@@ -273,7 +274,15 @@ class JobController:
         operations = guarded_patch(pod, new, ("metadata",))
         with ignoring(404):
             await self._client.patch(PODS, meta.name(pod), operations, meta.namespace(pod), type="json")
-        self._freed.add(meta.uid(pod))
+        cached = self._pod_cache.get(*meta.key(pod))
+        if cached is not None and meta.uid(cached) == meta.uid(pod) and _is_tracked(cached):
+            self._freed.add(meta.uid(pod))
+
+    def _see(self, event: EventType, old: JsonObject | None, pod: JsonObject) -> None:
+        if event == "DELETED" or not _is_tracked(pod):
+            self._freed.discard(meta.uid(pod))
+        if old is not None and meta.uid(old) != meta.uid(pod):
+            self._freed.discard(meta.uid(old))
 
     async def free(self, key: Key) -> Result:
         """Remove the finalizer of a pod whose job no longer exists."""

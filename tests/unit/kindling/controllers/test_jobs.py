@@ -12,6 +12,7 @@ from kindling.controllers.workloads import cron_jobs, finished_jobs, job_plan, j
 from kindling.controllers.workloads.cron_jobs import BadSchedule, last_due, seconds_to_next
 from kubecore.client import Request
 from kubecore.json import JsonObject, deep_copy
+from kubecore.objects import meta
 from kubecore.resources import CRON_JOBS, EVENTS, JOBS, PODS
 
 from .conftest import Cluster
@@ -68,6 +69,31 @@ async def test_a_job_ends_when_its_pod_has_succeeded(cluster: Cluster) -> None:
         "Complete": ("True", "CompletionsReached"),
     }
     assert any(event["message"] == "Job completed" for event in cluster.api.list(EVENTS))
+
+
+async def test_a_step_of_a_job_looks_at_no_pods_of_others(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or whoever has thousands of pods and of jobs would have all of them compared with each other."""
+    for number in range(500):
+        owner = {"kind": "ReplicaSet", "name": "r", "uid": "uid-r", "controller": True}
+        metadata = {"name": f"other-{number}", "namespace": "lab", "ownerReferences": [owner]}
+        cluster.api.put(PODS, {"metadata": metadata, "spec": {}, "status": {}})
+    cluster.api.put(JOBS, job())
+    looks: list[str] = []
+
+    def look(obj: JsonObject) -> list[str]:
+        looks.append(obj["metadata"]["name"])
+        return finalizers(obj)
+
+    async with cluster.running(jobs.JobController):
+        finalizers = meta.finalizers
+        monkeypatch.setattr(meta, "finalizers", look)
+        (pod,) = [each for each in cluster.pods() if not each["metadata"]["name"].startswith("other-")]
+        cluster.finish(pod, "Succeeded")
+        await asyncio.sleep(2)
+    assert conditions(cluster)["Complete"] == ("True", "CompletionsReached")
+    assert not [name for name in looks if name.startswith("other-")]
 
 
 async def test_a_finalizer_that_comes_while_a_pod_is_freed_stays(cluster: Cluster) -> None:
