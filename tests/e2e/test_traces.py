@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +58,12 @@ def node_snapshot(cluster: Cluster) -> dict[str, set[str]]:
         "namespaces": set(in_node(cluster, "ls", "/run/netns").split()),
         "mounts": mounts(agent),
         "rules": {line.split("#")[0] for line in in_node(cluster, "nft", "list", "ruleset").splitlines()},
-        "cgroups": {str(path) for root in cgroups for path in root.rglob("pod*") if path.is_dir()},
+        "cgroups": {
+            folder
+            for root in cgroups
+            for folder, _, _ in os.walk(root)  # which passes over what goes meanwhile
+            if Path(folder).name.startswith("pod")
+        },
         "files": below_state(cluster),
         "loops": loop_files(cluster),
     }
