@@ -194,7 +194,7 @@ READ_BY: dict[str, dict[str, tuple[str, str]]] = {
     },
     "VirtualMachineSnapshot": {
         "deletionPolicy": ("storage/snapshot/reconciler.py", "spec.deletion_policy"),
-        "failureDeadline": ("storage/snapshot/decisions.py", "spec.failure_deadline"),
+        "failureDeadline": ("storage/snapshot/decisions.py", "spec.deadline_seconds"),
         "source": ("storage/snapshot/reconciler.py", "spec.source"),
     },
     "VirtualMachineRestore": {
