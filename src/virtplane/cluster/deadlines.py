@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -45,3 +45,23 @@ def until_deadline(obj: Object, recorder: EventRecorder, work: str) -> Iterator[
         )
         logger.warning("%s %s/%s: %s", obj.kind, obj.metadata.namespace, obj.metadata.name, text)
         recorder.event(described(obj), "Warning", GIVEN_UP, text)
+
+
+ABANDONED_SECONDS = 60.0
+"""So long a machine stays locked for an object that does not exist: who wrote that may still make it."""
+
+
+class Patience:
+    """Since when things were found to be so, by their keys. Times are of a clock that does not go back."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._since: dict[Hashable, float] = {}
+
+    def left(self, key: Hashable, now: float) -> float:
+        """How long to wait before acting on what is so; 0 where that is over."""
+        return max(0.0, self._since.setdefault(key, now) + self._seconds - now)
+
+    def forget(self, key: Hashable) -> None:
+        """It is so no longer, or was acted on."""
+        self._since.pop(key, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -22,7 +23,7 @@ from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore, Virtua
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshotContent
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
-from virtplane.cluster.deadlines import until_deadline
+from virtplane.cluster.deadlines import ABANDONED_SECONDS, Patience, until_deadline
 from virtplane.cluster.objects import (
     INVALID,
     AnyObject,
@@ -65,6 +66,7 @@ class RestoreController:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._patience = Patience(ABANDONED_SECONDS)
         self._restores = cluster.restores
         self._snapshots = cluster.snapshots
         self._contents = cluster.snapshot_contents
@@ -99,8 +101,7 @@ class RestoreController:
         except UnfitDocument as error:
             return await self._leave_unfit(error)
         if restore is None:
-            await self._release_abandoned(*key)
-            return DONE
+            return await self._release_abandoned(*key)
         machine = held_machine(self._cluster.vms, key[0], restore.spec.target.name)
         metadata = restore.metadata
         is_over = restore.status.complete or is_true(restore.status.conditions, "Failure")
@@ -141,12 +142,16 @@ class RestoreController:
         await self._store(restore, owners, status)
         return RequeueAfter(_RETRY_SECONDS)
 
-    async def _release_abandoned(self, namespace: str, name: str) -> None:
-        """Unlock the machines that are locked for a restore that is gone."""
+    async def _release_abandoned(self, namespace: str, name: str) -> Result:
+        """Unlock the machines that have been locked for a while for a restore that is gone."""
         machines = held_machines(self._cluster.vms, namespace)
         locked = [machine for machine in machines if machine.holders.restore_in_progress == name]
         if not locked:
-            return
+            self._patience.forget((namespace, name))
+            return DONE
+        left = self._patience.left((namespace, name), asyncio.get_running_loop().time())
+        if left:
+            return RequeueAfter(left)
         try:
             # The caches of machines and restores are not of the same moment.
             await self._cluster.client.get(_KIND, name, namespace)
@@ -155,6 +160,8 @@ class RestoreController:
                 raise
             for machine in locked:
                 await self._unlock(name, machine)
+        self._patience.forget((namespace, name))
+        return DONE
 
     def _tell_of_error(self, restore: VirtualMachineRestore, status: JsonObject, text: str) -> None:
         """Write an error into the status, and send an event where it is news."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import replace
 
@@ -24,7 +25,7 @@ from virtplane.api.snapshot_v1beta1.snapshot import (
     VirtualMachineSnapshotStatus,
 )
 from virtplane.cluster.caches import Cluster, HasMetadata
-from virtplane.cluster.deadlines import until_deadline
+from virtplane.cluster.deadlines import ABANDONED_SECONDS, Patience, until_deadline
 from virtplane.cluster.objects import (
     INVALID,
     AnyObject,
@@ -61,6 +62,7 @@ class SnapshotController:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._patience = Patience(ABANDONED_SECONDS)
         self._freezes = Freezes(cluster)
         self._snapshots = cluster.snapshots
         self._contents = cluster.snapshot_contents
@@ -96,8 +98,7 @@ class SnapshotController:
         except UnfitDocument as error:
             return await self._leave_unfit(error)
         if snapshot is None:
-            await self._release_abandoned(*key)
-            return DONE
+            return await self._release_abandoned(*key)
         machine = held_machine(self._cluster.vms, key[0], snapshot.spec.source.name)
         if snapshot.metadata.is_being_deleted:
             return await self._finish(snapshot, machine)
@@ -140,8 +141,9 @@ class SnapshotController:
         await patch(self._cluster, _SNAPSHOTS, snapshot, removing)
         return DONE
 
-    async def _release_abandoned(self, namespace: str, name: str) -> None:
-        """Unlock the machines that are locked for a snapshot that is gone (no name: for none at all).
+    async def _release_abandoned(self, namespace: str, name: str) -> Result:
+        """Unlock the machines that have been locked for a while for a snapshot that is gone (no name: for
+        none at all).
 
         Somebody may have taken the snapshot's finalizer off, or restored the cluster from a backup.
         """
@@ -151,10 +153,14 @@ class SnapshotController:
             if (machine.holders.snapshot_in_progress or "") == name
             and (name or decisions.SOURCE_FINALIZER in machine.metadata.finalizers)
         ]
-        if not locked or (name and await self._is_there(namespace, name)):
-            return
-        for machine in locked:
-            await self._unlock(name, machine)
+        left = self._patience.left((namespace, name), asyncio.get_running_loop().time()) if locked else 0.0
+        if left:
+            return RequeueAfter(left)
+        self._patience.forget((namespace, name))
+        if locked and not (name and await self._is_there(namespace, name)):
+            for machine in locked:
+                await self._unlock(name, machine)
+        return DONE
 
     async def _is_there(self, namespace: str, name: str) -> bool:
         """Whether a snapshot exists: the caches of machines and snapshots are not of the same moment."""
