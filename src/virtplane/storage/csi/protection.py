@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from kubecore.client import ConnectionFailed
-from kubecore.errors import StatusError
+from kubecore.errors import StatusError, is_lost_race
 from kubecore.json import get_list
 from kubecore.objects.structs import UnfitDocument, readable
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS
@@ -20,6 +20,9 @@ from virtplane.storage.csi.content_sources import data_source, names_claim, name
 from virtplane.storage.csi.parts import Environment, Problem, patch
 
 logger = logging.getLogger(__name__)
+
+_ATTEMPTS = 5
+"""Of one sweep, where somebody else was faster."""
 
 
 def is_pending(claim: PersistentVolumeClaim) -> bool:
@@ -78,11 +81,15 @@ async def let_snapshots_go(env: Environment, made_for: str = "") -> None:
 
     `made_for` is the uid of a claim that has its volume already, though its status does not say so yet.
     """
-    try:
-        await sweep_once(env, made_for)
-    except (StatusError, ConnectionFailed) as error:
-        if not (isinstance(error, StatusError) and error.code in (403, 404)):
-            logger.warning("restored snapshots are not let go, trying again: %s", error)
+    for _ in range(_ATTEMPTS):
+        try:
+            await sweep_once(env, made_for)
+        except (StatusError, ConnectionFailed) as error:
+            if is_lost_race(error):
+                continue  # the snapshot controller writes to the same snapshots
+            if not (isinstance(error, StatusError) and error.code in (403, 404)):
+                logger.warning("restored snapshots are not let go, trying again: %s", error)
+        return
 
 
 async def sweep_once(env: Environment, made_for: str = "") -> None:
