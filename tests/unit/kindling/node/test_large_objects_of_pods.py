@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -43,9 +43,9 @@ async def a_backend(kind: ResourceType, number: int) -> AsyncIterator[tuple[ApiB
             asked.append(name)
             return await get(resource, name, namespace)
 
-        client.get = counted  # type: ignore[method-assign, assignment]
-        node = Mock(return_value=Mock(spec=NodeFacts))
-        yield ApiBackend(client, Mock(), Mock(), node, list, lambda _: (), Mock()), asked
+        with patch.object(client, "get", counted):
+            node = Mock(return_value=Mock(spec=NodeFacts))
+            yield ApiBackend(client, Mock(), Mock(), node, list, lambda _: (), Mock()), asked
 
 
 def pod(**spec: Any) -> JsonObject:

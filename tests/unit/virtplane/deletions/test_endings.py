@@ -36,17 +36,8 @@ _REFUSAL = 'admission webhook "no.example.com" denied the request: frozen'
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> MemoryApi:
     """What is deleted is deleted when the test begins; the time of day goes with the loop's."""
-    monkeypatch.setattr(
-        times, "now", lambda: _BEGIN + timedelta(seconds=asyncio.get_running_loop().time() - _start())
-    )
+    monkeypatch.setattr(times, "now", lambda: _BEGIN + timedelta(seconds=asyncio.get_running_loop().time()))
     return MemoryApi(_KINDS, whole=[_VMIS])
-
-
-def _start() -> float:
-    loop = asyncio.get_running_loop()
-    if not hasattr(loop, "began"):
-        loop.began = loop.time()  # type: ignore[attr-defined]
-    return float(loop.began)  # type: ignore[attr-defined]
 
 
 def _running(api: MemoryApi) -> AbstractAsyncContextManager[None]:
@@ -102,7 +93,7 @@ async def until(check: Callable[[], Any], seconds: float = 120.0) -> Any:
 async def _gone(api: MemoryApi, kind: ResourceType, name: str) -> float:
     """Until an object is gone: after how many seconds it is."""
     await until(lambda: api.get(kind, name, "ns") is None, 3 * DEADLINE_SECONDS)
-    return asyncio.get_running_loop().time() - _start()
+    return asyncio.get_running_loop().time()  # which begins at 0
 
 
 async def test_a_machine_locked_for_a_snapshot_that_is_gone_is_let_go(api: MemoryApi) -> None:
