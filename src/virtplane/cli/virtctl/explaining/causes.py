@@ -8,6 +8,7 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api import labels
 from virtplane.api.conditions import Condition
+from virtplane.api.kubevirt_v1.volumes import ContainerDiskSource
 from virtplane.cli.virtctl.explaining import disks, placement
 from virtplane.cli.virtctl.explaining.answer import Answer, Change
 from virtplane.cli.virtctl.explaining.facts import Facts
@@ -118,11 +119,23 @@ def _image(facts: Facts) -> Answer:
     message = ((failure.message if failure is not None else "") or "its image cannot be pulled").rstrip(".")
     changes = []
     for index, volume in enumerate(facts.vm.spec.instance.volumes):
-        image = volume.container_disk.image if volume.container_disk is not None else ""
-        if image and image in message:
-            field = f"spec.template.spec.volumes[{index}].containerDisk.image"
-            changes.append(Change(field, image, "name an image that the nodes can pull"))
+        disk = volume.container_disk
+        if disk is None or not disk.image or disk.image not in message:
+            continue
+        field = f"spec.template.spec.volumes[{index}].containerDisk"
+        changes.append(Change(f"{field}.image", disk.image, "name an image that the nodes can pull"))
+        if _is_always_pulled(disk):
+            advice = "IfNotPresent, if the nodes have the image already, as after `virtplane load`"
+            changes.append(Change(f"{field}.imagePullPolicy", disk.image_pull_policy or "", advice))
     return Answer(f"it waits for an image: {message}.", tuple(changes))
+
+
+def _is_always_pulled(disk: ContainerDiskSource) -> bool:
+    """Whether nodes ask the registry for the image though they have it: the default for ``latest``."""
+    if disk.image_pull_policy:
+        return disk.image_pull_policy == "Always"
+    _, _, name = disk.image.rpartition("/")
+    return "@" not in name and name.partition(":")[2] in ("", "latest")
 
 
 def _unschedulable(facts: Facts) -> Answer:

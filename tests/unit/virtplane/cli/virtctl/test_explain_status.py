@@ -331,18 +331,48 @@ async def test_a_running_guest_waits_for_its_probe_its_storage_or_a_restart(clus
         assert change.advice.startswith(advice)
 
 
-@pytest.mark.feature("NEW-11")
-async def test_an_image_that_cannot_be_pulled_is_named(cluster: MemoryApi) -> None:
+async def _not_pulled(cluster: MemoryApi, **disk: str) -> Answer:
+    """What is said of a machine whose only disk is in an image that no registry has."""
     cluster.put(resources.NODES, _node("n"))
-    disk = {"volumes": [{"name": "root", "containerDisk": {"image": "registry.test/none:1"}}]}
-    cluster.put(_VMS, _vm(guest=disk))
+    cluster.put(_VMS, _vm(guest={"volumes": [{"name": "root", "containerDisk": disk}]}))
     await until(lambda: _launchers(cluster) and _status(cluster) == "Starting")
-    waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "registry.test/none:1"'}
+    waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{disk["image"]}"'}
     failed = {"name": "volumeroot", "ready": False, "state": {"waiting": waiting}}
     _pod_is(cluster, phase="Pending", initContainerStatuses=[failed])
-    answer = await _asked(cluster, "ImagePullBackOff")
+    return await _asked(cluster, "ImagePullBackOff")
+
+
+@pytest.mark.feature("NEW-11")
+async def test_an_image_that_cannot_be_pulled_is_named(cluster: MemoryApi) -> None:
+    answer = await _not_pulled(cluster, image="registry.test/none:1")
     assert answer.sentence == 'it waits for an image: Back-off pulling image "registry.test/none:1".'
     assert _fields(answer) == {"spec.template.spec.volumes[0].containerDisk.image": "registry.test/none:1"}
+
+
+@pytest.mark.feature("NEW-11")
+@pytest.mark.parametrize(
+    "disk",
+    [
+        {"image": "registry.test:5000/none:latest"},
+        {"image": "registry.test:5000/none"},
+        {"image": "registry.test/none:1", "imagePullPolicy": "Always"},
+    ],
+)
+async def test_an_image_that_nodes_pull_each_time_may_be_on_them_already(
+    cluster: MemoryApi, disk: dict[str, str]
+) -> None:
+    answer = await _not_pulled(cluster, **disk)
+    field = "spec.template.spec.volumes[0].containerDisk"
+    assert _fields(answer) == {
+        f"{field}.image": disk["image"],
+        f"{field}.imagePullPolicy": disk.get("imagePullPolicy", ""),
+    }
+
+
+@pytest.mark.feature("NEW-11")
+async def test_the_policy_of_an_image_that_nodes_may_have_is_not_to_be_changed(cluster: MemoryApi) -> None:
+    answer = await _not_pulled(cluster, image="registry.test/none", imagePullPolicy="IfNotPresent")
+    assert list(_fields(answer)) == ["spec.template.spec.volumes[0].containerDisk.image"]
 
 
 @pytest.mark.feature("NEW-11")
