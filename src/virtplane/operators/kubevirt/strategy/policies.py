@@ -58,7 +58,10 @@ _VALIDATIONS: tuple[tuple[str, str], ...] = (
 
 
 def node_restriction(namespace: str) -> list[JsonObject]:
-    """The policy and its binding: virt-handler changes its own node only, and only KubeVirt's keys."""
+    """The policy and its binding: virt-handler changes its own node only, and only KubeVirt's keys.
+
+    KubeVirt's has no right to a node's status; ours writes a condition there.
+    """
     user = f"system:serviceaccount:{namespace}:{virt_handler.COMPONENT.account}"
     policy = {
         "apiVersion": _GROUP,
@@ -66,7 +69,9 @@ def node_restriction(namespace: str) -> list[JsonObject]:
         "metadata": {"name": _POLICY},
         "spec": {
             "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [_rule("nodes", "UPDATE")]},
+            "matchConstraints": {
+                "resourceRules": [_rule("nodes", "UPDATE"), _rule("nodes/status", "UPDATE")]
+            },
             "matchConditions": [
                 {"name": "virt-handler-user-only", "expression": f'request.userInfo.username == "{user}"'}
             ],
@@ -84,7 +89,7 @@ def node_restriction(namespace: str) -> list[JsonObject]:
         "spec": {
             "policyName": _POLICY,
             "validationActions": ["Deny"],
-            "matchResources": {"resourceRules": [_rule("nodes", "*")]},
+            "matchResources": {"resourceRules": [_rule("nodes", "*"), _rule("nodes/status", "*")]},
         },
     }
     return [policy, binding]

@@ -8,20 +8,28 @@ import pytest
 from tests.support.admission import Cluster
 
 from kindling.apiserver.admission.validating_policies import ValidatingPolicies
+from kindling.apiserver.registry.admission import AdmissionAttributes
 from kindling.apiserver.registry.context import UserInfo
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy
 from kubecore.resources import (
     NAMESPACES,
+    NODES,
     PODS,
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
 )
-from virtplane.operators.kubevirt.strategy.policies import launcher_restriction
+from virtplane.operators.kubevirt.strategy.policies import launcher_restriction, node_restriction
 
 CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
+HANDLER = "system:serviceaccount:kubevirt:kubevirt-handler"
 OWNER = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "vm", "uid": "u1"}
 CONTROLLING = {**OWNER, "controller": True}
+NODE: JsonObject = {
+    "metadata": {"name": "n1", "labels": {"a": "b"}, "annotations": {"a": "b"}},
+    "spec": {"podCIDR": "10.0.0.0/24"},
+    "status": {},
+}
 LAUNCHER = {"labels": {"kubevirt.io": "virt-launcher"}, "ownerReferences": [CONTROLLING]}
 
 
@@ -33,9 +41,10 @@ class Api:
         self._cluster.objects.put(NAMESPACES, {"metadata": {"name": "ns"}})
         self._policies = ValidatingPolicies(self._cluster.environment)
         kinds = (VALIDATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICY_BINDINGS)
-        for kind, made in zip(kinds, launcher_restriction("kubevirt"), strict=True):
-            self._cluster.definition(kind).strategy.default(made)
-            self._cluster.objects.put(kind, made)
+        for policy in (launcher_restriction, node_restriction):
+            for kind, made in zip(kinds, policy("kubevirt"), strict=True):
+                self._cluster.definition(kind).strategy.default(made)
+                self._cluster.objects.put(kind, made)
 
     async def refusal(
         self,
@@ -51,6 +60,17 @@ class Api:
         request = self._cluster.request(PODS, new, operation=operation, old=old, subresource=subresource)
         request.ctx.user = UserInfo(user)
         request.ctx.dry_run = dry_run
+        return await self._judged(request)
+
+    async def refusal_of_node(
+        self, new: JsonObject, old: JsonObject, *, of: str, subresource: str = ""
+    ) -> str:
+        """What the virt-handler of node `of` is told when it changes a node; empty where it is let pass."""
+        request = self._cluster.request(NODES, new, operation="UPDATE", old=old, subresource=subresource)
+        request.ctx.user = UserInfo(HANDLER, extra={"authentication.kubernetes.io/node-name": (of,)})
+        return await self._judged(request)
+
+    async def _judged(self, request: AdmissionAttributes) -> str:
         try:
             await self._policies.validate(request)
         except StatusError as error:
@@ -153,3 +173,18 @@ async def test_a_launcher_of_one_instance_cannot_become_that_of_another(api: Api
     assert "VirtualMachineInstance controls" in await api.refusal("tenant", stolen, pod(**LAUNCHER))
     attached = pod(**{**LAUNCHER, "labels": {"kubevirt.io": "hotplug-disk"}})
     assert "with the label" in await api.refusal("tenant", attached, pod(**LAUNCHER))
+
+
+@pytest.mark.parametrize("subresource", ["", "status"])
+async def test_virt_handler_says_nothing_of_other_nodes(api: Api, subresource: str) -> None:
+    """A node that is taken over must not have the guests of others evicted."""
+    broken = {**NODE, "status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    assert await api.refusal_of_node(broken, NODE, of="n1", subresource=subresource) == ""
+    refusal = await api.refusal_of_node(broken, NODE, of="n2", subresource=subresource)
+    assert "this user cannot modify this node" in refusal
+
+
+async def test_virt_handler_changes_no_more_of_its_node_by_its_status(api: Api) -> None:
+    labelled = {**NODE, "metadata": {**NODE["metadata"], "labels": {"node-role.kubernetes.io/x": ""}}}
+    refusal = await api.refusal_of_node(labelled, NODE, of="n1", subresource="status")
+    assert "non kubevirt-owned labels" in refusal

@@ -26,6 +26,7 @@ from virtplane.serving.responses import NOT_SUPPORTED, Cause, Response
 
 KIND = "VirtualMachineInstance"
 _NODE_NAME = "authentication.kubernetes.io/node-name"
+_METADATA_OF_OTHERS = ("labels", "annotations", "ownerReferences", "finalizers")
 
 
 async def mutate(request: Request) -> Response:
@@ -91,7 +92,7 @@ async def validate_update(request: Request) -> Response:
     request.expect("virtualmachineinstances")
     instance = request.read(VirtualMachineInstance)
     old = request.before(VirtualMachineInstance) or VirtualMachineInstance()
-    restricted = _node_restriction(request, instance.status, old.status)
+    restricted = _node_restriction(request, instance, old)
     if restricted:
         return Response.refuse([restricted])
     found = list(_update_causes(request, instance, old))
@@ -99,7 +100,7 @@ async def validate_update(request: Request) -> Response:
 
 
 def _node_restriction(
-    request: Request, status: VirtualMachineInstanceStatus, old: VirtualMachineInstanceStatus
+    request: Request, instance: VirtualMachineInstance, old: VirtualMachineInstance
 ) -> Cause | None:
     """A node's virt-handler may change only instances of its own node."""
     handler = f"system:serviceaccount:{request.config.namespace}:kubevirt-handler"
@@ -108,12 +109,31 @@ def _node_restriction(
     names = request.user_extra.get(_NODE_NAME) or []
     if not names:
         return Cause("Node restriction failed, virt-handler service account is missing node name")
-    target, old_target = _target_node(status), _target_node(old)
-    if names[0] not in (old.node_name, old_target):
+    target, old_target = _target_node(instance.status), _target_node(old.status)
+    if names[0] not in (old.status.node_name, old_target):
         return Cause("Node restriction, virt-handler is only allowed to modify VMIs it owns")
-    if target and not old_target:
+    if target and target != old_target:
         return Cause("Node restriction, virt-handler is not allowed to set target node")
-    return None
+    changed = next(_of_others(request, instance, old), "")
+    return Cause(f"Node restriction, virt-handler is not allowed to change {changed}") if changed else None
+
+
+def _of_others(
+    request: Request, instance: VirtualMachineInstance, old: VirtualMachineInstance
+) -> Iterator[str]:
+    """The parts of an instance that virt-handler has not to do with, as far as they become others.
+
+    Virt-handlers of other nodes go by them: an instance that names a pod of theirs would have that pod's disks.
+    """
+    for part in _METADATA_OF_OTHERS:
+        if get_object(request.new, "metadata").get(part) != get_object(request.old, "metadata").get(part):
+            yield f"metadata.{part}"
+    if request.changes_spec:
+        yield "spec"
+    if instance.status.node_name != old.status.node_name:
+        yield "status.nodeName"
+    if instance.status.active_pods != old.status.active_pods:
+        yield "status.activePods"
 
 
 def _target_node(status: VirtualMachineInstanceStatus) -> str | None:

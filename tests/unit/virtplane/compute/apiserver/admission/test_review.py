@@ -143,6 +143,40 @@ async def test_a_node_changes_the_instances_that_it_runs() -> None:
     assert not (await ask(path, old, old, user=HANDLER)).allowed
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"status": {"nodeName": "n2", "activePods": {"own": "n1"}}},
+        {"status": {"nodeName": "n1", "activePods": {"own": "n1", "of another guest": "n2"}}},
+        {"status": {"nodeName": "n1", "activePods": {"own": "n1"}, "migrationState": {"targetNode": "n2"}}},
+        {"metadata": {"name": "vm", "namespace": "ns", "labels": {"kubevirt.io/nodeName": "n2"}}},
+        {"metadata": {"name": "vm", "namespace": "ns", "annotations": {"kubevirt.io/x": "y"}}},
+        {"metadata": {"name": "vm", "namespace": "ns", "finalizers": ["kubevirt.io/x"]}},
+        {"spec": instance(terminationGracePeriodSeconds=1)["spec"]},
+    ],
+)
+async def test_a_node_gives_none_of_its_instances_to_another(forged: JsonObject) -> None:
+    """Else a taken-over node has the guests of others: virt-handler believes what an instance says of its
+    pods and its node.
+    """
+    path, own = "/virtualmachineinstances-validate-update", {"authentication.kubernetes.io/node-name": ["n1"]}
+    metadata = {"name": "vm", "namespace": "ns"}
+    old = {**instance(), "metadata": metadata, "status": {"nodeName": "n1", "activePods": {"own": "n1"}}}
+    reported = {**old, "status": {**old["status"], "phase": "Running", "conditions": []}}
+    assert (await ask(path, reported, old, user=HANDLER, extra=own)).allowed
+    answer = await ask(path, {**reported, **forged}, old, user=HANDLER, extra=own)
+    assert not answer.allowed
+    assert answer.status and "Node restriction, virt-handler" in answer.status["message"]
+
+
+async def test_a_node_sends_a_guest_that_moves_nowhere_else() -> None:
+    path, own = "/virtualmachineinstances-validate-update", {"authentication.kubernetes.io/node-name": ["n1"]}
+    old = {**instance(), "status": {"nodeName": "n1", "migrationState": {"targetNode": "n2"}}}
+    new = {**instance(), "status": {"nodeName": "n1", "migrationState": {"targetNode": "n3"}}}
+    assert (await ask(path, old, old, user=HANDLER, extra=own)).allowed
+    assert not (await ask(path, new, old, user=HANDLER, extra=own)).allowed
+
+
 async def test_memory_headroom_is_given_to_large_guests() -> None:
     answer = await ask("/virtualmachineinstances-mutate", instance(domain={"memory": {"guest": "2Gi"}}))
     spec = apply_json_patch(instance(), list(answer.patches))["spec"]
