@@ -365,6 +365,12 @@ def test_the_operator_holds_every_right_that_it_grants() -> None:
             assert [rule for rule in on_names if rule not in exact and not _holds_all(own, rule)] == []
 
 
+def test_a_node_that_is_taken_over_reads_no_data_of_users() -> None:
+    role = named(tuple(_accounts()), "ClusterRole", "kubevirt-handler")
+    read = {resource for _, resource, verb in granted(role["rules"]) if verb in ("get", "list", "watch", "*")}
+    assert not read & {"configmaps", "secrets", "pods", "persistentvolumeclaims", "*"}
+
+
 def _holds_all(rights: set[tuple[str, str, str]], rule: JsonObject) -> bool:
     """Whether rights on objects of any name include a rule on some."""
     of_all = granted([{**rule, "resourceNames": []}])

@@ -121,9 +121,9 @@ def _node_restriction(
 def _of_others(
     request: Request, instance: VirtualMachineInstance, old: VirtualMachineInstance
 ) -> Iterator[str]:
-    """The parts of an instance that virt-handler has not to do with, as far as they become others.
+    """The parts that virt-handler has nothing to do with and that change nevertheless.
 
-    Virt-handlers of other nodes go by them: an instance that names a pod of theirs would have that pod's disks.
+    Virt-handlers of other nodes go by them: an instance that names a pod of theirs has that pod's disks.
     """
     for part in _METADATA_OF_OTHERS:
         if get_object(request.new, "metadata").get(part) != get_object(request.old, "metadata").get(part):

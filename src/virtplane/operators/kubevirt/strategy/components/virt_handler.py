@@ -12,12 +12,15 @@ from virtplane.operators.kubevirt.strategy.components import rights
 
 
 def _cluster_rules() -> list[JsonObject]:
-    """virt-handler: reports on its guests and its node."""
+    """virt-handler: reports on its guests and its node.
+
+    It reads the installation's config maps alone, KubeVirt's those of everybody, which a node that is taken
+    over would have then.
+    """
     return [
         rule("kubevirt.io", "virtualmachineinstances", ("update", "patch", "list", "watch")),
         rule("core", "nodes", ("patch", "list", "watch", "get")),
         rule("core", "nodes/status", ("patch",)),
-        rights.CONFIG_MAPS,
         rule("core events.k8s.io", "events", ("create", "patch")),
         rights.CUSTOM_RESOURCE_DEFINITIONS,
         rights.KUBEVIRTS,
