@@ -12,6 +12,10 @@ from virtplane.api.streams import MAX_MESSAGE_BYTES, SUBPROTOCOL
 
 _CHUNK = 65536
 _KEEPALIVE_SECONDS = 30.0
+MOST_HELD_BYTES = 256 << 10
+"""Of the datagrams for one client."""
+_DATAGRAM_BYTES = 64
+"""What a datagram takes beside its content, of which it may have none."""
 
 _AnySocket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
 
@@ -61,15 +65,28 @@ async def forward(
 
 
 class DatagramForwarder(asyncio.DatagramProtocol):
-    """Queues received datagrams; when the queue is full, new ones are dropped."""
+    """Holds received datagrams until they are taken; what is more than `MOST_HELD_BYTES` is dropped.
+
+    Guests send as many as they like, to clients that need not read: a kernel holds as much for a socket.
+    """
 
     def __init__(self) -> None:
-        self.received: asyncio.Queue[bytes] = asyncio.Queue(1024)
+        self._received: asyncio.Queue[bytes] = asyncio.Queue()
+        self.held = 0
+        """The bytes that wait, with what each datagram takes beside its content."""
 
     def datagram_received(self, data: bytes, addr: tuple[str | int, int]) -> None:
         """Called by the event loop."""
-        if not self.received.full():
-            self.received.put_nowait(data)
+        size = len(data) + _DATAGRAM_BYTES
+        if self.held + size <= MOST_HELD_BYTES:
+            self.held += size
+            self._received.put_nowait(data)
+
+    async def take(self) -> bytes:
+        """The oldest datagram that is held."""
+        data = await self._received.get()
+        self.held -= len(data) + _DATAGRAM_BYTES
+        return data
 
 
 async def forward_datagrams(client: web.WebSocketResponse, address: str, port: int) -> None:
@@ -84,7 +101,7 @@ async def forward_datagrams(client: web.WebSocketResponse, address: str, port: i
 
     async def download() -> None:
         while True:
-            await client.send_bytes(await protocol.received.get())
+            await client.send_bytes(await protocol.take())
 
     try:
         await until_one_ends(upload(), download())

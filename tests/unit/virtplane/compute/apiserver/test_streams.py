@@ -240,6 +240,18 @@ class _Agents(NodeAgents):
         return ssl.create_default_context()
 
 
+@pytest.mark.parametrize("size", [0, 1200, 65507])
+async def test_datagrams_that_no_client_takes_do_not_fill_the_memory(size: int) -> None:
+    held = streams.DatagramForwarder()
+    for _ in range(10_000):
+        held.datagram_received(bytes(size), ("192.0.2.1", 1))
+    assert 0 < held.held <= streams.MOST_HELD_BYTES
+    while held.held:
+        assert await held.take() == bytes(size)
+    held.datagram_received(b"later", ("192.0.2.1", 1))
+    assert await held.take() == b"later"
+
+
 async def test_what_a_node_agent_says_when_it_refuses_is_passed_on() -> None:
     async def refuse(request: web.Request) -> web.StreamResponse:
         return web.Response(status=503, text="Active VNC connection. Request denied.")
