@@ -19,6 +19,7 @@ from virtplane.api import paths, ports
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.streams import MAX_MESSAGE_BYTES, SUBPROTOCOL
 from virtplane.compute.apiserver.subresources import refusals
+from virtplane.compute.apiserver.subresources.answers import words
 
 _TIMEOUT_SECONDS = 10.0
 _ANSWER_SECONDS = 60.0
@@ -90,8 +91,7 @@ class NodeAgents:
                     method, url, data=body, ssl=await self._tls(), server_hostname=self._server_name
                 ) as response,
             ):
-                content = await response.read()
-                return Reply(response.status, response.reason or "", content)
+                return Reply(response.status, response.reason or "", await words(response))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise NodeAgentError(str(error)) from error
 
@@ -157,7 +157,7 @@ def _noting_refusals(texts: list[str]) -> aiohttp.TraceConfig:
     ) -> None:
         response = answered.response
         if response.status != 101 and response.content_type == "text/plain":
-            texts.append(await response.text())
+            texts.append((await words(response)).decode(errors="replace"))
 
     trace = aiohttp.TraceConfig()
     trace.on_request_end.append(note)

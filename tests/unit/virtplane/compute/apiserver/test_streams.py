@@ -266,6 +266,26 @@ async def test_what_a_node_agent_says_when_it_refuses_is_passed_on() -> None:
     )
 
 
+@pytest.mark.parametrize("status", [202, 500])
+async def test_a_node_that_is_taken_over_does_not_fill_the_memory(status: int) -> None:
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=status)
+        response.content_type = "text/plain"
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(64):
+                await response.write(b"x" * (1 << 20))
+        return response
+
+    async with _serving(endless) as url:
+        reply = await _Agents(url).request(VirtualMachineInstance(), "GET", "pause")
+        assert (reply.status, len(reply.body)) == (status, 16384)
+        with pytest.raises(NodeAgentError) as refused:
+            async with _Agents(url).stream(VirtualMachineInstance(), "vnc"):
+                raise AssertionError("the stream was opened")
+    assert len(str(refused.value)) < 32768
+
+
 async def test_an_instance_that_cannot_be_read_is_told_with_its_field(virt_api: VirtApi) -> None:
     metadata = {"name": "vm", "namespace": "ns"}
     virt_api.cluster.put(kinds.VIRTUAL_MACHINE_INSTANCES, {"metadata": metadata, "spec": {"hostname": 7}})
