@@ -10,6 +10,7 @@ import asyncio
 import socket
 import ssl
 import tempfile
+import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -164,8 +165,7 @@ class HttpTransport:
             auto_decompress=True,
             trace_configs=[trace],
             read_bufsize=_READ_CHUNK_BYTES,
-            proxy=self._config.proxy_url or None,
-            trust_env=not self._config.proxy_url,
+            proxy=self._config.proxy_url or environment_proxy(self._config.server),
         )
         self._certificate = certificate
         return self._session
@@ -232,6 +232,21 @@ def _connection_failed(server: str, error: BaseException) -> ConnectionFailed:
         )
     text = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
     return ConnectionFailed(f"The connection to the server {host} failed: {text}")
+
+
+def environment_proxy(server: str) -> str | None:
+    """The HTTP proxy that the environment names for `server`. Raises ConfigError for another kind of proxy.
+
+    As in client-go it is looked up once. aiohttp's own look (`trust_env`) takes two threads and three reads
+    of ``.netrc`` with each request, and refuses to send a token to a host that ``.netrc`` names.
+    """
+    parts = urlsplit(server)
+    if not parts.hostname or urllib.request.proxy_bypass(parts.hostname):
+        return None
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if proxy and urlsplit(proxy).scheme not in ("http", "https"):
+        raise ConfigError(f"the proxy {proxy} that the environment names for {server} is no HTTP proxy")
+    return proxy
 
 
 def tls_context(config: ClientConfig, credentials: Credentials) -> ssl.SSLContext:

@@ -17,9 +17,9 @@ import trustme
 from aiohttp import web
 from tests.support.web import serve_app
 
-from kubecore.client import Client, ClientConfig, ConnectionFailed, client, failures, http
+from kubecore.client import Client, ClientConfig, ConfigError, ConnectionFailed, client, failures, http
 from kubecore.client.credentials import Credentials
-from kubecore.client.http import tls_context
+from kubecore.client.http import environment_proxy, tls_context
 from kubecore.errors import StatusError
 from kubecore.resources import NODES
 
@@ -80,6 +80,62 @@ async def test_nothing_listening_is_a_failed_connection() -> None:
     async with Client(ClientConfig(server="http://127.0.0.1:9")) as client:
         with pytest.raises(ConnectionFailed, match="did you specify the right host or port"):
             await client.list(NODES)
+
+
+async def test_a_netrc_of_the_user_does_not_stand_in_the_way_of_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login someone password secret\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+
+    async def whoami(request: web.Request) -> web.Response:
+        return web.json_response({"items": [], "authorization": request.headers["Authorization"]})
+
+    app = web.Application()
+    app.router.add_get("/api/v1/nodes", whoami)
+    async with serve_app(app) as port:
+        config = ClientConfig(server=f"http://127.0.0.1:{port}", token="of-a-pod")
+        async with Client(config) as client:
+            assert (await client.list(NODES))["authorization"] == "Bearer of-a-pod"
+
+
+async def test_requests_go_through_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def through(request: web.Request) -> web.Response:
+        return web.json_response({"items": [], "asked": str(request.url.origin())})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", through)
+    async with serve_app(app) as port:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+        async with Client(ClientConfig(server="http://far.example:1")) as client:
+            assert (await client.list(NODES))["asked"] == "http://far.example:1"
+
+
+@pytest.mark.parametrize(
+    ("server", "exceptions", "found"),
+    [
+        ("https://far.example", "", "http://proxy.example:3128"),
+        ("https://far.example:6443", "near.example", "http://proxy.example:3128"),
+        ("https://api.near.example", "near.example", None),
+        ("http://far.example", "", None),
+    ],
+)
+def test_the_environment_says_which_proxy_and_for_whom_not(
+    server: str, exceptions: str, found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("http_proxy", raising=False)
+    monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
+    monkeypatch.setenv("no_proxy", exceptions)
+    assert environment_proxy(server) == found
+
+
+def test_a_proxy_that_is_no_http_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "socks5://proxy.example")
+    with pytest.raises(
+        ConfigError, match=r"socks5://proxy\.example .* https://far\.example is no HTTP proxy"
+    ):
+        environment_proxy("https://far.example")
 
 
 async def test_a_refused_websocket_tells_the_servers_reason() -> None:
