@@ -55,11 +55,15 @@ class Cluster:
         self.environment = AdmissionEnvironment(
             objects=self.objects,
             definitions=lambda: self.definitions,
+            equivalents=self._equivalents,
             resolve_service=lambda namespace, name, port: ServiceEndpoint("", 0, ""),
             authorize=lambda query: (self.may(query), ""),
             on_change=self.objects.watch,
             spawn=_refuse_to_spawn,
         )
+
+    def _equivalents(self, definition: ResourceDefinition) -> list[ResourceDefinition]:
+        return [each for each in self.definitions if each.storage_prefix == definition.storage_prefix]
 
     def definition(self, resource: ResourceType) -> ResourceDefinition:
         """The definition of a resource."""

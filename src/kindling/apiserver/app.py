@@ -231,6 +231,7 @@ class ApiServer:
         return AdmissionEnvironment(
             objects=self.objects,
             definitions=self.catalog.all,
+            equivalents=self.catalog.equivalents,
             resolve_service=self.services.resolve,
             authorize=self.authorizer.authorize,
             on_change=self.feed.on_change,

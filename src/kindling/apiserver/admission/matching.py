@@ -57,19 +57,22 @@ class ResourceMatcher:
     def match(
         self,
         attributes: AdmissionAttributes,
-        definitions: Sequence[ResourceDefinition],
+        equivalents: Sequence[ResourceDefinition],
         objects: ObjectReader,
     ) -> Match | None:
-        """How the request matches, or None. Raises StatusError when its namespace cannot be found."""
+        """How the request matches, or None. Raises StatusError when its namespace cannot be found.
+
+        `equivalents` serve the objects of the request, in all versions.
+        """
         if any(_matches_rule(rule, attributes, attributes.definition.resource) for rule in self._excluded):
             return None
-        found = self.match_rules(attributes, definitions)
+        found = self.match_rules(attributes, equivalents)
         if found is None:
             return None
         return found if self.match_selectors(attributes, objects) else None
 
     def match_rules(
-        self, attributes: AdmissionAttributes, definitions: Sequence[ResourceDefinition]
+        self, attributes: AdmissionAttributes, equivalents: Sequence[ResourceDefinition]
     ) -> Match | None:
         """How the rules match, selectors left aside."""
         asked = attributes.definition
@@ -77,10 +80,10 @@ class ResourceMatcher:
             return Match(asked)
         if not self._equivalent:
             return None
-        for other in definitions:
-            if other is asked or other.storage_prefix != asked.storage_prefix:
-                continue
-            if any(_matches_rule(rule, attributes, other.resource) for rule in self._rules):
+        for other in equivalents:
+            if other is not asked and any(
+                _matches_rule(rule, attributes, other.resource) for rule in self._rules
+            ):
                 return Match(other)
         return None
 

@@ -111,7 +111,8 @@ class Binding:
             return True
         if not self.matcher.has_rules:
             return self.matcher.match_selectors(attributes, environment.objects)
-        return self.matcher.match(attributes, environment.definitions(), environment.objects) is not None
+        equivalents = environment.equivalents(attributes.definition)
+        return self.matcher.match(attributes, equivalents, environment.objects) is not None
 
 
 class PolicyEngine:
@@ -132,13 +133,12 @@ class PolicyEngine:
         self, attributes: AdmissionAttributes
     ) -> Iterator[tuple[Policy, Binding, ResourceDefinition]]:
         """Policies by name with their bindings by name."""
+        equivalents = self._environment.equivalents(attributes.definition)
         for policy in self._policies.all():
             bindings = [each for each in self._bindings.all() if each.policy_name == policy.name]
             if not bindings:
                 continue
-            match = policy.matcher.match(
-                attributes, self._environment.definitions(), self._environment.objects
-            )
+            match = policy.matcher.match(attributes, equivalents, self._environment.objects)
             if match is None:
                 continue
             for binding in bindings:

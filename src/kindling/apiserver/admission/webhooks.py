@@ -72,7 +72,8 @@ class _Dispatcher(Admission):
 
     async def _wanted(self, webhook: Webhook, attributes: AdmissionAttributes) -> ResourceDefinition | None:
         """The version in which `webhook` wants to see the request, or None."""
-        match = webhook.matcher.match(attributes, self._environment.definitions(), self._environment.objects)
+        equivalents = self._environment.equivalents(attributes.definition)
+        match = webhook.matcher.match(attributes, equivalents, self._environment.objects)
         if match is None:
             return None
         if webhook.conditions and not self._conditions_hold(webhook, attributes):

@@ -90,6 +90,8 @@ class AdmissionEnvironment:
     objects: ObjectWriter
     definitions: Callable[[], Sequence[ResourceDefinition]]
     """All resources served now, in every version."""
+    equivalents: Callable[[ResourceDefinition], Sequence[ResourceDefinition]]
+    """Those of them that serve the same objects as the given one, in whatever version."""
     resolve_service: Callable[[str, str, int], ServiceEndpoint]
     """(namespace, name, port) -> address. Raises StatusError (ServiceUnavailable) when there is none."""
     authorize: Authorize

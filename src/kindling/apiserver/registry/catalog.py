@@ -16,6 +16,7 @@ class Catalog:
         self._owned: dict[str, list[ResourceDefinition]] = {}
         self._by_path: dict[tuple[str, str, str], ResourceDefinition] = {}
         self._by_resource: dict[tuple[str, str], ResourceDefinition] = {}
+        self._by_storage: dict[str, list[ResourceDefinition]] = {}
         self._versions: dict[str, list[str]] = {}
         self.generation = 0
 
@@ -28,6 +29,7 @@ class Catalog:
             del self._owned[owner]
         self._by_path = {}
         self._by_resource = {}
+        self._by_storage = {}
         self._versions = {}
         for definition in self.all():
             resource = definition.resource
@@ -35,6 +37,7 @@ class Catalog:
             self._by_resource.setdefault((resource.group, resource.plural), definition)
             if resource.api_version == definition.storage_version:
                 self._by_resource[resource.group, resource.plural] = definition
+            self._by_storage.setdefault(definition.storage_prefix, []).append(definition)
             versions = self._versions.setdefault(resource.group, [])
             if resource.version not in versions:
                 versions.append(resource.version)
@@ -43,6 +46,10 @@ class Catalog:
     def all(self) -> Sequence[ResourceDefinition]:
         """All resources in every served version."""
         return [definition for owned in self._owned.values() for definition in owned]
+
+    def equivalents(self, definition: ResourceDefinition) -> Sequence[ResourceDefinition]:
+        """The resources that serve the same stored objects, `definition` and those of its other versions."""
+        return self._by_storage.get(definition.storage_prefix, ())
 
     def find(self, group: str, version: str, plural: str) -> ResourceDefinition | None:
         """The resource as a URL names it."""

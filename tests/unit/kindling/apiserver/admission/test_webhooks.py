@@ -17,6 +17,7 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject
 from kubecore.resources import (
     CONFIG_MAPS,
+    EVENTS,
     MUTATING_WEBHOOK_CONFIGURATIONS,
     NAMESPACES,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
@@ -201,6 +202,20 @@ async def test_only_matching_requests_are_shown(more: JsonObject, is_asked: bool
     setup.configure(VALIDATING_WEBHOOK_CONFIGURATIONS, configuration("v", **more))
     await setup.validating.validate(setup.request())
     assert setup.asked == (["v"] if is_asked else [])
+
+
+@pytest.mark.parametrize(("policy", "is_asked"), [("Equivalent", True), ("Exact", False)])
+async def test_a_webhook_for_another_version_of_the_same_objects_sees_it_in_that(
+    policy: str, is_asked: bool
+) -> None:
+    setup = Setup(v=ALLOW)
+    rule = {"apiGroups": ["events.k8s.io"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["*"]}
+    webhook = configuration("v", rules=[rule], matchPolicy=policy)
+    setup.configure(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook)
+    await setup.validating.validate(setup.cluster.request(EVENTS, {"metadata": {"name": "e"}}))
+    assert [request["resource"]["group"] for _, request in setup.client.asked] == (
+        ["events.k8s.io"] if is_asked else []
+    )
 
 
 async def test_a_condition_without_value_refuses_the_request() -> None:
