@@ -37,10 +37,19 @@ def test_names_that_break_lines_elsewhere_hide_no_mount_point() -> None:
     assert mount_points(_table(b"/d\re") + bound) == [Path("/"), Path("/d\re"), Path("/pods/x")]
 
 
-def test_only_what_is_below_a_directory_is_found_the_deepest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = [Path(point) for point in ("/", "/v", "/v/a", "/v/a/b", "/very", "/v/c")]
-    monkeypatch.setattr(mountinfo, "mount_points", lambda: points)
-    assert mount_points_below(Path("/v")) == [Path(p) for p in ("/v/a/b", "/v/a", "/v/c", "/v")]
+def test_only_what_is_below_a_directory_is_found_the_deepest_first() -> None:
+    table = _table(b"/v", b"/v/a", b"/v/a/b", b"/very", rb"/v/c\040d")
+    assert mount_points_below(Path("/v"), table) == [Path(p) for p in ("/v/a/b", "/v/a", "/v/c d", "/v")]
+    assert mount_points_below(Path("/v/c d"), table) == [Path("/v/c d")]
+    assert len(mount_points_below(Path("/"), table)) == 6
+
+
+@pytest.mark.parametrize(
+    ("path", "is_one"), [("/v/c d", True), ("/v/a", True), ("/v/ab", False), ("/", True)]
+)
+def test_what_is_mounted_at_a_path_is_known(path: str, is_one: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mountinfo, "_own", lambda: _table(b"/v/a", rb"/v/c\040d", b"/v/ab/c"))
+    assert mountinfo.is_mount_point(Path(path)) is is_one
 
 
 def test_the_table_of_this_process_is_read() -> None:

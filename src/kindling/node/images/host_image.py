@@ -158,6 +158,7 @@ class HostFiles:
 
         Raises OSError. Doing it twice changes nothing.
         """
+        mounted = set(mountinfo.mount_points_below(target))
         for path in bind_paths():
             inside = target / path.relative_to("/")
             if path.is_dir():
@@ -165,11 +166,11 @@ class HostFiles:
             else:
                 inside.parent.mkdir(parents=True, exist_ok=True)
                 inside.touch()
-            _bind_once(path, inside)
+            _bind_once(path, inside, mounted)
         if programs := self.programs():
-            _bind_once(programs, target / _BIN.relative_to("/"))
+            _bind_once(programs, target / _BIN.relative_to("/"), mounted)
         for path in self.covered():
-            _bind_once(_cover(path), target / path.relative_to("/"))
+            _bind_once(_cover(path), target / path.relative_to("/"), mounted)
         for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
             link, here = Path("/") / name, target / name
             if link.is_symlink() and not here.is_symlink():
@@ -195,8 +196,8 @@ def _cover(path: Path) -> Path:
     return _EMPTY if path.is_dir() else Path("/dev/null")
 
 
-def _bind_once(source: Path, inside: Path) -> None:
-    if node_mounts.is_mounted(inside):
+def _bind_once(source: Path, inside: Path, mounted: Collection[Path]) -> None:
+    if inside in mounted:
         return
     node_mounts.bind(str(source), inside, read_only=True)
     node_mounts.make_private(inside)

@@ -6,7 +6,7 @@ import ctypes
 import os
 from pathlib import Path
 
-from kubecore.mountinfo import mount_points
+from kubecore.mountinfo import is_mount_point
 
 MS_RDONLY = 1
 MS_NOSUID = 2
@@ -50,7 +50,7 @@ def is_mounted(target: Path) -> bool:
     Unlike `Path.is_mount` this also sees bind mounts of the same file system; not seeing one and mounting
     again would double the mounts of all peers each time.
     """
-    return target in mount_points()
+    return is_mount_point(target)
 
 
 def make_private(target: Path) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from kubecore.mountinfo import mount_points
+from kubecore.mountinfo import is_mount_point
 
 MS_RDONLY = 1
 _MS_NODEV = 4
@@ -93,7 +93,7 @@ def unmount(target: Path) -> None:
 
 def is_mounted(target: Path) -> bool:
     """Whether something is mounted exactly at `target`, bind mounts included."""
-    return target in mount_points()
+    return is_mount_point(target)
 
 
 def sync_file_system(path: Path) -> None:

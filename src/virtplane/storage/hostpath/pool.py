@@ -26,7 +26,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from kubecore.mountinfo import mount_points
+from kubecore.mountinfo import is_mount_point
 from virtplane.storage.hostpath import locks, trees
 from virtplane.storage.hostpath.configuration import FULL_PERCENT, STATE_DIRECTORY, PoolInfo
 from virtplane.storage.hostpath.failures import Code, CsiFailure
@@ -106,7 +106,7 @@ class Pool:
         return self.pending.is_dir() and self._is_mounted()
 
     def _is_mounted(self) -> bool:
-        return not self.info.claimed or self.folder in mount_points()
+        return not self.info.claimed or is_mount_point(self.folder)
 
     def prepare(self) -> None:
         """Make the pool's folders, if its claim is mounted. Raises OSError."""

@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from kubecore.mountinfo import mount_points, mount_points_below
+from kubecore.mountinfo import is_mount_point, mount_points_below
 from virtplane.api.launcherpods import image_holder
 from virtplane.compute.handler.launchers.process import pods_of
 from virtplane.compute.handler.rooted import Root
@@ -70,7 +70,7 @@ def mount_disk(held: HeldImage, folder: Path, name: str, proc: Path = Path("/pro
     Raises NotHeld while the container does not run, BadImage where the image has no such disk, and OSError.
     """
     with Root(folder, beneath=True) as target:
-        if _is_mounted(folder / name):
+        if is_mount_point(folder / name):
             return
         with _holder(held, proc) as process:
             tree = clone_mount(process, lambda image: only_disk(image, held.path.strip("/")))
@@ -255,7 +255,3 @@ def _call(number: int, *arguments: object) -> int:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     return int(result)
-
-
-def _is_mounted(point: Path) -> bool:
-    return point in mount_points()
