@@ -17,6 +17,10 @@ from kubecore.objects.goformat import json_type
 
 MAX_OPERATIONS: Final = 10_000
 MAX_COPIED_BYTES: Final = 3 * 1024 * 1024
+MAX_SHIFTED_ITEMS: Final = 20_000_000
+"""Items that come to another place because one before them is added or removed: a tenth of a second. Ten
+thousand operations on one list in a request would otherwise keep a processor busy for minutes.
+"""
 _INDEX: Final = re.compile(r"[+-]?[0-9]+")
 
 
@@ -78,6 +82,7 @@ class _Patched:
         # by id; holding the value keeps the container alive and its id unique
         self._owned: dict[int, Any] = {}
         self._copied_bytes = 0
+        self._shifted_items = 0
 
     def apply(self, operation: JsonObject) -> None:
         kind = operation.get("op")
@@ -101,18 +106,38 @@ class _Patched:
         parent, key = self._parent(path, f'add operation does not apply: doc is missing path: "{path}"')
         self._insert(parent, key, value, f"error in add for path: '{path}'")
 
-    @staticmethod
-    def _insert(parent: Any, key: str, value: Any, context: str) -> None:
+    def _insert(self, parent: Any, key: str, value: Any, context: str) -> None:
         if isinstance(parent, dict):
             parent[key] = value
         elif key == "-":
             parent.append(value)
         else:
-            parent.insert(_index(key, len(parent) + 1, context), value)
+            index = _index(key, len(parent) + 1, context)
+            self._shift(len(parent) - index)
+            parent.insert(index, value)
+
+    def _shift(self, items: int) -> None:
+        """Count the items of a list behind one that comes or goes. Raises JsonPatchError for too many."""
+        self._shifted_items += items
+        if self._shifted_items > MAX_SHIFTED_ITEMS:
+            raise JsonPatchError(
+                "Unable to complete the patch, its operations move more than "
+                f"{MAX_SHIFTED_ITEMS} items of lists: replace the lists as a whole"
+            )
+
+    def _take(self, container: Any, key: str, context: str) -> Any:
+        """Remove the value at `key` and return it."""
+        if isinstance(container, list):
+            index = _index(key, len(container), context)
+            self._shift(len(container) - index)
+            return container.pop(index)
+        if key not in container:
+            raise JsonPatchError(f"{context}: Unable to remove nonexistent key: {key}: missing value")
+        return container.pop(key)
 
     def _remove(self, path: str) -> None:
         parent, key = self._parent(path, f'remove operation does not apply: doc is missing path: "{path}"')
-        _take(parent, key, f"error in remove for path: '{path}'")
+        self._take(parent, key, f"error in remove for path: '{path}'")
 
     def _replace(self, path: str, value: Any) -> None:
         """Replace a value. An absent member of an object is added, which the RFC would refuse."""
@@ -135,7 +160,7 @@ class _Patched:
         parent, key = self._parent(
             source, f"move operation does not apply: doc is missing from path: {source}"
         )
-        value = _take(parent, key, f"error in move for path: '{key}'")
+        value = self._take(parent, key, f"error in move for path: '{key}'")
         context = f"move operation does not apply: doc is missing destination path: {path}"
         parent, key = self._parent(path, context)
         self._insert(parent, key, value, f"error in move for path: '{path}'")
@@ -224,15 +249,6 @@ def _get(container: Any, key: str, context: str) -> Any:
     if isinstance(container, dict):
         return container.get(key)
     return container[_index(key, len(container), context)]
-
-
-def _take(container: Any, key: str, context: str) -> Any:
-    """Remove the value at `key` and return it."""
-    if isinstance(container, list):
-        return container.pop(_index(key, len(container), context))
-    if key not in container:
-        raise JsonPatchError(f"{context}: Unable to remove nonexistent key: {key}: missing value")
-    return container.pop(key)
 
 
 def _index(key: str, size: int, context: str) -> int:

@@ -159,6 +159,29 @@ def test_copies_are_limited_together() -> None:
         apply_json_patch(document, [copy] * 4)
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "move", "from": "/list/0", "path": "/list/0"},
+        {"op": "add", "path": "/list/0", "value": 0},
+        {"op": "remove", "path": "/list/0"},
+    ],
+)
+def test_no_request_moves_long_lists_ten_thousand_times(operation: JsonObject) -> None:
+    """Each operation would take milliseconds: a request of 3 MB, a minute and more of a processor."""
+    with pytest.raises(JsonPatchError, match="replace the lists as a whole"):
+        apply_json_patch({"list": [0] * 1_000_000}, [operation] * 10_000)
+    short = {"list": list(range(1000))}
+    assert len(apply_json_patch(short, [operation] * 1000)["list"]) == {"move": 1000, "add": 2000}.get(
+        operation["op"], 0
+    )
+
+
+def test_the_end_of_a_long_list_is_changed_as_often_as_operations_there_are() -> None:
+    changes = [{"op": "add", "path": "/list/-", "value": 1}, {"op": "remove", "path": "/list/-1"}] * 5000
+    assert len(apply_json_patch({"list": [0] * 1_000_000}, changes)["list"]) == 1_000_000
+
+
 def test_truth_values_do_not_equal_numbers() -> None:
     assert not is_equal(True, 1)
     assert not is_equal({"a": [0]}, {"a": [False]})
