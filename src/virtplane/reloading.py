@@ -15,7 +15,7 @@ from kubecore.logs import LogLevels, on_behalf_of
 from kubecore.runtime import Context, Informer
 from virtplane.api.ciphers import CIPHERS
 from virtplane.api.config import REQUEST_LIMITS, ClusterConfig, LastGood
-from virtplane.api.kubevirt_v1.configuration import TokenBucketRateLimiter
+from virtplane.api.kubevirt_v1.component_configuration import TokenBucketRateLimiter
 from virtplane.api.resources import KUBEVIRTS
 from virtplane.api.verbosity import log_level
 from virtplane.profiling import Profiling

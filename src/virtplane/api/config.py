@@ -16,14 +16,12 @@ from typing import Any, TypeVar
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.structs import UnfitDocument, decode, encode, readable
 from virtplane.api import feature_gates, images, labels, paths, verbosity
-from virtplane.api.kubevirt_v1.configuration import (
-    ArchSpecificConfiguration,
-    InterfaceBindingPlugin,
-    KubeVirtConfiguration,
-    LogVerbosity,
-    TokenBucketRateLimiter,
-)
+from virtplane.api.kubevirt_v1.component_configuration import TokenBucketRateLimiter
+from virtplane.api.kubevirt_v1.configuration import KubeVirtConfiguration
+from virtplane.api.kubevirt_v1.developer_configuration import LogVerbosity
+from virtplane.api.kubevirt_v1.guest_configuration import ArchSpecificConfiguration
 from virtplane.api.kubevirt_v1.kubevirt import Flags, KubeVirtWorkloadUpdateStrategy
+from virtplane.api.kubevirt_v1.network_configuration import InterfaceBindingPlugin
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from virtplane.api.kubevirt_v1.configuration import InterfaceBindingPlugin
+from virtplane.api.kubevirt_v1.network_configuration import InterfaceBindingPlugin
 from virtplane.api.kubevirt_v1.networks import (
     Interface,
     InterfaceBridge,

@@ -102,7 +102,8 @@ async def objectgraph(
 @connected
 async def permitted_devices(client: Client, connection: Connection) -> None:
     """Show which devices of nodes guests may have."""
-    from virtplane.api.kubevirt_v1.configuration import KubeVirtConfiguration, PermittedHostDevices
+    from virtplane.api.kubevirt_v1.configuration import KubeVirtConfiguration
+    from virtplane.api.kubevirt_v1.device_configuration import PermittedHostDevices
     from virtplane.api.resources import KUBEVIRTS
 
     found = get_list(await client.list(KUBEVIRTS, connection.namespace), "items")

@@ -8,7 +8,7 @@ import orjson
 
 from kubecore.json import JsonObject
 from virtplane.api import labels
-from virtplane.api.kubevirt_v1.configuration import InterfaceBindingPlugin
+from virtplane.api.kubevirt_v1.network_configuration import InterfaceBindingPlugin
 from virtplane.api.kubevirt_v1.networks import Interface
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.launcherpod.inputs import RenderInputs

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from virtplane.api.kubevirt_v1.configuration import InterfaceBindingPlugin
+from virtplane.api.kubevirt_v1.network_configuration import InterfaceBindingPlugin
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import InterfaceLink
 from virtplane.compute.domain.interfaces import (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from virtplane.api.kubevirt_v1.configuration import PermittedHostDevices
+from virtplane.api.kubevirt_v1.device_configuration import PermittedHostDevices
 from virtplane.compute.domain.hostdevices import MDEV_PREFIX, PCI_PREFIX, USB_PREFIX
 
 _SYSTEM = Path("/sys")

@@ -17,7 +17,7 @@ from kubecore.objects import meta
 from kubecore.resources import NODES
 from virtplane.api import paths
 from virtplane.api.config import ClusterConfig
-from virtplane.api.kubevirt_v1.configuration import MediatedDevicesConfiguration
+from virtplane.api.kubevirt_v1.device_configuration import MediatedDevicesConfiguration
 from virtplane.compute.handler.api import FAILURES, in_time
 from virtplane.compute.handler.node.rounds import Rounds
 from virtplane.compute.handler.threads import in_thread

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kubecore.json import JsonObject
-from virtplane.api.kubevirt_v1.configuration import PermittedHostDevices
+from virtplane.api.kubevirt_v1.device_configuration import PermittedHostDevices
 from virtplane.compute.domain.hostdevices import variable
 from virtplane.compute.handler.node.deviceplugin import device_spec
 from virtplane.compute.handler.node.hostdevices import Resource, permitted

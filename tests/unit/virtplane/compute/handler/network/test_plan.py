@@ -14,7 +14,7 @@ import pytest
 from tests.support.network_plans import plan_network
 
 from kubecore.objects.structs import decode
-from virtplane.api.kubevirt_v1.configuration import InterfaceBindingPlugin
+from virtplane.api.kubevirt_v1.network_configuration import InterfaceBindingPlugin
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler.network import plan as network
 from virtplane.compute.handler.network.lease import Resolver, lease

@@ -10,7 +10,7 @@ import pytest
 
 from kubecore.json import JsonObject
 from kubecore.objects.structs import decode
-from virtplane.api.kubevirt_v1.configuration import PermittedHostDevices
+from virtplane.api.kubevirt_v1.device_configuration import PermittedHostDevices
 from virtplane.compute.handler.node.hostdevices import permitted
 from virtplane.compute.handler.node.passthrough import PassthroughPlugins, ResourceOffer
 

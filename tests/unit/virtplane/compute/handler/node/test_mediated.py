@@ -12,7 +12,7 @@ from kubecore.objects.structs import decode
 from kubecore.resources import NODES
 from kubecore.testing import MemoryApi
 from virtplane.api.config import ClusterConfig
-from virtplane.api.kubevirt_v1.configuration import MediatedDevicesConfiguration, PermittedHostDevices
+from virtplane.api.kubevirt_v1.device_configuration import MediatedDevicesConfiguration, PermittedHostDevices
 from virtplane.compute.handler.node.hostdevices import permitted
 from virtplane.compute.handler.node.mediated import (
     KernelDevices,
