@@ -5,47 +5,56 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, TypeAlias
 
-from virtplane.api.markers import NULL_IS_WRITTEN, NULLABLE, ApiStruct, Int64, Time, mark, one_of
+from virtplane.api.markers import NULL_IS_WRITTEN, NULLABLE, ApiStruct, Int64, Time, describe, mark, one_of
 
 
 class Condition(ApiStruct, kw_only=True):
     """One observed aspect of an object, with the times it was probed and last changed."""
 
-    last_probe_time: Annotated[Time | None, NULLABLE, NULL_IS_WRITTEN] = None
-    last_transition_time: Annotated[Time | None, NULLABLE, NULL_IS_WRITTEN] = None
-    message: str | None = None
-    reason: str | None = None
-    status: str
-    type: str
+    last_probe_time: Annotated[
+        Time | None, NULLABLE, NULL_IS_WRITTEN, describe("When the condition was last looked at.")
+    ] = None
+    last_transition_time: Annotated[
+        Time | None, NULLABLE, NULL_IS_WRITTEN, describe("When the status last changed.")
+    ] = None
+    message: Annotated[str | None, describe("What is the matter, for people.")] = None
+    reason: Annotated[str | None, describe("Why, in one word.")] = None
+    status: Annotated[str, describe("True, False or Unknown.")]
+    type: Annotated[str, describe("Which aspect it is.")]
 
 
 class HeartbeatCondition(ApiStruct, kw_only=True):
     """One observed aspect of an object, with the times it was last seen and last changed."""
 
-    last_heartbeat_time: Time | None = None
-    last_transition_time: Time | None = None
-    message: str | None = None
-    reason: str | None = None
-    status: str
-    type: str
+    last_heartbeat_time: Annotated[Time | None, describe("When the condition was last seen.")] = None
+    last_transition_time: Annotated[Time | None, describe("When the status last changed.")] = None
+    message: Annotated[str | None, describe("What is the matter, for people.")] = None
+    reason: Annotated[str | None, describe("Why, in one word.")] = None
+    status: Annotated[str, describe("True, False or Unknown.")]
+    type: Annotated[str, describe("Which aspect it is.")]
 
 
 class ObservedCondition(ApiStruct, kw_only=True):
     """One observed aspect of an object, with the generation it was observed at."""
 
-    last_transition_time: Time
-    message: Annotated[str, mark(maxLength=32768)]
-    observed_generation: Annotated[Int64 | None, mark(minimum=0)] = None
+    last_transition_time: Annotated[Time, describe("When the status last changed.")]
+    message: Annotated[str, mark(maxLength=32768), describe("What is the matter, for people.")]
+    observed_generation: Annotated[
+        Int64 | None, mark(minimum=0), describe("The object's generation that it is about.")
+    ] = None
     reason: Annotated[
-        str, mark(pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", minLength=1, maxLength=1024)
+        str,
+        mark(pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", minLength=1, maxLength=1024),
+        describe("Why, in one word."),
     ]
-    status: Annotated[str, one_of("True", "False", "Unknown")]
+    status: Annotated[str, one_of("True", "False", "Unknown"), describe("True, False or Unknown.")]
     type: Annotated[
         str,
         mark(
             pattern="^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
             maxLength=316,
         ),
+        describe("Which aspect it is."),
     ]
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import field
 
+from virtplane.api.affinity_v1 import NodeAffinity, PodAffinity, PodAntiAffinity
 from virtplane.api.markers import (
     ALWAYS_WRITTEN,
     ATOMIC,
@@ -19,6 +20,7 @@ from virtplane.api.markers import (
     Int64,
     IntOrString,
     Quantity,
+    describe,
     list_map,
     mark,
     requested_one_of,
@@ -26,261 +28,286 @@ from virtplane.api.markers import (
 from virtplane.api.meta_v1 import LabelSelector
 
 
-class NodeSelectorRequirement(ApiStruct, kw_only=True):
-    """One comparison of a node's label or field with values."""
-
-    key: str
-    operator: Annotated[str, requested_one_of("DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn")]
-    values: Annotated[tuple[str, ...], ATOMIC] = ()
-
-
-class NodeSelectorTerm(ApiStruct, kw_only=True):
-    """Requirements on a node that must all hold."""
-
-    schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
-    match_expressions: Annotated[tuple[NodeSelectorRequirement, ...], ATOMIC] = ()
-    match_fields: Annotated[tuple[NodeSelectorRequirement, ...], ATOMIC] = ()
-
-
-class PreferredSchedulingTerm(ApiStruct, kw_only=True):
-    """A node term with the weight it adds to a node's score (1-100)."""
-
-    preference: NodeSelectorTerm
-    weight: Int32
-
-
-class NodeSelector(ApiStruct, kw_only=True):
-    """Alternatives of node requirements; one of them must hold."""
-
-    schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
-    node_selector_terms: Annotated[tuple[NodeSelectorTerm, ...], ATOMIC, REQUIRED] = ()
-
-
-class NodeAffinity(ApiStruct, kw_only=True):
-    """Rules on the labels and fields of nodes."""
-
-    preferred_during_scheduling_ignored_during_execution: Annotated[
-        tuple[PreferredSchedulingTerm, ...], ATOMIC
-    ] = ()
-    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-
-
-class PodAffinityTerm(ApiStruct, kw_only=True):
-    """Pods, and the topology in which they count as near."""
-
-    label_selector: LabelSelector | None = None
-    match_label_keys: Annotated[tuple[str, ...], ATOMIC] = ()
-    mismatch_label_keys: Annotated[tuple[str, ...], ATOMIC] = ()
-    namespace_selector: LabelSelector | None = None
-    namespaces: Annotated[tuple[str, ...], ATOMIC] = ()
-    topology_key: str
-
-
-class WeightedPodAffinityTerm(ApiStruct, kw_only=True):
-    """A pod term with the weight it adds to a node's score (1-100)."""
-
-    pod_affinity_term: PodAffinityTerm
-    weight: Int32
-
-
-class PodAffinity(ApiStruct, kw_only=True):
-    """Rules for running near other pods."""
-
-    preferred_during_scheduling_ignored_during_execution: Annotated[
-        tuple[WeightedPodAffinityTerm, ...], ATOMIC
-    ] = ()
-    required_during_scheduling_ignored_during_execution: Annotated[tuple[PodAffinityTerm, ...], ATOMIC] = ()
-
-
-class PodAntiAffinity(ApiStruct, kw_only=True):
-    """Rules for running apart from other pods."""
-
-    preferred_during_scheduling_ignored_during_execution: Annotated[
-        tuple[WeightedPodAffinityTerm, ...], ATOMIC
-    ] = ()
-    required_during_scheduling_ignored_during_execution: Annotated[tuple[PodAffinityTerm, ...], ATOMIC] = ()
-
-
 class Affinity(ApiStruct, kw_only=True):
     """Where pods may, must or had better run: rules on nodes and on other pods."""
 
-    node_affinity: NodeAffinity | None = None
-    pod_affinity: PodAffinity | None = None
-    pod_anti_affinity: PodAntiAffinity | None = None
+    node_affinity: Annotated[NodeAffinity | None, describe("Rules on the labels and fields of nodes.")] = None
+    pod_affinity: Annotated[PodAffinity | None, describe("Rules for running near other pods.")] = None
+    pod_anti_affinity: Annotated[
+        PodAntiAffinity | None, describe("Rules for running apart from other pods.")
+    ] = None
 
 
 class ObjectFieldSelector(ApiStruct, kw_only=True):
     """A field of the pod itself."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
-    api_version: str | None = None
-    field_path: str
+    api_version: Annotated[str | None, describe("Version of the API that the path is of; v1 by default.")] = (
+        None
+    )
+    field_path: Annotated[str, describe("Path of the field, such as metadata.labels.")]
 
 
 class ResourceFieldSelector(ApiStruct, kw_only=True):
     """A resource request or limit of a container."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
-    container_name: str | None = None
-    divisor: Annotated[Quantity | None, ALWAYS_WRITTEN] = None
-    resource: str
+    container_name: Annotated[str | None, describe("Name of the container.")] = None
+    divisor: Annotated[
+        Quantity | None,
+        ALWAYS_WRITTEN,
+        describe("Unit in which the amount is written, such as 1Mi; 1 by default."),
+    ] = None
+    resource: Annotated[str, describe("The resource, such as requests.memory.")]
 
 
 class DownwardAPIVolumeFile(ApiStruct, kw_only=True):
     """One file made of a field or a resource of the pod."""
 
-    field_ref: ObjectFieldSelector | None = None
-    mode: Int32 | None = None
-    path: str
-    resource_field_ref: ResourceFieldSelector | None = None
+    field_ref: Annotated[
+        ObjectFieldSelector | None,
+        describe("Field of the pod that the file holds; one of this and resourceFieldRef."),
+    ] = None
+    mode: Annotated[
+        Int32 | None, describe("Permission bits of the file, 0 to 0777; by default those of the volume.")
+    ] = None
+    path: Annotated[str, describe('Path of the file in the volume; relative, without "..".')]
+    resource_field_ref: Annotated[
+        ResourceFieldSelector | None, describe("Resource of a container that the file holds.")
+    ] = None
 
 
 class ExecAction(ApiStruct, kw_only=True):
     """A command run inside; exit status 0 means healthy."""
 
-    command: Annotated[tuple[str, ...], ATOMIC] = ()
+    command: Annotated[
+        tuple[str, ...], ATOMIC, describe("The command and its arguments; no shell is involved.")
+    ] = ()
 
 
 class HTTPHeader(ApiStruct, kw_only=True):
     """One header sent with an HTTP probe."""
 
-    name: str
-    value: str
+    name: Annotated[str, describe("Name of the header.")]
+    value: Annotated[str, describe("Value of the header.")]
 
 
 class HTTPGetAction(ApiStruct, kw_only=True):
     """An HTTP GET; any status from 200 to 399 means healthy."""
 
-    host: str | None = None
-    http_headers: Annotated[tuple[HTTPHeader, ...], ATOMIC] = ()
-    path: str | None = None
-    port: IntOrString
-    scheme: Annotated[str | None, requested_one_of("HTTP", "HTTPS")] = None
+    host: Annotated[str | None, describe("Name or address; by default the pod's address.")] = None
+    http_headers: Annotated[tuple[HTTPHeader, ...], ATOMIC, describe("Headers to send.")] = ()
+    path: Annotated[str | None, describe("Path to ask for; / by default.")] = None
+    port: Annotated[IntOrString, describe("Number of the port, 1 to 65535, or its name.")]
+    scheme: Annotated[
+        str | None,
+        requested_one_of("HTTP", "HTTPS"),
+        describe("HTTP (default) or HTTPS; certificates are not verified."),
+    ] = None
 
 
 class LocalObjectReference(ApiStruct, kw_only=True):
     """The name of an object in the same namespace."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
-    name: Annotated[str | None, mark(default="")] = None
+    name: Annotated[str | None, mark(default=""), describe("Name of the object.")] = None
 
 
 class TypedLocalObjectReference(ApiStruct, kw_only=True):
     """Group, kind and name of an object in the same namespace."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
-    api_group: Annotated[str | None, NULL_IS_WRITTEN] = None
-    kind: Annotated[str, REQUIRED] = ""
-    name: Annotated[str, REQUIRED] = ""
+    api_group: Annotated[str | None, NULL_IS_WRITTEN, describe("API group; empty for Kubernetes' core.")] = (
+        None
+    )
+    kind: Annotated[str, REQUIRED, describe("Kind of the object.")] = ""
+    name: Annotated[str, REQUIRED, describe("Name of the object.")] = ""
 
 
 class TypedObjectReference(ApiStruct, kw_only=True):
     """Group, kind, name and namespace of an object."""
 
-    api_group: Annotated[str | None, NULL_IS_WRITTEN] = None
-    kind: str
-    name: str
-    namespace: Annotated[str | None, EMPTY_IS_SET] = None
+    api_group: Annotated[str | None, NULL_IS_WRITTEN, describe("API group; empty for Kubernetes' core.")] = (
+        None
+    )
+    kind: Annotated[str, describe("Kind of the object.")]
+    name: Annotated[str, describe("Name of the object.")]
+    namespace: Annotated[
+        str | None,
+        EMPTY_IS_SET,
+        describe("Namespace; by default this one. Another one needs a ReferenceGrant."),
+    ] = None
 
 
 class VolumeResourceRequirements(ApiStruct, kw_only=True):
     """The storage asked for, and its limit."""
 
-    limits: Mapping[str, Quantity] = field(default_factory=dict)
-    requests: Mapping[str, Quantity] = field(default_factory=dict)
+    limits: Annotated[Mapping[str, Quantity], describe("Most storage, such as 20Gi under storage.")] = field(
+        default_factory=dict
+    )
+    requests: Annotated[
+        Mapping[str, Quantity], describe("Storage asked for, such as 10Gi under storage.")
+    ] = field(default_factory=dict)
 
 
 class PersistentVolumeClaimSpec(ApiStruct, kw_only=True):
     """What storage is asked for: class, size, access and volume modes."""
 
-    access_modes: Annotated[tuple[str, ...], ATOMIC] = ()
-    data_source: TypedLocalObjectReference | None = None
-    data_source_ref: TypedObjectReference | None = None
-    resources: Annotated[VolumeResourceRequirements | None, ALWAYS_WRITTEN] = None
-    selector: LabelSelector | None = None
-    storage_class_name: Annotated[str | None, EMPTY_IS_SET] = None
-    volume_attributes_class_name: Annotated[str | None, EMPTY_IS_SET] = None
-    volume_mode: Annotated[
-        str | None, requested_one_of("Block", "Filesystem", "FromStorageProfile"), EMPTY_IS_SET
+    access_modes: Annotated[
+        tuple[str, ...], ATOMIC, describe("ReadWriteOnce, ReadOnlyMany, ReadWriteMany or ReadWriteOncePod.")
+    ] = ()
+    data_source: Annotated[
+        TypedLocalObjectReference | None,
+        describe("Claim or VolumeSnapshot of this namespace that the volume is made of."),
     ] = None
-    volume_name: str | None = None
+    data_source_ref: Annotated[
+        TypedObjectReference | None,
+        describe("The same, also for other kinds (volume populators) and other namespaces."),
+    ] = None
+    resources: Annotated[
+        VolumeResourceRequirements | None, ALWAYS_WRITTEN, describe("How much storage is asked for.")
+    ] = None
+    selector: Annotated[
+        LabelSelector | None, describe("Labels of the volumes that will do; nothing is then provisioned.")
+    ] = None
+    storage_class_name: Annotated[
+        str | None,
+        EMPTY_IS_SET,
+        describe("Storage class; absent for the cluster's default, empty for volumes of no class."),
+    ] = None
+    volume_attributes_class_name: Annotated[
+        str | None, EMPTY_IS_SET, describe("Class of attributes that can change while the volume is used.")
+    ] = None
+    volume_mode: Annotated[
+        str | None,
+        requested_one_of("Block", "Filesystem", "FromStorageProfile"),
+        EMPTY_IS_SET,
+        describe("Filesystem (default) or Block, a raw device."),
+    ] = None
+    volume_name: Annotated[str | None, describe("The volume that the claim is bound to.")] = None
 
 
 class CorePersistentVolumeClaimVolumeSource(ApiStruct, kw_only=True):
     """A claim of the same namespace, as Kubernetes' own volumes name it."""
 
-    claim_name: str
-    read_only: Annotated[bool | None, ZERO_IS_UNSET] = None
+    claim_name: Annotated[str, describe("Name of the claim.")]
+    read_only: Annotated[
+        bool | None, ZERO_IS_UNSET, describe("Whether the claim is mounted read-only; false by default.")
+    ] = None
 
 
 class PodDNSConfigOption(ApiStruct, kw_only=True):
     """One resolver option with an optional value."""
 
-    name: str | None = None
-    value: Annotated[str | None, EMPTY_IS_SET] = None
+    name: Annotated[str | None, describe("Name of the option, such as ndots.")] = None
+    value: Annotated[str | None, EMPTY_IS_SET, describe("Value of the option; some have none.")] = None
 
 
 class PodDNSConfig(ApiStruct, kw_only=True):
     """Name servers, search domains and options added to what the DNS policy gives."""
 
-    nameservers: Annotated[tuple[str, ...], ATOMIC] = ()
-    options: Annotated[tuple[PodDNSConfigOption, ...], ATOMIC] = ()
-    searches: Annotated[tuple[str, ...], ATOMIC] = ()
+    nameservers: Annotated[tuple[str, ...], ATOMIC, describe("Addresses of name servers.")] = ()
+    options: Annotated[tuple[PodDNSConfigOption, ...], ATOMIC, describe("Resolver options.")] = ()
+    searches: Annotated[tuple[str, ...], ATOMIC, describe("Domains in which short names are looked up.")] = ()
 
 
 class TCPSocketAction(ApiStruct, kw_only=True):
     """A TCP connection; being accepted means healthy."""
 
-    host: str | None = None
-    port: IntOrString
+    host: Annotated[str | None, describe("Name or address; by default the pod's address.")] = None
+    port: Annotated[IntOrString, describe("Number of the port, 1 to 65535, or its name.")]
 
 
 class Toleration(ApiStruct, kw_only=True):
     """A taint that is put up with."""
 
-    effect: Annotated[str | None, requested_one_of("NoExecute", "NoSchedule", "PreferNoSchedule")] = None
-    key: str | None = None
-    operator: Annotated[str | None, requested_one_of("Equal", "Exists")] = None
-    toleration_seconds: Int64 | None = None
-    value: str | None = None
+    effect: Annotated[
+        str | None,
+        requested_one_of("NoExecute", "NoSchedule", "PreferNoSchedule"),
+        describe("NoSchedule, PreferNoSchedule or NoExecute; absent for all."),
+    ] = None
+    key: Annotated[
+        str | None, describe("Key of the taint; absent, with the operator Exists, for all taints.")
+    ] = None
+    operator: Annotated[
+        str | None,
+        requested_one_of("Equal", "Exists"),
+        describe("Equal (default) compares the value; Exists takes any."),
+    ] = None
+    toleration_seconds: Annotated[
+        Int64 | None, describe("Seconds that NoExecute is put up with; absent for ever.")
+    ] = None
+    value: Annotated[str | None, describe("Value of the taint.")] = None
 
 
 class TopologySpreadConstraint(ApiStruct, kw_only=True):
     """How evenly matching pods spread over a topology."""
 
-    label_selector: LabelSelector | None = None
-    match_label_keys: Annotated[tuple[str, ...], ATOMIC] = ()
-    max_skew: Int32
-    min_domains: Int32 | None = None
-    node_affinity_policy: Annotated[str | None, requested_one_of("Honor", "Ignore"), EMPTY_IS_SET] = None
-    node_taints_policy: Annotated[str | None, requested_one_of("Honor", "Ignore"), EMPTY_IS_SET] = None
-    topology_key: str
-    when_unsatisfiable: Annotated[str, requested_one_of("DoNotSchedule", "ScheduleAnyway")]
+    label_selector: Annotated[LabelSelector | None, describe("Which pods are counted.")] = None
+    match_label_keys: Annotated[
+        tuple[str, ...], ATOMIC, describe("Labels of the new pod whose values counted pods have as well.")
+    ] = ()
+    max_skew: Annotated[
+        Int32, describe("How many more pods one place may have than the emptiest; at least 1.")
+    ]
+    min_domains: Annotated[
+        Int32 | None, describe("Places that there must be, else the emptiest counts as having none.")
+    ] = None
+    node_affinity_policy: Annotated[
+        str | None,
+        requested_one_of("Honor", "Ignore"),
+        EMPTY_IS_SET,
+        describe("Honor (default) leaves out nodes that the pod may not run on; Ignore counts them."),
+    ] = None
+    node_taints_policy: Annotated[
+        str | None,
+        requested_one_of("Honor", "Ignore"),
+        EMPTY_IS_SET,
+        describe(
+            "Honor leaves out nodes whose taints the pod does not tolerate; Ignore (default) counts them."
+        ),
+    ] = None
+    topology_key: Annotated[str, describe("Label of nodes; equal values are one place.")]
+    when_unsatisfiable: Annotated[
+        str,
+        requested_one_of("DoNotSchedule", "ScheduleAnyway"),
+        describe("DoNotSchedule leaves the pod waiting; ScheduleAnyway only prefers emptier places."),
+    ]
 
 
 class ResourceRequirementsWithoutClaims(ApiStruct, kw_only=True):
     """Compute resources requested and their limits."""
 
-    limits: Mapping[str, Quantity] = field(default_factory=dict)
-    requests: Mapping[str, Quantity] = field(default_factory=dict)
+    limits: Annotated[Mapping[str, Quantity], describe('Most of each resource, such as cpu: "2".')] = field(
+        default_factory=dict
+    )
+    requests: Annotated[
+        Mapping[str, Quantity], describe("What is reserved of each resource, such as memory: 1Gi.")
+    ] = field(default_factory=dict)
 
 
 class ResourceClaim(ApiStruct, kw_only=True):
     """A claim of the pod's whose devices a container gets, or one request of it."""
 
-    name: str
-    request: str | None = None
+    name: Annotated[str, describe("Name of the claim in the pod's resourceClaims.")]
+    request: Annotated[str | None, describe("One request of the claim; absent for all of them.")] = None
 
 
 class ResourceRequirements(ResourceRequirementsWithoutClaims, kw_only=True):
     """Compute resources requested and their limits, and claims of devices."""
 
-    claims: Annotated[tuple[ResourceClaim, ...], list_map("name")] = ()
+    claims: Annotated[
+        tuple[ResourceClaim, ...],
+        list_map("name"),
+        describe("Device claims of the pod that the container gets."),
+    ] = ()
 
 
 class NodePlacement(ApiStruct, kw_only=True):
     """On which nodes pods run."""
 
-    affinity: Affinity | None = None
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    tolerations: tuple[Toleration, ...] = ()
+    affinity: Annotated[Affinity | None, describe("Rules on nodes and other pods.")] = None
+    node_selector: Annotated[Mapping[str, str], describe("Labels that the nodes must have.")] = field(
+        default_factory=dict
+    )
+    tolerations: Annotated[tuple[Toleration, ...], describe("Taints of nodes that are put up with.")] = ()

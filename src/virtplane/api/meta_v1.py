@@ -7,23 +7,27 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import field
 
-from virtplane.api.markers import ATOMIC, ApiStruct, Time
+from virtplane.api.markers import ATOMIC, ApiStruct, Time, describe
 
 
 class LabelSelectorRequirement(ApiStruct, kw_only=True):
     """One comparison of a label with values."""
 
-    key: str
-    operator: str
-    values: Annotated[tuple[str, ...], ATOMIC] = ()
+    key: Annotated[str, describe("Name of the label.")]
+    operator: Annotated[str, describe("In, NotIn, Exists or DoesNotExist.")]
+    values: Annotated[tuple[str, ...], ATOMIC, describe("Values; none for Exists and DoesNotExist.")] = ()
 
 
 class LabelSelector(ApiStruct, kw_only=True):
     """Selects objects by their labels; empty selects all, absent none."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
-    match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], ATOMIC] = ()
-    match_labels: Mapping[str, str] = field(default_factory=dict)
+    match_expressions: Annotated[
+        tuple[LabelSelectorRequirement, ...], ATOMIC, describe("Comparisons, all required.")
+    ] = ()
+    match_labels: Annotated[Mapping[str, str], describe("Labels with values, all required.")] = field(
+        default_factory=dict
+    )
 
 
 class OwnerReference(ApiStruct, kw_only=True):

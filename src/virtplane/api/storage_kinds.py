@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec import field
 
-from virtplane.api.core_v1 import NodeSelector, PersistentVolumeClaimSpec
+from virtplane.api.affinity_v1 import NodeSelector
+from virtplane.api.core_v1 import PersistentVolumeClaimSpec
 from virtplane.api.markers import ApiStruct, Quantity
 from virtplane.api.meta_v1 import ObjectMeta
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
+from virtplane.api.affinity_v1 import NodeSelectorRequirement
 from virtplane.api.conditions import Condition
-from virtplane.api.core_v1 import NodeSelectorRequirement
 from virtplane.api.kubevirt_v1.vm import VirtualMachineSpec
 from virtplane.api.markers import (
     ATOMIC,

@@ -13,7 +13,7 @@ from typing import Any
 
 from kubecore.json import JsonObject
 from kubecore.wire import Message
-from virtplane.api.core_v1 import NodeSelectorRequirement
+from virtplane.api.affinity_v1 import NodeSelectorRequirement
 from virtplane.api.storage_kinds import (
     CSINode,
     LabelledNode,

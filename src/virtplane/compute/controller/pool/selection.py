@@ -10,7 +10,7 @@ from datetime import datetime
 from kubecore.json import get_object
 from kubecore.objects.selectors import Requirement, from_label_selector_object
 from kubecore.objects.structs import encode
-from virtplane.api.core_v1 import NodeSelectorRequirement
+from virtplane.api.affinity_v1 import NodeSelectorRequirement
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.pool_v1beta1.pool import VirtualMachinePool, VirtualMachinePoolSelectionPolicy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kubecore.objects import names
-from virtplane.api.core_v1 import (
+from virtplane.api.affinity_v1 import (
     NodeAffinity,
     NodeSelectorRequirement,
     NodeSelectorTerm,
