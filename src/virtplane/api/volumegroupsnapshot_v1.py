@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import field
 
-from virtplane.api.markers import REQUIRED, ApiStruct, Int64, Time, rules
+from virtplane.api.markers import REQUIRED, ApiStruct, Int64, Time, describe, rules
 from virtplane.api.meta_v1 import LabelSelector, ObjectMeta
 from virtplane.api.volumesnapshot_v1 import (
     DELETION_POLICY,
@@ -35,31 +35,46 @@ class VolumeGroupSnapshotSource(ApiStruct, kw_only=True):
         kept("volumeGroupSnapshotContentName"),
         one_of_two("selector", "volumeGroupSnapshotContentName"),
     )
-    selector: Annotated[LabelSelector | None, immutable("selector")] = None
-    volume_group_snapshot_content_name: Annotated[str | None, immutable("volumeGroupSnapshotContentName")] = (
-        None
-    )
+    selector: Annotated[
+        LabelSelector | None,
+        immutable("selector"),
+        describe("Labels of the claims of this namespace to take a snapshot of together."),
+    ] = None
+    volume_group_snapshot_content_name: Annotated[
+        str | None,
+        immutable("volumeGroupSnapshotContentName"),
+        describe("VolumeGroupSnapshotContent of a group that is in the storage already."),
+    ] = None
 
 
 class VolumeGroupSnapshotSpec(ApiStruct, kw_only=True):
     """What a group's snapshot is taken of, and by which class."""
 
-    source: Annotated[VolumeGroupSnapshotSource, REQUIRED] = VolumeGroupSnapshotSource()
+    source: Annotated[
+        VolumeGroupSnapshotSource, REQUIRED, describe("What the group's snapshot is of. Cannot be changed.")
+    ] = VolumeGroupSnapshotSource()
     volume_group_snapshot_class_name: Annotated[
         str | None,
         rules(("size(self) > 0", "volumeGroupSnapshotClassName must not be the empty string when set")),
+        describe("VolumeGroupSnapshotClass; by default the one marked as default for the driver."),
     ] = None
 
 
 class VolumeGroupSnapshotStatus(ApiStruct, kw_only=True):
-    """How far a group's snapshot is."""
+    """How far a group's snapshot is, written by the snapshot controller."""
 
     bound_volume_group_snapshot_content_name: Annotated[
-        str | None, _set_once("boundVolumeGroupSnapshotContentName")
+        str | None,
+        _set_once("boundVolumeGroupSnapshotContentName"),
+        describe("The VolumeGroupSnapshotContent; it counts if it names this group too."),
     ] = None
-    creation_time: Time | None = None
-    error: VolumeSnapshotError | None = None
-    ready_to_use: bool | None = None
+    creation_time: Annotated[Time | None, describe("When the storage took the snapshots.")] = None
+    error: Annotated[
+        VolumeSnapshotError | None, describe("The last error; gone once the group is ready.")
+    ] = None
+    ready_to_use: Annotated[
+        bool | None, describe("Whether volumes can be made of all snapshots of the group.")
+    ] = None
 
 
 class VolumeGroupSnapshot(ApiStruct, kw_only=True):
@@ -68,7 +83,11 @@ class VolumeGroupSnapshot(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[VolumeGroupSnapshotSpec, REQUIRED] = VolumeGroupSnapshotSpec()
+    spec: Annotated[
+        VolumeGroupSnapshotSpec,
+        REQUIRED,
+        describe("What a group's snapshot is taken of, and by which class."),
+    ] = VolumeGroupSnapshotSpec()
     status: VolumeGroupSnapshotStatus = VolumeGroupSnapshotStatus()
 
 
@@ -92,20 +111,24 @@ class VolumeGroupSnapshotReference(ApiStruct, kw_only=True):
             ),
         ),
     }
-    api_version: str | None = None
-    field_path: str | None = None
-    kind: str | None = None
-    name: str | None = None
-    namespace: str | None = None
-    resource_version: str | None = None
-    uid: str | None = None
+    api_version: Annotated[str | None, describe("API version of the group.")] = None
+    field_path: Annotated[str | None, describe("No effect.")] = None
+    kind: Annotated[str | None, describe("Kind of the group: VolumeGroupSnapshot.")] = None
+    name: Annotated[str | None, describe("Name of the group.")] = None
+    namespace: Annotated[str | None, describe("Namespace of the group.")] = None
+    resource_version: Annotated[
+        str | None, describe("Resource version of the group when the content was made. No effect.")
+    ] = None
+    uid: Annotated[str | None, describe("UID of the group; set once it is bound.")] = None
 
 
 class GroupSnapshotHandles(ApiStruct, kw_only=True):
     """A group's snapshot that exists in the storage already, and the snapshots in it."""
 
-    volume_group_snapshot_handle: Annotated[str, REQUIRED] = ""
-    volume_snapshot_handles: Annotated[tuple[str, ...], REQUIRED] = ()
+    volume_group_snapshot_handle: Annotated[str, REQUIRED, describe("The group's id in the storage.")] = ""
+    volume_snapshot_handles: Annotated[
+        tuple[str, ...], REQUIRED, describe("The ids of its snapshots in the storage.")
+    ] = ()
 
 
 class VolumeGroupSnapshotContentSource(ApiStruct, kw_only=True):
@@ -116,40 +139,75 @@ class VolumeGroupSnapshotContentSource(ApiStruct, kw_only=True):
         kept("groupSnapshotHandles"),
         one_of_two("volumeHandles", "groupSnapshotHandles"),
     )
-    group_snapshot_handles: Annotated[GroupSnapshotHandles | None, immutable("groupSnapshotHandles")] = None
-    volume_handles: Annotated[tuple[str, ...], immutable("volumeHandles")] = ()
+    group_snapshot_handles: Annotated[
+        GroupSnapshotHandles | None,
+        immutable("groupSnapshotHandles"),
+        describe("A group that exists in the storage already."),
+    ] = None
+    volume_handles: Annotated[
+        tuple[str, ...],
+        immutable("volumeHandles"),
+        describe("Ids in the storage of the volumes to take snapshots of."),
+    ] = ()
 
 
 class VolumeGroupSnapshotContentSpec(ApiStruct, kw_only=True):
     """Which group of which driver this is, and what becomes of it when it is no longer wanted."""
 
-    deletion_policy: Annotated[str, DELETION_POLICY, REQUIRED] = ""
-    driver: Annotated[str, _set_once("driver"), REQUIRED] = ""
-    source: Annotated[VolumeGroupSnapshotContentSource, REQUIRED] = VolumeGroupSnapshotContentSource()
-    volume_group_snapshot_class_name: Annotated[str | None, _set_once("volumeGroupSnapshotClassName")] = None
-    volume_group_snapshot_ref: Annotated[VolumeGroupSnapshotReference, REQUIRED] = (
-        VolumeGroupSnapshotReference()
-    )
+    deletion_policy: Annotated[
+        str,
+        DELETION_POLICY,
+        REQUIRED,
+        describe(
+            "What becomes of the group in the storage: Delete removes it with this object, Retain keeps it."
+        ),
+    ] = ""
+    driver: Annotated[
+        str, _set_once("driver"), REQUIRED, describe("CSI driver that takes the snapshots.")
+    ] = ""
+    source: Annotated[
+        VolumeGroupSnapshotContentSource,
+        REQUIRED,
+        describe("The volumes, or the group that exists already. Cannot be changed."),
+    ] = VolumeGroupSnapshotContentSource()
+    volume_group_snapshot_class_name: Annotated[
+        str | None,
+        _set_once("volumeGroupSnapshotClassName"),
+        describe("VolumeGroupSnapshotClass with the driver's parameters."),
+    ] = None
+    volume_group_snapshot_ref: Annotated[
+        VolumeGroupSnapshotReference,
+        REQUIRED,
+        describe("The VolumeGroupSnapshot that this is the content of."),
+    ] = VolumeGroupSnapshotReference()
 
 
 class VolumeSnapshotInfo(ApiStruct, kw_only=True):
-    """One snapshot of a group. `creation_time` counts nanoseconds since 1970, `restore_size` bytes."""
+    """One snapshot of a group."""
 
-    creation_time: Int64 | None = None
-    ready_to_use: bool | None = None
-    restore_size: Int64 | None = None
-    snapshot_handle: str = ""
-    volume_handle: str = ""
+    creation_time: Annotated[
+        Int64 | None, describe("When the snapshot was taken, in nanoseconds since 1970.")
+    ] = None
+    ready_to_use: Annotated[bool | None, describe("Whether volumes can be made of the snapshot.")] = None
+    restore_size: Annotated[Int64 | None, describe("Least size in bytes of volumes made of it.")] = None
+    snapshot_handle: Annotated[str, describe("The snapshot's id in the storage.")] = ""
+    volume_handle: Annotated[str, describe("The volume's id in the storage.")] = ""
 
 
 class VolumeGroupSnapshotContentStatus(ApiStruct, kw_only=True):
-    """What the driver says of the group."""
+    """What the driver says of the group, written by the CSI snapshotter."""
 
-    creation_time: Time | None = None
-    error: VolumeSnapshotError | None = None
-    ready_to_use: bool | None = None
-    volume_group_snapshot_handle: Annotated[str | None, _set_once("volumeGroupSnapshotHandle")] = None
-    volume_snapshot_info_list: tuple[VolumeSnapshotInfo, ...] = ()
+    creation_time: Annotated[Time | None, describe("When the snapshots were taken.")] = None
+    error: Annotated[VolumeSnapshotError | None, describe("The last error of the driver.")] = None
+    ready_to_use: Annotated[
+        bool | None, describe("Whether volumes can be made of all snapshots of the group.")
+    ] = None
+    volume_group_snapshot_handle: Annotated[
+        str | None, _set_once("volumeGroupSnapshotHandle"), describe("The group's id in the storage.")
+    ] = None
+    volume_snapshot_info_list: Annotated[
+        tuple[VolumeSnapshotInfo, ...], describe("The snapshots of the group.")
+    ] = ()
 
 
 class VolumeGroupSnapshotContent(ApiStruct, kw_only=True):
@@ -158,14 +216,34 @@ class VolumeGroupSnapshotContent(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[VolumeGroupSnapshotContentSpec, REQUIRED] = VolumeGroupSnapshotContentSpec()
-    status: VolumeGroupSnapshotContentStatus | None = None
+    spec: Annotated[
+        VolumeGroupSnapshotContentSpec, REQUIRED, describe("Which group of which driver this is.")
+    ] = VolumeGroupSnapshotContentSpec()
+    status: Annotated[
+        VolumeGroupSnapshotContentStatus | None, describe("What the driver says of the group.")
+    ] = None
 
 
 class VolumeGroupSnapshotClass(ApiStruct, kw_only=True):
     """A driver that takes snapshots of groups, and how."""
 
-    deletion_policy: Annotated[str, DELETION_POLICY, _set_once("deletionPolicy"), REQUIRED] = ""
-    driver: Annotated[str, _set_once("driver"), REQUIRED] = ""
+    deletion_policy: Annotated[
+        str,
+        DELETION_POLICY,
+        _set_once("deletionPolicy"),
+        REQUIRED,
+        describe(
+            "What becomes of groups in the storage: Delete removes them with their objects, Retain"
+            " keeps them."
+        ),
+    ] = ""
+    driver: Annotated[str, _set_once("driver"), REQUIRED, describe("CSI driver that the class is for.")] = ""
     metadata: ObjectMeta = ObjectMeta()
-    parameters: Annotated[Mapping[str, str], _set_once("parameters", "are")] = field(default_factory=dict)
+    parameters: Annotated[
+        Mapping[str, str],
+        _set_once("parameters", "are"),
+        describe(
+            "Parameters for the driver; csi.storage.k8s.io/group-snapshotter-secret-name and"
+            " -namespace name its secret."
+        ),
+    ] = field(default_factory=dict)

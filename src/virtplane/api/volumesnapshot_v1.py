@@ -16,6 +16,7 @@ from virtplane.api.markers import (
     ApiStruct,
     Int64,
     Time,
+    describe,
     mark,
     one_of,
     rules,
@@ -49,8 +50,8 @@ def checked(*validations: tuple[str, str]) -> Mapping[str, Any]:
 class VolumeSnapshotError(ApiStruct, kw_only=True):
     """The last error that a controller of snapshots met."""
 
-    message: str | None = None
-    time: Time | None = None
+    message: Annotated[str | None, describe("What went wrong, for people.")] = None
+    time: Annotated[Time | None, describe("When it went wrong.")] = None
 
 
 class VolumeSnapshotSource(ApiStruct, kw_only=True):
@@ -61,31 +62,50 @@ class VolumeSnapshotSource(ApiStruct, kw_only=True):
         kept("volumeSnapshotContentName"),
         one_of_two("volumeSnapshotContentName", "persistentVolumeClaimName"),
     )
-    persistent_volume_claim_name: Annotated[str | None, immutable("persistentVolumeClaimName")] = None
-    volume_snapshot_content_name: Annotated[str | None, immutable("volumeSnapshotContentName")] = None
+    persistent_volume_claim_name: Annotated[
+        str | None,
+        immutable("persistentVolumeClaimName"),
+        describe("Claim of this namespace to take a snapshot of."),
+    ] = None
+    volume_snapshot_content_name: Annotated[
+        str | None,
+        immutable("volumeSnapshotContentName"),
+        describe("VolumeSnapshotContent of a snapshot that is in the storage already."),
+    ] = None
 
 
 class VolumeSnapshotSpec(ApiStruct, kw_only=True):
     """What a snapshot is taken of, and by which class."""
 
-    source: Annotated[VolumeSnapshotSource, REQUIRED] = VolumeSnapshotSource()
+    source: Annotated[
+        VolumeSnapshotSource, REQUIRED, describe("What the snapshot is of. Cannot be changed.")
+    ] = VolumeSnapshotSource()
     volume_snapshot_class_name: Annotated[
         str | None,
         rules(("size(self) > 0", "volumeSnapshotClassName must not be the empty string when set")),
+        describe("VolumeSnapshotClass; by default the one marked as default for the volume's driver."),
     ] = None
 
 
 class VolumeSnapshotStatus(ApiStruct, kw_only=True):
-    """How far a volume's snapshot is."""
+    """How far a volume's snapshot is, written by the snapshot controller."""
 
-    bound_volume_snapshot_content_name: str | None = None
-    creation_time: Time | None = None
-    error: VolumeSnapshotError | None = None
-    ready_to_use: bool | None = None
-    restore_size: Annotated[
-        str | int | None, mark(type="string", pattern=QUANTITY_PATTERN, x_kubernetes_int_or_string=True)
+    bound_volume_snapshot_content_name: Annotated[
+        str | None, describe("The VolumeSnapshotContent; it counts if it names this snapshot too.")
     ] = None
-    volume_group_snapshot_name: str | None = None
+    creation_time: Annotated[Time | None, describe("When the storage took the snapshot.")] = None
+    error: Annotated[
+        VolumeSnapshotError | None, describe("The last error; gone once the snapshot is ready.")
+    ] = None
+    ready_to_use: Annotated[bool | None, describe("Whether volumes can be made of the snapshot.")] = None
+    restore_size: Annotated[
+        str | int | None,
+        mark(type="string", pattern=QUANTITY_PATTERN, x_kubernetes_int_or_string=True),
+        describe("Least size of volumes made of it, such as 10Gi."),
+    ] = None
+    volume_group_snapshot_name: Annotated[
+        str | None, describe("The VolumeGroupSnapshot that the snapshot was taken with.")
+    ] = None
 
 
 class VolumeSnapshot(ApiStruct, kw_only=True):
@@ -94,7 +114,9 @@ class VolumeSnapshot(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[VolumeSnapshotSpec, REQUIRED] = VolumeSnapshotSpec()
+    spec: Annotated[
+        VolumeSnapshotSpec, REQUIRED, describe("What a snapshot is taken of, and by which class.")
+    ] = VolumeSnapshotSpec()
     status: VolumeSnapshotStatus = VolumeSnapshotStatus()
 
 
@@ -110,13 +132,15 @@ class VolumeSnapshotReference(ApiStruct, kw_only=True):
             )
         ),
     }
-    api_version: str | None = None
-    field_path: str | None = None
-    kind: str | None = None
-    name: str | None = None
-    namespace: str | None = None
-    resource_version: str | None = None
-    uid: str | None = None
+    api_version: Annotated[str | None, describe("API version of the snapshot.")] = None
+    field_path: Annotated[str | None, describe("No effect.")] = None
+    kind: Annotated[str | None, describe("Kind of the snapshot: VolumeSnapshot.")] = None
+    name: Annotated[str | None, describe("Name of the snapshot.")] = None
+    namespace: Annotated[str | None, describe("Namespace of the snapshot.")] = None
+    resource_version: Annotated[
+        str | None, describe("Resource version of the snapshot when the content was made. No effect.")
+    ] = None
+    uid: Annotated[str | None, describe("UID of the snapshot; set once it is bound.")] = None
 
 
 class VolumeSnapshotContentSource(ApiStruct, kw_only=True):
@@ -125,31 +149,65 @@ class VolumeSnapshotContentSource(ApiStruct, kw_only=True):
     schema_marks: ClassVar[Mapping[str, Any]] = checked(
         kept("volumeHandle"), kept("snapshotHandle"), one_of_two("volumeHandle", "snapshotHandle")
     )
-    snapshot_handle: Annotated[str | None, immutable("snapshotHandle")] = None
-    volume_handle: Annotated[str | None, immutable("volumeHandle")] = None
+    snapshot_handle: Annotated[
+        str | None,
+        immutable("snapshotHandle"),
+        describe("The snapshot's id in the storage, for one that exists there already."),
+    ] = None
+    volume_handle: Annotated[
+        str | None,
+        immutable("volumeHandle"),
+        describe("The volume's id in the storage, for a snapshot that is to be taken."),
+    ] = None
 
 
 class VolumeSnapshotContentSpec(ApiStruct, kw_only=True):
     """Which snapshot of which driver this is, and what becomes of it when it is no longer wanted."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = checked(kept("sourceVolumeMode"))
-    deletion_policy: Annotated[str, DELETION_POLICY, REQUIRED] = ""
-    driver: Annotated[str, REQUIRED] = ""
-    source: Annotated[VolumeSnapshotContentSource, REQUIRED] = VolumeSnapshotContentSource()
-    source_volume_mode: Annotated[str | None, immutable("sourceVolumeMode")] = None
-    volume_snapshot_class_name: str | None = None
-    volume_snapshot_ref: Annotated[VolumeSnapshotReference, REQUIRED] = VolumeSnapshotReference()
+    deletion_policy: Annotated[
+        str,
+        DELETION_POLICY,
+        REQUIRED,
+        describe(
+            "What becomes of the snapshot in the storage: Delete removes it with this object, Retain"
+            " keeps it."
+        ),
+    ] = ""
+    driver: Annotated[str, REQUIRED, describe("CSI driver that takes the snapshot.")] = ""
+    source: Annotated[
+        VolumeSnapshotContentSource,
+        REQUIRED,
+        describe("The volume, or the snapshot that exists already. Cannot be changed."),
+    ] = VolumeSnapshotContentSource()
+    source_volume_mode: Annotated[
+        str | None,
+        immutable("sourceVolumeMode"),
+        describe("Filesystem or Block, as the volume was; volumes made of it have the same."),
+    ] = None
+    volume_snapshot_class_name: Annotated[
+        str | None, describe("VolumeSnapshotClass with the driver's parameters.")
+    ] = None
+    volume_snapshot_ref: Annotated[
+        VolumeSnapshotReference, REQUIRED, describe("The VolumeSnapshot that this is the content of.")
+    ] = VolumeSnapshotReference()
 
 
 class VolumeSnapshotContentStatus(ApiStruct, kw_only=True):
-    """What the driver says of the snapshot. `creation_time` counts nanoseconds since 1970."""
+    """What the driver says of the snapshot, written by the CSI snapshotter."""
 
-    creation_time: Int64 | None = None
-    error: VolumeSnapshotError | None = None
-    ready_to_use: bool | None = None
-    restore_size: Annotated[Int64 | None, mark(minimum=0)] = None
-    snapshot_handle: str | None = None
-    volume_group_snapshot_handle: str | None = None
+    creation_time: Annotated[
+        Int64 | None, describe("When the snapshot was taken, in nanoseconds since 1970.")
+    ] = None
+    error: Annotated[VolumeSnapshotError | None, describe("The last error of the driver.")] = None
+    ready_to_use: Annotated[bool | None, describe("Whether volumes can be made of the snapshot.")] = None
+    restore_size: Annotated[
+        Int64 | None, mark(minimum=0), describe("Least size in bytes of volumes made of it.")
+    ] = None
+    snapshot_handle: Annotated[str | None, describe("The snapshot's id in the storage.")] = None
+    volume_group_snapshot_handle: Annotated[
+        str | None, describe("The id of the group in the storage that the snapshot was taken with.")
+    ] = None
 
 
 class VolumeSnapshotContent(ApiStruct, kw_only=True):
@@ -158,14 +216,32 @@ class VolumeSnapshotContent(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[VolumeSnapshotContentSpec, REQUIRED] = VolumeSnapshotContentSpec()
-    status: VolumeSnapshotContentStatus | None = None
+    spec: Annotated[
+        VolumeSnapshotContentSpec, REQUIRED, describe("Which snapshot of which driver this is.")
+    ] = VolumeSnapshotContentSpec()
+    status: Annotated[
+        VolumeSnapshotContentStatus | None, describe("What the driver says of the snapshot.")
+    ] = None
 
 
 class VolumeSnapshotClass(ApiStruct, kw_only=True):
     """A driver that takes snapshots, and how."""
 
-    deletion_policy: Annotated[str, DELETION_POLICY, REQUIRED] = ""
-    driver: Annotated[str, REQUIRED] = ""
+    deletion_policy: Annotated[
+        str,
+        DELETION_POLICY,
+        REQUIRED,
+        describe(
+            "What becomes of snapshots in the storage: Delete removes them with their objects, Retain"
+            " keeps them."
+        ),
+    ] = ""
+    driver: Annotated[str, REQUIRED, describe("CSI driver that the class is for.")] = ""
     metadata: ObjectMeta = ObjectMeta()
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    parameters: Annotated[
+        Mapping[str, str],
+        describe(
+            "Parameters for the driver; csi.storage.k8s.io/snapshotter-secret-name and -namespace"
+            " name its secret."
+        ),
+    ] = field(default_factory=dict)
