@@ -11,46 +11,66 @@ from virtplane.api.cdi_v1beta1.data_volume_template import (
     TemplateSpec,
 )
 from virtplane.api.conditions import HeartbeatCondition
-from virtplane.api.markers import REQUIRED, ApiStruct, Int32
+from virtplane.api.markers import REQUIRED, ApiStruct, Int32, describe
 from virtplane.api.meta_v1 import ObjectMeta
 
 
 class DataVolumeSourceHTTP(TemplateSourceHTTP, kw_only=True):
     """A file served over HTTP or HTTPS."""
 
-    checksum: str | None = None
-    """``algorithm:hexadecimal`` of the bytes as they are served."""
-    insecure_skip_verify: bool | None = None
+    checksum: Annotated[
+        str | None,
+        describe(
+            "Checksum of the bytes as they are served, as md5, sha1, sha256 or sha512:hexadecimal."
+            " Others fail the import."
+        ),
+    ] = None
+    insecure_skip_verify: Annotated[
+        bool | None, describe("Whether the server's certificate is not verified; false by default.")
+    ] = None
 
 
 class DataVolumeSourceVDDK(TemplateSourceVDDK, kw_only=True):
     """A disk of a VMware installation, read through VDDK."""
 
-    cert_config_map: str | None = None
+    cert_config_map: Annotated[
+        str | None, describe("ConfigMap with authorities that the server is verified by.")
+    ] = None
 
 
 class DataVolumeSource(TemplateSource, kw_only=True):
     """Where the content comes from; exactly one member is set."""
 
-    http: DataVolumeSourceHTTP | None = None
-    vddk: DataVolumeSourceVDDK | None = None
+    http: Annotated[DataVolumeSourceHTTP | None, describe("A file served over HTTP or HTTPS.")] = None
+    vddk: Annotated[
+        DataVolumeSourceVDDK | None, describe("A disk of a VMware installation, read through VDDK.")
+    ] = None
 
 
 class DataVolumeSpec(TemplateSpec, kw_only=True):
     """A claim together with the content it is to be filled with."""
 
-    service_account_name: str | None = None
-    source: DataVolumeSource | None = None
+    service_account_name: Annotated[
+        str | None, describe("ServiceAccount of the worker pods; default by default.")
+    ] = None
+    source: Annotated[
+        DataVolumeSource | None,
+        describe("Where the content comes from. Absent if sourceRef, dataSource or dataSourceRef says it."),
+    ] = None
 
 
 class DataVolumeStatus(ApiStruct, kw_only=True):
-    """How far the content is."""
+    """How far the content is, written by cdi-deployment."""
 
-    claim_name: str = ""
-    conditions: tuple[HeartbeatCondition, ...] = ()
-    phase: str = ""
-    progress: str = ""
-    restart_count: Int32 = 0
+    claim_name: Annotated[str, describe("Name of the claim, which is that of the DataVolume.")] = ""
+    conditions: Annotated[tuple[HeartbeatCondition, ...], describe("Bound, Running and Ready.")] = ()
+    phase: Annotated[
+        str, describe("How far it is, such as Pending, ImportInProgress, Succeeded or Failed.")
+    ] = ""
+    progress: Annotated[
+        str, describe("Percent of the content that has arrived, such as 42.0%; N/A where it is not known.")
+    ] = ""
+    restart_count: Annotated[Int32, describe("How often the worker pod was started again.")] = 0
 
 
 class DataVolume(ApiStruct, kw_only=True):
@@ -59,5 +79,7 @@ class DataVolume(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[DataVolumeSpec, REQUIRED] = DataVolumeSpec()
+    spec: Annotated[
+        DataVolumeSpec, REQUIRED, describe("A claim together with the content it is to be filled with.")
+    ] = DataVolumeSpec()
     status: DataVolumeStatus = DataVolumeStatus()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from virtplane.api.conditions import HeartbeatCondition
-from virtplane.api.markers import REQUIRED, ApiStruct, mark, one_of, rules
+from virtplane.api.markers import REQUIRED, ApiStruct, describe, mark, one_of, rules
 from virtplane.api.meta_v1 import ObjectMeta
 
 _ACCESS_MODES = rules(
@@ -19,8 +19,13 @@ _ACCESS_MODES = rules(
 class ClaimPropertySet(ApiStruct, kw_only=True):
     """A volume mode, and the access modes that volumes have with it; the best set comes first."""
 
-    access_modes: Annotated[tuple[str, ...], mark(maxItems=4), _ACCESS_MODES]
-    volume_mode: Annotated[str, one_of("Block", "Filesystem")]
+    access_modes: Annotated[
+        tuple[str, ...],
+        mark(maxItems=4),
+        _ACCESS_MODES,
+        describe("ReadWriteOnce, ReadOnlyMany, ReadWriteMany or ReadWriteOncePod."),
+    ]
+    volume_mode: Annotated[str, one_of("Block", "Filesystem"), describe("Filesystem or Block.")]
 
 
 ClaimPropertySets = Annotated[tuple[ClaimPropertySet, ...], mark(maxItems=8)]
@@ -29,24 +34,39 @@ ClaimPropertySets = Annotated[tuple[ClaimPropertySet, ...], mark(maxItems=8)]
 class StorageProfileSpec(ApiStruct, kw_only=True):
     """What an administrator wants otherwise than the table of provisioners says."""
 
-    claim_property_sets: ClaimPropertySets = ()
-    clone_strategy: str | None = None
-    """``copy``, ``snapshot`` or ``csi-clone``."""
-    data_import_cron_source_format: str | None = None
-    """``pvc`` or ``snapshot``."""
-    snapshot_class: str | None = None
+    claim_property_sets: Annotated[
+        ClaimPropertySets, describe("Modes that claims get, the best first; in place of all that are known.")
+    ] = ()
+    clone_strategy: Annotated[
+        str | None, describe("How claims of the class are cloned: copy, snapshot or csi-clone.")
+    ] = None
+    data_import_cron_source_format: Annotated[
+        str | None, describe("How imports of crons are kept: pvc or snapshot.")
+    ] = None
+    snapshot_class: Annotated[str | None, describe("VolumeSnapshotClass for clones; it must exist.")] = None
 
 
 class StorageProfileStatus(ApiStruct, kw_only=True):
-    """What holds: the spec, and where it is silent the table of provisioners."""
+    """What holds: the spec, else what is known of the provisioner. cdi-deployment writes it."""
 
-    claim_property_sets: ClaimPropertySets = ()
-    clone_strategy: str | None = None
-    conditions: tuple[HeartbeatCondition, ...] = ()
-    data_import_cron_source_format: str | None = None
-    provisioner: str | None = None
-    snapshot_class: str | None = None
-    storage_class: str | None = None
+    claim_property_sets: Annotated[
+        ClaimPropertySets, describe("Modes that claims of the class can have, the best first.")
+    ] = ()
+    clone_strategy: Annotated[
+        str | None, describe("How claims of the class are cloned: copy, snapshot or csi-clone.")
+    ] = None
+    conditions: Annotated[
+        tuple[HeartbeatCondition, ...],
+        describe("Recognized: whether the provisioner and its parameters are known."),
+    ] = ()
+    data_import_cron_source_format: Annotated[
+        str | None, describe("How imports of crons are kept: pvc or snapshot.")
+    ] = None
+    provisioner: Annotated[str | None, describe("Provisioner of the class.")] = None
+    snapshot_class: Annotated[
+        str | None, describe("VolumeSnapshotClass for clones, if the spec names one.")
+    ] = None
+    storage_class: Annotated[str | None, describe("Name of the class.")] = None
 
 
 class StorageProfile(ApiStruct, kw_only=True):
@@ -55,5 +75,9 @@ class StorageProfile(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[StorageProfileSpec, REQUIRED] = StorageProfileSpec()
+    spec: Annotated[
+        StorageProfileSpec,
+        REQUIRED,
+        describe("What an administrator wants otherwise than what is known of the provisioner."),
+    ] = StorageProfileSpec()
     status: StorageProfileStatus = StorageProfileStatus()

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from virtplane.api.markers import REQUIRED, ApiStruct
+from virtplane.api.markers import REQUIRED, ApiStruct, describe
 from virtplane.api.meta_v1 import ObjectMeta
 
 
 class UploadTokenRequestSpec(ApiStruct, kw_only=True):
     """The claim to upload into."""
 
-    pvc_name: Annotated[str, REQUIRED] = ""
+    pvc_name: Annotated[str, REQUIRED, describe("Name of the claim.")] = ""
 
 
 class UploadTokenRequestStatus(ApiStruct, kw_only=True):
     """The token."""
 
-    token: str | None = None
+    token: Annotated[
+        str | None, describe("Token to show to the upload proxy; it is valid for 5 minutes.")
+    ] = None
 
 
 class UploadTokenRequest(ApiStruct, kw_only=True):
@@ -26,5 +28,7 @@ class UploadTokenRequest(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[UploadTokenRequestSpec, REQUIRED] = UploadTokenRequestSpec()
-    status: UploadTokenRequestStatus = UploadTokenRequestStatus()
+    spec: Annotated[UploadTokenRequestSpec, REQUIRED, describe("The claim to upload into.")] = (
+        UploadTokenRequestSpec()
+    )
+    status: Annotated[UploadTokenRequestStatus, describe("The token.")] = UploadTokenRequestStatus()

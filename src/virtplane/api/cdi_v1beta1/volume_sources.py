@@ -14,33 +14,44 @@ from virtplane.api.cdi_v1beta1.data_volume_template import (
     DataVolumeSourceS3,
 )
 from virtplane.api.core_v1 import TypedLocalObjectReference
-from virtplane.api.markers import REQUIRED, ApiStruct
+from virtplane.api.markers import REQUIRED, ApiStruct, describe
 from virtplane.api.meta_v1 import ObjectMeta
 
 
 class ImportSource(ApiStruct, kw_only=True):
     """Where the content comes from; exactly one member is set."""
 
-    blank: DataVolumeBlankImage | None = None
-    gcs: DataVolumeSourceGCS | None = None
-    http: DataVolumeSourceHTTP | None = None
-    imageio: DataVolumeSourceImageIO | None = None
-    registry: DataVolumeSourceRegistry | None = None
-    s3: DataVolumeSourceS3 | None = None
-    vddk: DataVolumeSourceVDDK | None = None
+    blank: Annotated[DataVolumeBlankImage | None, describe("An empty disk image.")] = None
+    gcs: Annotated[DataVolumeSourceGCS | None, describe("An object of Google Cloud Storage.")] = None
+    http: Annotated[DataVolumeSourceHTTP | None, describe("A file served over HTTP or HTTPS.")] = None
+    imageio: Annotated[DataVolumeSourceImageIO | None, describe("A disk of an oVirt installation.")] = None
+    registry: Annotated[DataVolumeSourceRegistry | None, describe("A container image that holds a disk.")] = (
+        None
+    )
+    s3: Annotated[DataVolumeSourceS3 | None, describe("An object of an S3 compatible store.")] = None
+    vddk: Annotated[DataVolumeSourceVDDK | None, describe("A disk of a VMware installation.")] = None
 
 
 class VolumeImportSourceSpec(ApiStruct, kw_only=True):
     """What claims are filled with, and how."""
 
-    checkpoints: tuple[DataVolumeCheckpoint, ...] = ()
-    content_type: str | None = None
-    """``kubevirt`` (default) or ``archive``."""
-    final_checkpoint: bool | None = None
-    preallocation: bool | None = None
-    source: ImportSource | None = None
-    target_claim: str | None = None
-    """The only claim that a multi-stage import fills."""
+    checkpoints: Annotated[
+        tuple[DataVolumeCheckpoint, ...], describe("Stages of a multi-stage (warm) import, in their order.")
+    ] = ()
+    content_type: Annotated[
+        str | None,
+        describe("kubevirt (default), a disk image, or archive, whose files go into a file system."),
+    ] = None
+    final_checkpoint: Annotated[
+        bool | None, describe("Whether the last checkpoint is the end of the import; false by default.")
+    ] = None
+    preallocation: Annotated[
+        bool | None, describe("Whether all of the volume is allocated; by default as CDIConfig says.")
+    ] = None
+    source: Annotated[ImportSource | None, describe("Where the content comes from.")] = None
+    target_claim: Annotated[
+        str | None, describe("The only claim that is filled; required for a multi-stage import.")
+    ] = None
 
 
 class VolumeSourceStatus(ApiStruct, kw_only=True):
@@ -53,16 +64,22 @@ class VolumeImportSource(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[VolumeImportSourceSpec, REQUIRED] = VolumeImportSourceSpec()
+    spec: Annotated[VolumeImportSourceSpec, REQUIRED, describe("What claims are filled with, and how.")] = (
+        VolumeImportSourceSpec()
+    )
     status: VolumeSourceStatus = VolumeSourceStatus()
 
 
 class VolumeUploadSourceSpec(ApiStruct, kw_only=True):
     """How claims are filled with what a client uploads."""
 
-    content_type: str | None = None
-    """``kubevirt`` (default) or ``archive``."""
-    preallocation: bool | None = None
+    content_type: Annotated[
+        str | None,
+        describe("kubevirt (default), a disk image, or archive, whose files go into a file system."),
+    ] = None
+    preallocation: Annotated[
+        bool | None, describe("Whether all of the volume is allocated; by default as CDIConfig says.")
+    ] = None
 
 
 class VolumeUploadSource(ApiStruct, kw_only=True):
@@ -71,16 +88,24 @@ class VolumeUploadSource(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[VolumeUploadSourceSpec, REQUIRED] = VolumeUploadSourceSpec()
+    spec: Annotated[
+        VolumeUploadSourceSpec, REQUIRED, describe("How claims are filled with what a client uploads.")
+    ] = VolumeUploadSourceSpec()
     status: VolumeSourceStatus = VolumeSourceStatus()
 
 
 class VolumeCloneSourceSpec(ApiStruct, kw_only=True):
     """What claims are clones of, and how they are made."""
 
-    preallocation: bool | None = None
-    priority_class_name: str | None = None
-    source: Annotated[TypedLocalObjectReference, REQUIRED] = TypedLocalObjectReference()
+    preallocation: Annotated[
+        bool | None, describe("Whether all of the volume is allocated; by default as CDIConfig says.")
+    ] = None
+    priority_class_name: Annotated[str | None, describe("PriorityClass of the worker pods.")] = None
+    source: Annotated[
+        TypedLocalObjectReference,
+        REQUIRED,
+        describe("The PersistentVolumeClaim or VolumeSnapshot of this namespace to clone."),
+    ] = TypedLocalObjectReference()
 
 
 class VolumeCloneSource(ApiStruct, kw_only=True):
@@ -89,4 +114,6 @@ class VolumeCloneSource(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[VolumeCloneSourceSpec, REQUIRED] = VolumeCloneSourceSpec()
+    spec: Annotated[
+        VolumeCloneSourceSpec, REQUIRED, describe("What claims are clones of, and how they are made.")
+    ] = VolumeCloneSourceSpec()

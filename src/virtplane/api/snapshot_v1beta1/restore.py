@@ -81,7 +81,9 @@ class VirtualMachineRestoreStatus(ApiStruct, kw_only=True):
         tuple[Condition, ...], ATOMIC, describe("Progressing and Ready; Failure if it has failed.")
     ] = ()
     deleted_data_volumes: Annotated[
-        tuple[str, ...], SET, describe("DataVolumes that the restored ones replace.")
+        tuple[str, ...],
+        SET,
+        describe("DataVolumes of the machine that are deleted, as the restored one has none of that name."),
     ] = ()
     restore_time: Annotated[Time | None, describe("When the machine was restored.")] = None
     restores: Annotated[tuple[VolumeRestore, ...], ATOMIC, describe("The claims that are made.")] = ()
