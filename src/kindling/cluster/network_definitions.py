@@ -57,7 +57,8 @@ def definitions() -> list[JsonObject]:
 
 
 def _attachment_definition() -> JsonObject:
-    config = {"type": "string", "description": "A CNI configuration, or a list of them, in JSON."}
+    config = _text("A CNI configuration, or a list of them, in JSON; by default a file of the node.")
+    spec = {"type": "object", "description": "How pods are attached.", "properties": {"config": config}}
     return _definition(
         "network-attachment-definitions",
         "NetworkAttachmentDefinition",
@@ -65,7 +66,7 @@ def _attachment_definition() -> JsonObject:
             "name": "v1",
             "served": True,
             "storage": True,
-            "schema": _schema({"spec": {"type": "object", "properties": {"config": config}}}),
+            "schema": _schema("A network that pods can be attached to in addition.", {"spec": spec}),
         },
         singular="network-attachment-definition",
         shortNames=["nad", "net-attach-def"],
@@ -75,12 +76,13 @@ def _attachment_definition() -> JsonObject:
 def _address_claim() -> JsonObject:
     spec = {
         "type": "object",
+        "description": "Which addresses are asked for, of which network.",
         "required": ["interface", "network"],
         "properties": {
-            "interface": _constant("Interface", {"type": "string"}),
-            "network": _constant("Network", {"type": "string"}),
+            "interface": _constant("Interface", _text("Name of the pod's interface. No effect.")),
+            "network": _constant("Network", _text("Name of the network, in its CNI configuration.")),
             "ipRequests": {
-                **_addresses(),
+                **_addresses("Addresses to get, such as 10.1.0.5/24: one, or one of each family."),
                 "x-kubernetes-validations": [
                     {"rule": "self == oldSelf", "message": "IPRequests are immutable"},
                     {
@@ -92,13 +94,15 @@ def _address_claim() -> JsonObject:
             },
         },
     }
+    conditions = {"type": "array", "description": "Never written.", "items": _condition()}
     status = {
         "type": "object",
+        "description": "The addresses that are kept, written by the pod's node.",
         "required": ["ips", "ownerPod"],
         "properties": {
-            "ips": _addresses(),
-            "ownerPod": {"type": "string"},
-            "conditions": {"type": "array", "items": _condition()},
+            "ips": _addresses("Addresses that the next pod with this claim gets again."),
+            "ownerPod": _text("Name of the last pod that got them."),
+            "conditions": conditions,
         },
     }
     return _definition(
@@ -109,7 +113,9 @@ def _address_claim() -> JsonObject:
             "served": True,
             "storage": True,
             "subresources": {"status": {}},
-            "schema": _schema({"spec": spec, "status": status}),
+            "schema": _schema(
+                "Addresses that outlive the pod that got them.", {"spec": spec, "status": status}
+            ),
         },
         singular="ipamclaim",
         listKind="IPAMClaimList",
@@ -121,34 +127,39 @@ def _constant(shown: str, schema: JsonObject) -> JsonObject:
     return {**schema, "x-kubernetes-validations": [rule]}
 
 
-def _addresses() -> JsonObject:
+def _addresses(description: str) -> JsonObject:
     rule = {"rule": "isCIDR(self)", "message": "CIDR is invalid"}
-    return {"type": "array", "maxItems": 2, "items": {"type": "string", "x-kubernetes-validations": [rule]}}
+    item = {"type": "string", "x-kubernetes-validations": [rule]}
+    return {"type": "array", "description": description, "maxItems": 2, "items": item}
+
+
+def _text(description: str, **marks: object) -> JsonObject:
+    return {"type": "string", "description": description, **marks}
 
 
 def _condition() -> JsonObject:
+    generation = {"type": "integer", "format": "int64", "minimum": 0}
+    name = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
     return {
         "type": "object",
+        "description": "One observed aspect of the claim.",
         "required": ["lastTransitionTime", "message", "reason", "status", "type"],
         "properties": {
-            "lastTransitionTime": {"type": "string", "format": "date-time"},
-            "message": {"type": "string", "maxLength": 32768},
-            "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
-            "reason": {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": 1024,
-                "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
-            },
-            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-            "type": {"type": "string", "maxLength": 316},
+            "lastTransitionTime": _text("When the status last changed.", format="date-time"),
+            "message": _text("What is the matter, for people.", maxLength=32768),
+            "observedGeneration": {**generation, "description": "The claim's generation that it is about."},
+            "reason": _text("Why, in one word.", minLength=1, maxLength=1024, pattern=name),
+            "status": _text("True, False or Unknown.", enum=["True", "False", "Unknown"]),
+            "type": _text("Which aspect it is.", maxLength=316),
         },
     }
 
 
-def _schema(properties: JsonObject) -> JsonObject:
+def _schema(description: str, properties: JsonObject) -> JsonObject:
+    # API servers describe these themselves.
     own = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
-    return {"openAPIV3Schema": {"type": "object", "properties": own | properties}}
+    root = {"type": "object", "description": description, "properties": own | properties}
+    return {"openAPIV3Schema": root}
 
 
 def _definition(plural: str, kind: str, version: JsonObject, **names: object) -> JsonObject:
