@@ -63,7 +63,7 @@ def mark(**schema: Any) -> Meta:
 
 
 def describe(text: str) -> Meta:
-    """The field's description (``kubectl explain``)."""
+    """The field's description (``kubectl explain``), to which that of a struct is added."""
     return Meta(description=text)
 
 

@@ -61,17 +61,22 @@ def _struct_schema(struct: type[ApiStruct], *, describe: bool) -> JsonObject:
 
 
 def _schema(hint: Any, *, describe: bool) -> JsonObject:
-    """The schema of one annotation: marks on the outside win over what the type itself says."""
+    """The schema of one annotation: marks on the outside win over what the type itself says.
+
+    A description of the field comes before that of its struct, as ``kubectl explain`` shows those of a list
+    and of its items.
+    """
     metadata: tuple[Any, ...] = ()
     if typing.get_origin(hint) is typing.Annotated:
         hint, *extras = typing.get_args(hint)
         metadata = tuple(extras)
     inner, inner_metadata = _without_none(hint)
     schema = _bare_schema(inner, describe=describe)
+    of_struct = schema.get("description")
     for meta in (*inner_metadata, *metadata):
         schema |= deep_copy(meta.extra_json_schema or {})
         if meta.description and describe:
-            schema["description"] = meta.description
+            schema["description"] = f"{meta.description}\n{of_struct}" if of_struct else meta.description
     if schema.get("x-kubernetes-int-or-string"):
         schema.pop("type", None)
     return schema

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from virtplane.api.markers import REQUIRED, SET, ApiStruct
+from virtplane.api.markers import REQUIRED, SET, ApiStruct, describe
 
 
 class ConfigDriveSSHPublicKeyAccessCredentialPropagation(ApiStruct, kw_only=True):
-    """Keys go into the guest by the cloud-init config drive."""
+    """Keys go into the guest's config drive, which must be among its volumes."""
 
 
 class NoCloudSSHPublicKeyAccessCredentialPropagation(ApiStruct, kw_only=True):
-    """Keys go into the guest by the cloud-init NoCloud volume."""
+    """Keys go into the guest's cloud-init NoCloud disk, which must be among its volumes."""
 
 
 class QemuGuestAgentSSHPublicKeyAccessCredentialPropagation(ApiStruct, kw_only=True):
-    """The guest agent writes the keys of the listed users."""
+    """The guest agent writes the keys, also when the secret changes."""
 
-    users: Annotated[tuple[str, ...], SET, REQUIRED] = ()
+    users: Annotated[
+        tuple[str, ...], describe("Users in the guest who get the keys; at least one."), SET, REQUIRED
+    ] = ()
 
 
 class SSHPublicKeyAccessCredentialPropagationMethod(ApiStruct, kw_only=True):
@@ -30,26 +32,28 @@ class SSHPublicKeyAccessCredentialPropagationMethod(ApiStruct, kw_only=True):
 
 
 class AccessCredentialSecretSource(ApiStruct, kw_only=True):
-    """The secret whose keys hold the credentials."""
+    """A secret of the same namespace."""
 
-    secret_name: str
+    secret_name: Annotated[str, describe("Its name.")]
 
 
 class SSHPublicKeyAccessCredentialSource(ApiStruct, kw_only=True):
     """Where keys come from."""
 
-    secret: AccessCredentialSecretSource | None = None
+    secret: Annotated[
+        AccessCredentialSecretSource | None, describe("Each of its values holds public keys, one a line.")
+    ] = None
 
 
 class SSHPublicKeyAccessCredential(ApiStruct, kw_only=True):
-    """SSH public keys: whence they come and how they get into the guest."""
+    """SSH public keys: where they come from and how they get into the guest."""
 
     propagation_method: SSHPublicKeyAccessCredentialPropagationMethod
     source: SSHPublicKeyAccessCredentialSource
 
 
 class QemuGuestAgentUserPasswordAccessCredentialPropagation(ApiStruct, kw_only=True):
-    """The guest agent sets the passwords."""
+    """The guest agent sets the passwords, also when the secret changes."""
 
 
 class UserPasswordAccessCredentialPropagationMethod(ApiStruct, kw_only=True):
@@ -61,11 +65,14 @@ class UserPasswordAccessCredentialPropagationMethod(ApiStruct, kw_only=True):
 class UserPasswordAccessCredentialSource(ApiStruct, kw_only=True):
     """Where passwords come from."""
 
-    secret: AccessCredentialSecretSource | None = None
+    secret: Annotated[
+        AccessCredentialSecretSource | None,
+        describe("Its keys are users in the guest, its values their passwords."),
+    ] = None
 
 
 class UserPasswordAccessCredential(ApiStruct, kw_only=True):
-    """User passwords: whence they come and how they get into the guest."""
+    """User passwords: where they come from and how they get into the guest."""
 
     propagation_method: UserPasswordAccessCredentialPropagationMethod
     source: UserPasswordAccessCredentialSource

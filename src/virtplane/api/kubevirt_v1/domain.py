@@ -29,41 +29,53 @@ from virtplane.api.markers import (
 
 
 class Chassis(ApiStruct, kw_only=True):
-    """What SMBIOS tells about the chassis."""
+    """What the guest's SMBIOS tables tell about the chassis."""
 
-    asset: str | None = None
-    manufacturer: str | None = None
-    serial: str | None = None
-    sku: str | None = None
-    version: str | None = None
+    asset: Annotated[str | None, describe("The asset tag.")] = None
+    manufacturer: Annotated[str | None, describe("Who made it.")] = None
+    serial: Annotated[str | None, describe("The serial number.")] = None
+    sku: Annotated[str | None, describe("The stock keeping unit.")] = None
+    version: Annotated[str | None, describe("The version.")] = None
 
 
 class DiskIOThreads(ApiStruct, kw_only=True):
-    """How many threads serve disk I/O."""
+    """The pool of I/O threads for ioThreadsPolicy supplementalPool."""
 
-    supplemental_pool_thread_count: UInt32Count | None = None
+    supplemental_pool_thread_count: Annotated[
+        UInt32Count | None, describe("Threads of the pool, at least 1; the pod asks for a CPU for each.")
+    ] = None
 
 
 class Machine(ApiStruct, kw_only=True):
-    """The machine type that QEMU emulates, for example q35."""
+    """The machine type that QEMU emulates."""
 
-    type: Annotated[str | None, describe("The machine type, for example q35 or pc-q35-rhel9.6.0.")] = None
+    type: Annotated[
+        str | None,
+        describe(
+            "The type, such as q35 or pc-q35-rhel9.6.0, which the node must have; the installation's "
+            "when absent."
+        ),
+    ] = None
 
 
 class ResourceRequirements(ApiStruct, kw_only=True):
-    """CPU and memory asked of the node, and their limits."""
+    """CPU and memory that the launcher pod asks of its node, and their limits."""
 
-    limits: Annotated[Mapping[str, Quantity], describe("What the guest may use at most: cpu, memory.")] = (
-        field(default_factory=dict)
-    )
+    limits: Annotated[
+        Mapping[str, Quantity],
+        describe(
+            "What the pod may use at most: cpu (2, 500m), memory (2Gi). The overhead is added to the memory."
+        ),
+    ] = field(default_factory=dict)
     overcommit_guest_overhead: Annotated[
         bool | None,
-        describe("Leave the overhead of virtualization out of the memory request."),
+        describe("Leave the overhead of virtualization out of the pod's memory; false when absent."),
         ZERO_IS_UNSET,
     ] = None
-    requests: Annotated[Mapping[str, Quantity], describe("What the node sets aside: cpu, memory.")] = field(
-        default_factory=dict
-    )
+    requests: Annotated[
+        Mapping[str, Quantity],
+        describe("What the node sets aside: cpu, memory. When absent, as the topology and memory.guest say."),
+    ] = field(default_factory=dict)
 
 
 class DomainSpec(ApiStruct, kw_only=True):
@@ -77,7 +89,12 @@ class DomainSpec(ApiStruct, kw_only=True):
     firmware: Firmware = Firmware()
     io_threads: DiskIOThreads = DiskIOThreads()
     io_threads_policy: Annotated[
-        str | None, describe("How disks share I/O threads: shared, auto or supplementalPool."), EMPTY_IS_SET
+        str | None,
+        describe(
+            "Threads of virtio disks: shared (one), auto (up to two for each virtual CPU) or "
+            "supplementalPool."
+        ),
+        EMPTY_IS_SET,
     ] = None
     launch_security: LaunchSecurity | None = None
     machine: Machine = Machine()
@@ -85,7 +102,9 @@ class DomainSpec(ApiStruct, kw_only=True):
     reboot_policy: Annotated[
         str | None,
         one_of("Reboot", "Terminate"),
-        describe("What a reboot from inside does: Reboot or Terminate."),
+        describe(
+            "What a reboot from inside does: Reboot (when absent) or Terminate, which ends the instance."
+        ),
         EMPTY_IS_SET,
     ] = None
     resources: Annotated[ResourceRequirements, ALWAYS_WRITTEN] = ResourceRequirements()

@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
-from virtplane.api.markers import ApiStruct
+from typing import Annotated
+
+from virtplane.api.markers import ApiStruct, describe
 
 
 class SEVAttestation(ApiStruct, kw_only=True):
-    """Have the owner attest the guest before it starts."""
+    """Have the owner attest the guest before it starts. No effect yet: the guest does not wait."""
 
 
 class SEVPolicy(ApiStruct, kw_only=True):
-    """What SEV guarantees."""
+    """What SEV guarantees beyond encrypted memory."""
 
-    encrypted_state: bool | None = None
+    encrypted_state: Annotated[
+        bool | None, describe("Encrypt the guest's registers, too (SEV-ES), which the node must support.")
+    ] = None
 
 
 class SEV(ApiStruct, kw_only=True):
-    """AMD Secure Encrypted Virtualization."""
+    """AMD Secure Encrypted Virtualization. Needs EFI without secureBoot."""
 
     attestation: SEVAttestation | None = None
-    dh_cert: str | None = None
+    dh_cert: Annotated[str | None, describe("The owner's Diffie-Hellman certificate in base64.")] = None
     policy: SEVPolicy | None = None
-    session: str | None = None
+    session: Annotated[str | None, describe("The owner's session data in base64.")] = None
 
 
 class SEVSNP(ApiStruct, kw_only=True):
-    """AMD SEV with Secure Nested Paging."""
+    """AMD SEV with Secure Nested Paging. No effect yet but on the choice of nodes: libvirt 9 cannot start
+    such guests.
+    """
 
 
 class TDX(ApiStruct, kw_only=True):
-    """Intel Trust Domain Extensions."""
+    """Intel Trust Domain Extensions. No effect yet but on the choice of nodes: libvirt 9 cannot start such
+    guests.
+    """
 
 
 class LaunchSecurity(ApiStruct, kw_only=True):
-    """Memory encryption of the guest; one technology at most."""
+    """Memory encryption of the guest, by one technology. The gate WorkloadEncryptionSEV or
+    WorkloadEncryptionTDX allows it.
+    """
 
     sev: SEV | None = None
     snp: SEVSNP | None = None

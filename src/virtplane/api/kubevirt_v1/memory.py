@@ -8,33 +8,60 @@ from virtplane.api.markers import EMPTY_IS_SET, ApiStruct, Quantity, describe, o
 
 
 class Hugepages(ApiStruct, kw_only=True):
-    """Back the guest's memory by pages of this size."""
+    """Back the guest's memory by huge pages, which the node must have."""
 
-    page_size: Annotated[str | None, describe("The size of a page, for example 2Mi or 1Gi.")] = None
+    page_size: Annotated[
+        str | None,
+        describe("The size of a page, for example 2Mi or 1Gi; the guest's memory must be a multiple of it."),
+    ] = None
 
 
 class ReservedOverhead(ApiStruct, kw_only=True):
-    """Memory set aside for the virtualization layer on top of the guest's."""
+    """Memory for virtualization beside the guest's. Needs the gate ReservedOverheadMemlock."""
 
-    added_overhead: Quantity | None = None
-    mem_lock: Annotated[str | None, one_of("NotRequired", "Required"), EMPTY_IS_SET] = None
+    added_overhead: Annotated[
+        Quantity | None,
+        describe("Bytes that the pod asks for beyond the computed overhead, for example 256Mi."),
+    ] = None
+    mem_lock: Annotated[
+        str | None,
+        describe(
+            "Whether QEMU may lock the guest's memory: Required or NotRequired. When absent, as its "
+            "devices need."
+        ),
+        one_of("NotRequired", "Required"),
+        EMPTY_IS_SET,
+    ] = None
 
 
 class Memory(ApiStruct, kw_only=True):
     """Size and backing of the guest's memory."""
 
-    guest: Annotated[Quantity | None, describe("Memory that the guest sees, for example 2Gi.")] = None
-    hugepages: Annotated[Hugepages | None, describe("Back the guest's memory by huge pages.")] = None
+    guest: Annotated[
+        Quantity | None,
+        describe(
+            "Memory that the guest sees (2Gi); can be raised while it runs. The request or limit when absent."
+        ),
+    ] = None
+    hugepages: Hugepages | None = None
     max_guest: Annotated[
-        Quantity | None, describe("Up to how much memory can be plugged in while the guest runs.")
+        Quantity | None,
+        describe(
+            "Up to how much memory can be plugged into guests of 1Gi or more; the installation's when absent."
+        ),
     ] = None
     reserved_overhead: ReservedOverhead | None = None
 
 
 class MemoryStatus(ApiStruct, kw_only=True):
-    """Guest memory as requested, at boot and now."""
+    """The guest's memory: at boot, now, and as requested."""
 
-    guest_at_boot: Quantity | None = None
-    guest_current: Quantity | None = None
-    guest_requested: Quantity | None = None
-    memory_overhead: Quantity | None = None
+    guest_at_boot: Annotated[Quantity | None, describe("Memory that the guest started with.")] = None
+    guest_current: Annotated[
+        Quantity | None, describe("Memory that the guest uses now, as virt-handler sees it.")
+    ] = None
+    guest_requested: Annotated[Quantity | None, describe("Memory that the guest is to use by now.")] = None
+    memory_overhead: Annotated[
+        Quantity | None,
+        describe("What the pod asks for beside the guest's memory, as virt-controller computed it."),
+    ] = None

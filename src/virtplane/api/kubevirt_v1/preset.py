@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from virtplane.api.kubevirt_v1.domain import DomainSpec
-from virtplane.api.markers import ApiStruct
+from virtplane.api.markers import ApiStruct, describe
 from virtplane.api.meta_v1 import LabelSelector, ObjectMeta
 
 
 class VirtualMachineInstancePresetSpec(ApiStruct, kw_only=True):
-    """The selector and the settings."""
+    """Settings, and which instances get them."""
 
-    domain: DomainSpec | None = None
-    selector: LabelSelector
+    domain: Annotated[DomainSpec | None, describe("Settings for instances that do not have them.")] = None
+    selector: Annotated[LabelSelector, describe("The instances that get the settings.")]
 
 
 class VirtualMachineInstancePreset(ApiStruct, kw_only=True):

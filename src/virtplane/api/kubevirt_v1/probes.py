@@ -13,9 +13,9 @@ class GuestAgentPing(ApiStruct, kw_only=True):
 
 
 class Probe(ApiStruct, kw_only=True):
-    """A check of the guest's health; exactly one handler is set. Times are seconds."""
+    """A check of the guest's health by exactly one handler. Times are seconds."""
 
-    exec: ExecAction | None = None
+    exec: Annotated[ExecAction | None, describe("In the guest, by its agent.")] = None
     failure_threshold: Annotated[
         Int32 | None,
         describe("Failures in a row before the guest counts as unhealthy; 3 when absent."),
@@ -24,7 +24,9 @@ class Probe(ApiStruct, kw_only=True):
     guest_agent_ping: GuestAgentPing | None = None
     http_get: HTTPGetAction | None = None
     initial_delay_seconds: Annotated[
-        Int32 | None, describe("Seconds after the start before the first check."), ZERO_IS_UNSET
+        Int32 | None,
+        describe("Seconds from the start to the first check, 10 more for the start of QEMU; 0 when absent."),
+        ZERO_IS_UNSET,
     ] = None
     period_seconds: Annotated[
         Int32 | None, describe("Seconds between checks; 10 when absent."), ZERO_IS_UNSET
