@@ -13,7 +13,8 @@ from kubecore.objects import meta
 from virtplane.api import labels as wellknown
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
-from virtplane.api.kubevirt_v1.volumes import PersistentVolumeClaimVolumeSource, Volume
+from virtplane.api.kubevirt_v1.volume_sources import PersistentVolumeClaimVolumeSource
+from virtplane.api.kubevirt_v1.volumes import Volume
 
 STATE_LABEL = "persistent-state-for"
 _NAME_LIMIT = 63

@@ -15,8 +15,8 @@ from collections.abc import Collection
 from virtplane.api.kubevirt_v1.disks import Disk
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import VolumeStatus
+from virtplane.api.kubevirt_v1.volume_sources import PersistentVolumeClaimVolumeSource
 from virtplane.api.kubevirt_v1.volumes import (
-    PersistentVolumeClaimVolumeSource,
     Volume,
     claim_name,
     is_disk_claim,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject, get_list, get_str
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.kubevirt_v1.volumes import ContainerPathVolumeSource
+from virtplane.api.kubevirt_v1.volume_sources import ContainerPathVolumeSource
 from virtplane.compute.launcherpod.containers import share_server, share_server_name
 from virtplane.compute.launcherpod.inputs import RenderInputs
 

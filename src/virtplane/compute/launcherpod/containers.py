@@ -14,7 +14,8 @@ from virtplane.api import labels as wellknown
 from virtplane.api import paths
 from virtplane.api.kubevirt_v1.firmware import KernelBootContainer
 from virtplane.api.kubevirt_v1.probes import Probe
-from virtplane.api.kubevirt_v1.volumes import ContainerDiskSource, Volume
+from virtplane.api.kubevirt_v1.volume_sources import ContainerDiskSource
+from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.api.launcherpods import KERNEL_BOOT_VOLUME, QEMU_USER, image_holder
 from virtplane.compute.launcher import seriallog
 from virtplane.compute.launcherpod import network, probes, resources, volumes

@@ -11,15 +11,13 @@ from kubecore.json import JsonObject, get_str
 from kubecore.objects.structs import encode
 from virtplane.api.kubevirt_v1.firmware import KernelBootContainer
 from virtplane.api.kubevirt_v1.memory import Hugepages
-from virtplane.api.kubevirt_v1.volumes import (
+from virtplane.api.kubevirt_v1.volume_sources import (
     CloudInitConfigDriveSource,
     CloudInitNoCloudSource,
     ContainerDiskSource,
     SysprepSource,
-    Volume,
-    claim_name,
-    kind_of,
 )
+from virtplane.api.kubevirt_v1.volumes import Volume, claim_name, kind_of
 from virtplane.api.launcherpods import KERNEL_BOOT_VOLUME, PLUGIN_SOCKETS
 from virtplane.api.paths import (
     CONTAINER_DISK_DIR,

@@ -15,7 +15,7 @@ import pycdlib
 
 from virtplane.api import labels
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.kubevirt_v1.volumes import CloudInitConfigDriveSource, CloudInitNoCloudSource
+from virtplane.api.kubevirt_v1.volume_sources import CloudInitConfigDriveSource, CloudInitNoCloudSource
 from virtplane.compute.handler.rooted import Root
 
 _MISSING = (

@@ -16,7 +16,12 @@ from pathlib import Path
 
 from kubecore.objects.quantity import Quantity
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.kubevirt_v1.volumes import ContainerDiskSource, EmptyDiskSource, HostDisk, Volume, kind_of
+from virtplane.api.kubevirt_v1.volume_sources import (
+    ContainerDiskSource,
+    EmptyDiskSource,
+    HostDisk,
+)
+from virtplane.api.kubevirt_v1.volumes import Volume, kind_of
 from virtplane.compute.domain import devicetags, filesystems, metrics
 from virtplane.compute.domain.context import EPHEMERAL_DIRECTORY, PRIVATE_DIRECTORY, BlockSizes, DiskSource
 from virtplane.compute.handler.downwardmetrics import provider

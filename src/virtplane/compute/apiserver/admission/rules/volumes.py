@@ -15,13 +15,12 @@ from virtplane.api.kubevirt_v1.credentials import (
     SSHPublicKeyAccessCredentialPropagationMethod,
 )
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
-from virtplane.api.kubevirt_v1.volumes import (
-    VOLUME_KINDS,
+from virtplane.api.kubevirt_v1.volume_sources import (
     CloudInitConfigDriveSource,
     CloudInitNoCloudSource,
     HostDisk,
-    Volume,
 )
+from virtplane.api.kubevirt_v1.volumes import VOLUME_KINDS, Volume
 from virtplane.api.markers import ApiStruct
 from virtplane.serving.responses import NOT_FOUND, REQUIRED, Cause
 

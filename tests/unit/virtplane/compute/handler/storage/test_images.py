@@ -13,7 +13,7 @@ import pytest
 
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.kubevirt_v1.volumes import CloudInitNoCloudSource
+from virtplane.api.kubevirt_v1.volume_sources import CloudInitNoCloudSource
 from virtplane.compute.handler.rooted import Root
 from virtplane.compute.handler.storage import cloudinit, images
 
