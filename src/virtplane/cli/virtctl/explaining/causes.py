@@ -8,7 +8,7 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api import labels
 from virtplane.api.conditions import Condition
-from virtplane.api.kubevirt_v1.volumes import ContainerDiskSource
+from virtplane.api.kubevirt_v1.volume_sources import ContainerDiskSource
 from virtplane.cli.virtctl.explaining import disks, placement
 from virtplane.cli.virtctl.explaining.answer import Answer, Change
 from virtplane.cli.virtctl.explaining.facts import Facts
