@@ -7,8 +7,9 @@ pods that changed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -17,16 +18,21 @@ from kindling.node.files import read_end
 from kindling.node.pods import identity
 from kindling.node.pods.runtime_status import PodRuntimeStatus
 from kindling.node.runtime.containerd import Containerd
-from kindling.node.runtime.interface import Container, ContainerState, RuntimeFailure, Sandbox
+from kindling.node.runtime.interface import Change, Container, ContainerState, RuntimeFailure, Sandbox
 
 _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+_Item = TypeVar("_Item", Sandbox, Container)
 
 RELIST_SECONDS = 10.0
-"""Relisting without any event; events make it immediate."""
-_AFTER_EVENT = (0.01, 0.03, 0.1, 0.5, 2.0)
-"""Pauses before relisting again after an event: CRI shows the change a little later than the event."""
+"""Relisting without any event."""
+_GATHER_SECONDS = 0.01
+"""From an event to relisting: CRI shows the change a little later, and other events may come."""
+_AFTER_EVENT = (0.03, 0.1, 0.5, 2.0)
+"""Pauses before relisting again, while CRI does not show the change."""
+_ANYTHING = Change("", ContainerState.UNKNOWN)
+"""Expected when events may have been missed: nothing shows that all of it was seen."""
 _PAUSE_SECONDS = 0.5
 """Before relisting after the runtime did not answer."""
 _DETAIL_SECONDS = 5.0
@@ -51,6 +57,8 @@ class Pleg:
         self._sandboxes: dict[str, Sandbox] = {}
         self._unanswered: set[str] = set()
         """Ids of sandboxes and containers whose status the runtime did not return."""
+        self._expected: set[Change] = set()
+        """Changes that the runtime announced and does not list yet."""
         self._lock = asyncio.Lock()
         self.last_relist = 0.0
         """Loop time of the last successful relist; the node is healthy while it is recent."""
@@ -72,14 +80,9 @@ class Pleg:
         wake = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen(wake), name="runtime-events")
-            delays: list[float] = []
+            pauses: list[float] = []
             while True:
-                try:
-                    await asyncio.wait_for(wake.wait(), delays.pop(0) if delays else RELIST_SECONDS)
-                    delays = list(_AFTER_EVENT)
-                except TimeoutError:
-                    _log.debug("relisting without an event")
-                wake.clear()
+                await self._until_due(wake, pauses)
                 try:
                     await self.relist()
                 except RuntimeFailure as error:
@@ -89,28 +92,65 @@ class Pleg:
                         error,
                     )
                     await asyncio.sleep(_PAUSE_SECONDS)
+                    self._expected.add(_ANYTHING)
                     wake.set()
 
+    async def _until_due(self, wake: asyncio.Event, pauses: list[float]) -> None:
+        """Wait until a relist is due. `pauses` are those left since the last event; workers relist as well,
+        and what they have seen needs no other look.
+        """
+        while True:
+            if not pauses and not wake.is_set():
+                self._expected.clear()  # it was waited for long enough
+            is_regular = not (self._expected and pauses)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(wake.wait(), RELIST_SECONDS if is_regular else pauses.pop(0))
+            if wake.is_set():
+                await asyncio.sleep(_GATHER_SECONDS)
+                wake.clear()
+                pauses[:] = _AFTER_EVENT
+                is_regular = False
+            if is_regular or self._expected:
+                return
+
     async def _listen(self, wake: asyncio.Event) -> None:
-        async for _ in self._runtime.changes():
-            wake.set()
+        async for change in self._runtime.changes():
+            if change is None or not self._shows(change):
+                self._expected.add(change or _ANYTHING)
+                wake.set()
+
+    def _shows(self, change: Change) -> bool:
+        """Whether the last relist has seen a change, or what came after it."""
+        sandbox, container = self._sandboxes.get(change.id), self._containers.get(change.id)
+        if sandbox is not None:
+            return sandbox.ready is (change.state is ContainerState.RUNNING)
+        return container is not None and container.state in (change.state, ContainerState.EXITED)
 
     async def relist(self) -> None:
         """List all sandboxes and containers now. Raises RuntimeFailure."""
         async with self._lock:
-            sandboxes = await self._runtime.list_sandboxes()
-            containers = await self._runtime.list_containers()
+            sandboxes = await self._runtime.list_sandboxes(self._sandboxes)
+            containers = await self._runtime.list_containers(self._containers)
             before = self._pods
-            detailed = await asyncio.gather(*(self._with_ips(item) for item in sandboxes))
-            self._sandboxes = {item.id: item for item in detailed}
-            looked_at = await asyncio.gather(*(self._with_details(item) for item in containers))
-            self._containers = {item.id: item for item in looked_at}
+            self._sandboxes = await self._looked_at(sandboxes, self._sandboxes, self._with_ips)
+            self._containers = await self._looked_at(containers, self._containers, self._with_details)
+            self._expected = {change for change in self._expected if not self._shows(change)}
             self._unanswered &= set(self._sandboxes) | set(self._containers)
             self._pods = self._group()
             self.last_relist = asyncio.get_running_loop().time()
         for uid in set(before) | set(self._pods):
             if before.get(uid) != self._pods.get(uid):
                 self._changed(uid)
+
+    async def _looked_at(
+        self, listed: Sequence[_Item], known: Mapping[str, _Item], look: Callable[[_Item], Awaitable[_Item]]
+    ) -> dict[str, _Item]:
+        """What was listed, by id; `look` gives more of what is not as it was `known`."""
+        found = {item.id: item for item in listed}
+        news = [item for item in listed if known.get(item.id) is not item or item.id in self._unanswered]
+        for item in await asyncio.gather(*map(look, news)):
+            found[item.id] = item
+        return found
 
     async def _with_ips(self, item: Sandbox) -> Sandbox:
         known = self._sandboxes.get(item.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import grpc
@@ -12,6 +13,7 @@ import grpc.aio
 import orjson
 
 from kindling.node.runtime.interface import (
+    Change,
     Container,
     ContainerState,
     ExecResult,
@@ -30,6 +32,8 @@ _CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
+_STATES = {state.value: state for state in ContainerState}
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _SHORT = 30.0
 """Seconds that an ordinary call may take."""
 _LONG = 240.0
@@ -108,9 +112,17 @@ class Containerd:
         info: JsonObject = orjson.loads(answer.info.get("info") or "{}")
         return info.get("cniResult") or {}
 
-    async def list_sandboxes(self) -> list[Sandbox]:
-        """All sandboxes, without addresses."""
-        return [_sandbox(item) for item in (await self._call("ListPodSandbox")).items]
+    async def list_sandboxes(self, known: Mapping[str, Sandbox] = _NOTHING) -> list[Sandbox]:
+        """All sandboxes, without addresses. Those that are as ready as in `known`, by id, are taken from
+        there: nothing else of them changes.
+        """
+        items = (await self._call("ListPodSandbox")).items
+        return [
+            same
+            if (same := known.get(item.id)) is not None and same.ready is (item.state == 0)
+            else _sandbox(item)
+            for item in items
+        ]
 
     async def create_container(
         self, sandbox_id: str, config: Mapping[str, Any], sandbox_config: Mapping[str, Any]
@@ -136,22 +148,16 @@ class Containerd:
         """Remove a container; a missing one counts as removed."""
         await self._tolerant("RemoveContainer", {"container_id": container_id})
 
-    async def list_containers(self) -> list[Container]:
-        """All containers, without start, finish and exit."""
+    async def list_containers(self, known: Mapping[str, Container] = _NOTHING) -> list[Container]:
+        """All containers, without start, finish and exit. Those in the same state as in `known`, by id, are
+        taken from there: nothing else of them changes.
+        """
+        items = (await self._call("ListContainers")).containers
         return [
-            Container(
-                id=item.id,
-                sandbox_id=item.pod_sandbox_id,
-                name=item.metadata.name,
-                attempt=item.metadata.attempt,
-                state=_state(item.state),
-                created_at=item.created_at,
-                labels=dict(item.labels),
-                annotations=dict(item.annotations),
-                image=item.image.image,
-                image_ref=item.image_ref,
-            )
-            for item in (await self._call("ListContainers")).containers
+            same
+            if (same := known.get(item.id)) is not None and same.state is _state(item.state)
+            else _listed(item)
+            for item in items
         ]
 
     async def container_status(self, container_id: str) -> Container:
@@ -233,22 +239,22 @@ class Containerd:
         """Remove an image."""
         await self._call("RemoveImage", {"image": {"image": reference}}, images=True)
 
-    async def changes(self) -> AsyncIterator[None]:
-        """Changes by containerd's own events: the CRI of containerd 1.6 has no event stream. Reconnects for
-        ever.
+    async def changes(self) -> AsyncIterator[Change | None]:
+        """Changes by containerd's own events: the CRI of containerd 1.6 has no event stream. None when
+        anything may have changed. Reconnects for ever.
 
         CRI reports the end of a container right after its task was deleted.
         """
         events = load_interface("containerd-events-v1")
         subscribe = events.stub(self._channel, "Events")["Subscribe"]
-        request = events.message(
-            "SubscribeRequest", {"filters": ['topic~="^/tasks/(exit|delete|oom|start)"']}
-        )
+        request = events.message("SubscribeRequest", {"filters": ['topic~="^/tasks/(exit|delete|start)"']})
         while True:
-            yield
+            yield None
             try:
-                async for _ in subscribe(request, wait_for_ready=True):
-                    yield
+                async for envelope in subscribe(request, wait_for_ready=True):
+                    change = change_of(envelope)
+                    if change is not None:
+                        yield change
             except grpc.aio.AioRpcError:
                 await asyncio.sleep(0.5)
 
@@ -260,10 +266,34 @@ class Containerd:
                 raise
 
 
+def change_of(envelope: Message) -> Change | None:
+    """What an event of containerd changes; None of a program that was run in a container, such as a probe."""
+    name = envelope.topic.rpartition("/")[2]
+    kind = {"start": "TaskStart", "exit": "TaskExit", "delete": "TaskDelete"}[name]
+    event = load_interface("containerd-events-v1").messages[kind].FromString(envelope.event.value)
+    if name == "start":
+        return Change(event.container_id, ContainerState.RUNNING)
+    return Change(event.container_id, ContainerState.EXITED) if event.id in ("", event.container_id) else None
+
+
 def _state(number: int) -> ContainerState:
     """The container state of a CRI value; UNKNOWN for values that this version does not know."""
-    known = {state.value: state for state in ContainerState}
-    return known.get(number, ContainerState.UNKNOWN)
+    return _STATES.get(number, ContainerState.UNKNOWN)
+
+
+def _listed(item: Message) -> Container:
+    return Container(
+        id=item.id,
+        sandbox_id=item.pod_sandbox_id,
+        name=item.metadata.name,
+        attempt=item.metadata.attempt,
+        state=_state(item.state),
+        created_at=item.created_at,
+        labels=dict(item.labels),
+        annotations=dict(item.annotations),
+        image=item.image.image,
+        image_ref=item.image_ref,
+    )
 
 
 def _sandbox(message: Message, ips: tuple[str, ...] = ()) -> Sandbox:

@@ -42,6 +42,16 @@ class ContainerState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """The process of a container or sandbox started or ended; soon the runtime lists it in `state`, where
+    RUNNING and EXITED stand for a sandbox that is ready and one that is not.
+    """
+
+    id: str
+    state: ContainerState
+
+
+@dataclass(frozen=True, slots=True)
 class Sandbox:
     """A pod sandbox. Times are nanoseconds since the epoch."""
 
