@@ -83,14 +83,15 @@ class LostShims:
         """The process, if it is a shim that serves a sandbox or container of this runtime."""
         folder = Path(f"/proc/{pid}")
         try:
-            program = (folder / "exe").readlink().name
+            if (folder / "exe").readlink().name != self._program:
+                return None
             here = (folder / "ns/mnt").stat().st_ino == Path("/proc/self/ns/mnt").stat().st_ino
             words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
             age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(_stat(pid)[19]) / os.sysconf("SC_CLK_TCK")
         except OSError:
             return None  # it ended
         options = dict(itertools.pairwise(words))
-        if program != self._program or not here or options.get("-address") != self._address:
+        if not here or options.get("-address") != self._address:
             return None
         return Shim(pid, options["-id"], age) if "-id" in options else None
 
