@@ -69,7 +69,8 @@ def _merge_map(original: JsonObject, patch: JsonObject, schema: Schema | None) -
             name = _list_name(key, _DELETE_FROM_LIST)
             current = merged.get(name)
             if isinstance(current, list) and isinstance(value, list):
-                merged[name] = [item for item in current if item not in value]
+                gone = {_comparable(item) for item in value}
+                merged[name] = [item for item in current if _comparable(item) not in gone]
         else:
             _merge_field(merged, key, value, _child(schema, key))
     return merged
@@ -121,12 +122,13 @@ def _retained(original: JsonObject, patch: JsonObject) -> JsonObject:
     wrong = errors.bad_request("invalid patch format of retainKeys")
     if not isinstance(retained, list):
         raise wrong
+    names = {name for name in retained if isinstance(name, str)}
     for key, value in patch.items():
         if value is None or key == _RETAIN_KEYS or key.startswith((_DELETE_FROM_LIST, _ELEMENT_ORDER)):
             continue
-        if key not in retained:
+        if key not in names:
             raise wrong
-    return {key: value for key, value in original.items() if key in retained}
+    return {key: value for key, value in original.items() if key in names}
 
 
 def _is_directive(key: str) -> bool:
@@ -179,6 +181,7 @@ def _apply_list_directives(original: list[Any], patch: list[Any], key: str) -> t
     the patch.
     """
     plain: list[Any] = []
+    gone = set()
     replace = False
     for item in patch:
         directive = item.get(_PATCH, _ABSENT) if isinstance(item, dict) else _ABSENT
@@ -187,14 +190,16 @@ def _apply_list_directives(original: list[Any], patch: list[Any], key: str) -> t
         elif directive == "delete":
             if key not in item:
                 raise _without_merge_key(item, key)
-            original = [other for other in original if other.get(key, _ABSENT) != item[key]]
+            gone.add(_comparable(item[key]))
         elif directive == "replace":
             replace = True
         elif directive == "merge":
             raise errors.plain_internal("merging lists cannot yet be specified in the patch")
         else:
             raise _unknown_directive(directive, item)
-    return (plain, []) if replace else (original, plain)
+    if replace:
+        return plain, []
+    return [item for item in original if key not in item or _comparable(item[key]) not in gone], plain
 
 
 def _merge_keyed(original: list[Any], patch: list[Any], key: str, item_schema: Schema | None) -> list[Any]:
@@ -289,9 +294,13 @@ def _in_order(
     others = [item for item in merged if identity(item) not in rank]
     others.sort(key=lambda item: place.get(identity(item), len(place)))
     result: list[Any] = []
+    passed = 0
     for item in named:
         at = place.get(identity(item))
-        while at is not None and others and place.get(identity(others[0]), len(place)) < at:
-            result.append(others.pop(0))
+        while at is not None and passed < len(others):
+            if place.get(identity(others[passed]), len(place)) >= at:
+                break
+            result.append(others[passed])
+            passed += 1
         result.append(item)
-    return result + others
+    return result + others[passed:]
