@@ -178,7 +178,11 @@ def test_no_request_moves_long_lists_ten_thousand_times(operation: JsonObject) -
 
 
 def test_the_end_of_a_long_list_is_changed_as_often_as_operations_there_are() -> None:
-    changes = [{"op": "add", "path": "/list/-", "value": 1}, {"op": "remove", "path": "/list/-1"}] * 5000
+    pair: list[JsonObject] = [
+        {"op": "add", "path": "/list/-", "value": 1},
+        {"op": "remove", "path": "/list/-1"},
+    ]
+    changes = pair * 5000
     assert len(apply_json_patch({"list": [0] * 1_000_000}, changes)["list"]) == 1_000_000
 
 
