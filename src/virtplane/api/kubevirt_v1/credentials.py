@@ -41,7 +41,7 @@ class SSHPublicKeyAccessCredentialSource(ApiStruct, kw_only=True):
     """Where keys come from."""
 
     secret: Annotated[
-        AccessCredentialSecretSource | None, describe("Each of its values holds public keys, one a line.")
+        AccessCredentialSecretSource | None, describe("A secret whose values hold public keys, one a line.")
     ] = None
 
 
@@ -67,7 +67,7 @@ class UserPasswordAccessCredentialSource(ApiStruct, kw_only=True):
 
     secret: Annotated[
         AccessCredentialSecretSource | None,
-        describe("Its keys are users in the guest, its values their passwords."),
+        describe("A secret whose keys are users in the guest, and whose values are their passwords."),
     ] = None
 
 

@@ -35,7 +35,7 @@ class BlockSize(ApiStruct, kw_only=True):
 
     custom: CustomBlockSize | None = None
     match_volume: Annotated[
-        FeatureState | None, describe("Those of the volume's storage; not beside custom.")
+        FeatureState | None, describe("Take the sizes of the volume's storage; not beside custom.")
     ] = None
 
 

@@ -11,7 +11,7 @@ from virtplane.api.core_v1 import TypedObjectReference
 from virtplane.api.kubevirt_v1.disks import Disk
 from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceGuestOSInfo
 from virtplane.api.kubevirt_v1.volumes import HotplugVolumeSource
-from virtplane.api.markers import ATOMIC, ApiStruct, Duration, Int32, Int64
+from virtplane.api.markers import ATOMIC, ApiStruct, Duration, Int32, Int64, describe
 from virtplane.api.meta_v1 import LabelSelector
 
 
@@ -19,8 +19,10 @@ class AddVolumeOptions(ApiStruct, kw_only=True):
     """Body of `addvolume`: the volume and how it shows up."""
 
     disk: Disk
-    dry_run: Annotated[tuple[str, ...], ATOMIC] = ()
-    name: str
+    dry_run: Annotated[
+        tuple[str, ...], describe("All: the request is checked, but changes nothing."), ATOMIC
+    ] = ()
+    name: Annotated[str, describe("The volume's name, which no other may have.")]
     volume_source: HotplugVolumeSource
 
 
@@ -82,10 +84,12 @@ class PauseOptions(ApiStruct, kw_only=True):
 
 
 class RemoveVolumeOptions(ApiStruct, kw_only=True):
-    """Body of `removevolume`."""
+    """Body of `removevolume`: the volume to take away."""
 
-    dry_run: Annotated[tuple[str, ...], ATOMIC] = ()
-    name: str
+    dry_run: Annotated[
+        tuple[str, ...], describe("All: the request is checked, but changes nothing."), ATOMIC
+    ] = ()
+    name: Annotated[str, describe("The volume's name.")]
 
 
 class RestartOptions(ApiStruct, kw_only=True):

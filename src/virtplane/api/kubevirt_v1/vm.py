@@ -20,17 +20,19 @@ from virtplane.api.meta_v1 import ObjectMeta
 
 
 class DataVolumeTemplateDummyStatus(ApiStruct, kw_only=True):
-    """Always empty; kept so that copied DataVolumes are accepted."""
+    """Always empty: it is there so that copied DataVolumes are accepted."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"nullable": True}
 
 
 class DataVolumeTemplateSpec(ApiStruct, kw_only=True):
-    """A DataVolume that is made with the machine and deleted with it."""
+    """A DataVolume that is made with the machine and deleted with it; CDI must be installed."""
 
-    api_version: str | None = None
-    kind: str | None = None
-    metadata: Annotated[TemplateMetadata, NULLABLE] = None
+    api_version: Annotated[str | None, describe("cdi.kubevirt.io/v1beta1, whatever is written.")] = None
+    kind: Annotated[str | None, describe("DataVolume, whatever is written.")] = None
+    metadata: Annotated[
+        TemplateMetadata, describe("Name, labels and annotations of the DataVolume."), NULLABLE
+    ] = None
     spec: TemplateSpec
     status: Annotated[DataVolumeTemplateDummyStatus | None, NULLABLE] = None
 
@@ -38,27 +40,55 @@ class DataVolumeTemplateSpec(ApiStruct, kw_only=True):
 class InstancetypeMatcher(ApiStruct, kw_only=True):
     """The instance type that gives CPU, memory and devices, by name or inferred from a volume."""
 
-    infer_from_volume: str | None = None
-    infer_from_volume_failure_policy: Annotated[str | None, EMPTY_IS_SET] = None
-    kind: str | None = None
-    name: str | None = None
-    revision_name: str | None = None
+    infer_from_volume: Annotated[
+        str | None, describe("The volume whose labels name it: those of its claim, DataVolume or DataSource.")
+    ] = None
+    infer_from_volume_failure_policy: Annotated[
+        str | None,
+        describe("Where it cannot be inferred: Reject (when absent) the machine, or Ignore."),
+        EMPTY_IS_SET,
+    ] = None
+    kind: Annotated[
+        str | None, describe("VirtualMachineClusterInstancetype (when absent) or VirtualMachineInstancetype.")
+    ] = None
+    name: Annotated[str | None, describe("The name; not beside inferFromVolume.")] = None
+    revision_name: Annotated[
+        str | None,
+        describe(
+            "The ControllerRevision to use; virt-controller makes one and notes it in the status when absent."
+        ),
+    ] = None
 
 
 class PreferenceMatcher(ApiStruct, kw_only=True):
     """The preference that fills what the template leaves open, by name or inferred from a volume."""
 
-    infer_from_volume: str | None = None
-    infer_from_volume_failure_policy: Annotated[str | None, EMPTY_IS_SET] = None
-    kind: str | None = None
-    name: str | None = None
-    revision_name: str | None = None
+    infer_from_volume: Annotated[
+        str | None, describe("The volume whose labels name it: those of its claim, DataVolume or DataSource.")
+    ] = None
+    infer_from_volume_failure_policy: Annotated[
+        str | None,
+        describe("Where it cannot be inferred: Reject (when absent) the machine, or Ignore."),
+        EMPTY_IS_SET,
+    ] = None
+    kind: Annotated[
+        str | None, describe("VirtualMachineClusterPreference (when absent) or VirtualMachinePreference.")
+    ] = None
+    name: Annotated[str | None, describe("The name; not beside inferFromVolume.")] = None
+    revision_name: Annotated[
+        str | None,
+        describe(
+            "The ControllerRevision to use; virt-controller makes one and notes it in the status when absent."
+        ),
+    ] = None
 
 
 class VirtualMachineInstanceTemplateSpec(ApiStruct, kw_only=True):
     """Labels, annotations and spec of the instances to create."""
 
-    metadata: Annotated[TemplateMetadata, NULLABLE] = None
+    metadata: Annotated[TemplateMetadata, describe("Labels and annotations of the instances."), NULLABLE] = (
+        None
+    )
     spec: Annotated[VirtualMachineInstanceSpec | None, ALWAYS_WRITTEN] = None
 
 
@@ -79,9 +109,17 @@ class VirtualMachineSpec(ApiStruct, kw_only=True):
     running: Annotated[
         bool | None, describe("Deprecated: use runStrategy. True is Always, false is Halted.")
     ] = None
-    template: Annotated[VirtualMachineInstanceTemplateSpec, describe("The instance to run.")]
+    template: Annotated[
+        VirtualMachineInstanceTemplateSpec,
+        describe("The instance to run; most changes act at its next start."),
+    ]
     update_volumes_strategy: Annotated[
-        str | None, describe("What a change of volumes means: Replacement or Migration."), EMPTY_IS_SET
+        str | None,
+        describe(
+            "What a change of volumes does: Replacement (when absent; at the next start) or Migration "
+            "(no effect yet)."
+        ),
+        EMPTY_IS_SET,
     ] = None
 
     @property

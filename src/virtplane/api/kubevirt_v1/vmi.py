@@ -32,25 +32,38 @@ from virtplane.api.meta_v1 import ObjectMeta
 class VirtualMachineInstanceSpec(ApiStruct, kw_only=True):
     """The guest's hardware, its volumes and networks, and where it may run."""
 
-    access_credentials: Annotated[tuple[AccessCredential, ...], ATOMIC, mark(maxItems=256)] = ()
+    access_credentials: Annotated[
+        tuple[AccessCredential, ...],
+        describe("SSH keys and passwords brought into the guest."),
+        ATOMIC,
+        mark(maxItems=256),
+    ] = ()
     affinity: Affinity | None = None
-    architecture: Annotated[str | None, describe("The guest's architecture: amd64, arm64 or s390x.")] = None
+    architecture: Annotated[
+        str | None,
+        describe("amd64, arm64 or s390x; guests run on amd64 alone. The installation's when absent."),
+    ] = None
     dns_config: PodDNSConfig | None = None
     dns_policy: Annotated[
         str | None,
         requested_one_of("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
-        describe("The DNS policy of the launcher pod, handed on to the guest by DHCP."),
+        describe(
+            "The DNS policy of the launcher pod, handed on to the guest by DHCP; ClusterFirst when absent."
+        ),
     ] = None
-    domain: Annotated[DomainSpec, REQUIRED, describe("The virtual hardware.")] = DomainSpec()
+    domain: Annotated[DomainSpec, REQUIRED] = DomainSpec()
     eviction_strategy: Annotated[
         str | None,
-        describe("What an eviction does: LiveMigrate, LiveMigrateIfPossible, None or External."),
+        describe(
+            "Whether evictions move, refuse or end the guest: LiveMigrate, LiveMigrateIfPossible, "
+            "External or None."
+        ),
         EMPTY_IS_SET,
     ] = None
     hostname: Annotated[str | None, describe("The guest's host name; the instance's name when absent.")] = (
         None
     )
-    liveness_probe: Probe | None = None
+    liveness_probe: Annotated[Probe | None, describe("Ends the guest when it fails.")] = None
     networks: Annotated[
         tuple[Network, ...],
         mark(maxItems=256),
@@ -60,22 +73,39 @@ class VirtualMachineInstanceSpec(ApiStruct, kw_only=True):
         default_factory=dict
     )
     priority_class_name: Annotated[str | None, describe("The priority class of the launcher pod.")] = None
-    readiness_probe: Probe | None = None
-    resource_claims: Annotated[tuple[VirtualMachineInstanceResourceClaim, ...], list_map("name")] = ()
+    readiness_probe: Annotated[Probe | None, describe("Makes the instance ready while it succeeds.")] = None
+    resource_claims: Annotated[
+        tuple[VirtualMachineInstanceResourceClaim, ...],
+        describe("Resource claims of the pod, for devices of the guest."),
+        list_map("name"),
+    ] = ()
     scheduler_name: Annotated[str | None, describe("The scheduler that places the launcher pod.")] = None
-    service_account_name: Annotated[str | None, describe("The service account of the launcher pod.")] = None
-    start_strategy: Annotated[str | None, describe("Paused: the guest starts paused."), EMPTY_IS_SET] = None
+    service_account_name: Annotated[
+        str | None, describe("The service account of the launcher pod; default when absent.")
+    ] = None
+    start_strategy: Annotated[
+        str | None, describe("Paused: the guest starts paused. There is no other value."), EMPTY_IS_SET
+    ] = None
     subdomain: Annotated[
         str | None, describe("With it the guest is known as hostname.subdomain.namespace.svc.")
     ] = None
     termination_grace_period_seconds: Annotated[
         Int64 | None, describe("Seconds from the ACPI power button to the end of the guest; 30 when absent.")
     ] = None
-    tolerations: tuple[Toleration, ...] = ()
-    topology_spread_constraints: Annotated[
-        tuple[TopologySpreadConstraint, ...], list_map("topologyKey", "whenUnsatisfiable")
+    tolerations: Annotated[
+        tuple[Toleration, ...], describe("Taints of nodes that the launcher pod tolerates.")
     ] = ()
-    utility_volumes: Annotated[tuple[UtilityVolume, ...], list_map("name"), mark(maxItems=256)] = ()
+    topology_spread_constraints: Annotated[
+        tuple[TopologySpreadConstraint, ...],
+        describe("How evenly launcher pods spread over nodes or zones."),
+        list_map("topologyKey", "whenUnsatisfiable"),
+    ] = ()
+    utility_volumes: Annotated[
+        tuple[UtilityVolume, ...],
+        describe("Claims that the pod gets beside the guest's disks; they come while the guest runs."),
+        list_map("name"),
+        mark(maxItems=256),
+    ] = ()
     volumes: Annotated[
         tuple[Volume, ...],
         mark(maxItems=256),

@@ -23,54 +23,70 @@ from virtplane.api.markers import (
 
 
 class CloudInitConfigDriveSource(ApiStruct, kw_only=True):
-    """A cloud-init config drive made of the given user and network data."""
+    """A cloud-init config drive: one source of user data, one of network data, or both."""
 
-    network_data: str | None = None
-    network_data_base64: str | None = None
-    network_data_secret_ref: LocalObjectReference | None = None
-    secret_ref: LocalObjectReference | None = None
-    user_data: str | None = None
-    user_data_base64: str | None = None
-
-
-class CloudInitNoCloudSource(ApiStruct, kw_only=True):
-    """A cloud-init NoCloud disk made of the given user and network data."""
-
-    network_data: Annotated[str | None, describe("Network data as it is.")] = None
-    network_data_base64: Annotated[str | None, describe("Network data in base64.")] = None
+    network_data: Annotated[str | None, describe("Network data as it is, up to 2048 bytes.")] = None
+    network_data_base64: Annotated[str | None, describe("Network data in base64, up to 2048 bytes.")] = None
     network_data_secret_ref: Annotated[
         LocalObjectReference | None, describe("A secret whose key networkdata holds the network data.")
     ] = None
     secret_ref: Annotated[
         LocalObjectReference | None, describe("A secret whose key userdata holds the user data.")
     ] = None
-    user_data: Annotated[str | None, describe("User data as it is.")] = None
-    user_data_base64: Annotated[str | None, describe("User data in base64.")] = None
+    user_data: Annotated[str | None, describe("User data as it is, up to 2048 bytes.")] = None
+    user_data_base64: Annotated[str | None, describe("User data in base64, up to 2048 bytes.")] = None
+
+
+class CloudInitNoCloudSource(ApiStruct, kw_only=True):
+    """A cloud-init NoCloud disk: one source of user data, one of network data, or both."""
+
+    network_data: Annotated[str | None, describe("Network data as it is, up to 2048 bytes.")] = None
+    network_data_base64: Annotated[str | None, describe("Network data in base64, up to 2048 bytes.")] = None
+    network_data_secret_ref: Annotated[
+        LocalObjectReference | None, describe("A secret whose key networkdata holds the network data.")
+    ] = None
+    secret_ref: Annotated[
+        LocalObjectReference | None, describe("A secret whose key userdata holds the user data.")
+    ] = None
+    user_data: Annotated[str | None, describe("User data as it is, up to 2048 bytes.")] = None
+    user_data_base64: Annotated[str | None, describe("User data in base64, up to 2048 bytes.")] = None
 
 
 class ConfigMapVolumeSource(ApiStruct, kw_only=True):
-    """A disk with the files of a ConfigMap."""
+    """A disk (an ISO image) or shared folder with the files of a ConfigMap."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
-    name: Annotated[str | None, mark(default="")] = None
-    optional: bool | None = None
-    volume_label: str | None = None
+    name: Annotated[str | None, describe("The ConfigMap, of the same namespace."), mark(default="")] = None
+    optional: Annotated[bool | None, describe("The guest starts without it, too; false when absent.")] = None
+    volume_label: Annotated[
+        str | None, describe("The label by which the guest finds the disk; cfgdata when absent.")
+    ] = None
 
 
 class ContainerDiskSource(ApiStruct, kw_only=True):
-    """A disk that comes as a container image; writes are lost on stop."""
+    """A disk that comes as a container image; what the guest writes is lost when it stops."""
 
-    image: Annotated[str, describe("The image that holds the disk below /disk.")]
-    image_pull_policy: Annotated[str | None, requested_one_of("Always", "IfNotPresent", "Never")] = None
-    image_pull_secret: str | None = None
-    path: Annotated[str | None, describe("The disk's path in the image, when there are several.")] = None
+    image: Annotated[str, describe("The image, which holds the disk (raw or qcow2) below /disk.")]
+    image_pull_policy: Annotated[
+        str | None,
+        describe("Always (when absent, for images without tag or of tag latest), IfNotPresent or Never."),
+        requested_one_of("Always", "IfNotPresent", "Never"),
+    ] = None
+    image_pull_secret: Annotated[
+        str | None, describe("The secret, in the same namespace, for the image's registry.")
+    ] = None
+    path: Annotated[
+        str | None,
+        describe("Where the image has the disk, as an absolute path; the only file in /disk when absent."),
+    ] = None
 
 
 class ContainerPathVolumeSource(ApiStruct, kw_only=True):
-    """A directory of the launcher's container, shared read-only."""
+    """A folder of the launcher's container, shared by virtiofs. Needs the gate ContainerPathVolumes."""
 
     path: Annotated[
         str,
+        describe('The folder, as an absolute path without "..".'),
         rules(
             ("self.startsWith('/')", "path must be absolute (start with '/')"),
             ("!self.contains('..')", "path must not contain '..'"),
@@ -79,6 +95,7 @@ class ContainerPathVolumeSource(ApiStruct, kw_only=True):
     ]
     read_only: Annotated[
         bool | None,
+        describe("true; there is no other value."),
         rules(("self == true", "readOnly must be true, write access is not supported")),
         mark(default=True),
     ] = None
@@ -87,48 +104,70 @@ class ContainerPathVolumeSource(ApiStruct, kw_only=True):
 class DataVolumeVolumeSource(ApiStruct, kw_only=True):
     """The claim that a DataVolume fills."""
 
-    hotpluggable: Annotated[bool | None, ZERO_IS_UNSET] = None
-    name: Annotated[str, describe("The DataVolume's name.")]
+    hotpluggable: Annotated[
+        bool | None,
+        describe("An attachment pod brings the claim, also to a running guest; false when absent."),
+        ZERO_IS_UNSET,
+    ] = None
+    name: Annotated[str, describe("The DataVolume, of the same namespace.")]
 
 
 class DownwardAPIVolumeSource(ApiStruct, kw_only=True):
-    """A disk with files made of fields of the instance."""
+    """A disk (an ISO image) or shared folder with files made of fields of the pod."""
 
-    fields: tuple[DownwardAPIVolumeFile, ...] = ()
-    volume_label: str | None = None
+    fields: Annotated[tuple[DownwardAPIVolumeFile, ...], describe("The files.")] = ()
+    volume_label: Annotated[
+        str | None, describe("The label by which the guest finds the disk; cfgdata when absent.")
+    ] = None
 
 
 class DownwardMetricsVolumeSource(ApiStruct, kw_only=True):
-    """A disk from which the guest reads host metrics."""
+    """A disk on which the guest reads metrics of its node; bus virtio. Needs the gate DownwardMetrics."""
 
 
 class EmptyDiskSource(ApiStruct, kw_only=True):
     """An empty disk that lives as long as the instance."""
 
-    capacity: Annotated[Quantity, describe("The size of the disk.")]
+    capacity: Annotated[Quantity, describe("The size of the disk, for example 10Gi.")]
 
 
 class EphemeralVolumeSource(ApiStruct, kw_only=True):
-    """A copy-on-write layer over a claim; writes are lost on stop."""
+    """A copy-on-write layer over a claim; what the guest writes is lost when it stops."""
 
-    persistent_volume_claim: CorePersistentVolumeClaimVolumeSource | None = None
+    persistent_volume_claim: Annotated[
+        CorePersistentVolumeClaimVolumeSource | None,
+        describe("What lies below, which is never written to: readOnly has no effect."),
+    ] = None
 
 
 class HostDisk(ApiStruct, kw_only=True):
-    """A disk image on the node's own file system."""
+    """A disk image in a file of the node. Needs the gate HostDisk."""
 
-    capacity: Annotated[Quantity | None, describe("The size of a disk to create."), ALWAYS_WRITTEN] = None
-    path: Annotated[str, describe("The image's path on the node.")]
-    shared: bool | None = None
-    type: Annotated[str, describe("Disk (must exist) or DiskOrCreate.")]
+    capacity: Annotated[
+        Quantity | None,
+        describe("The size of a file to make, for example 10Gi; with type DiskOrCreate only."),
+        ALWAYS_WRITTEN,
+    ] = None
+    path: Annotated[str, describe("The file's path on the node.")]
+    shared: Annotated[
+        bool | None,
+        describe(
+            "Whether all nodes have the same file; without, the guest cannot migrate. False when absent."
+        ),
+    ] = None
+    type: Annotated[str, describe("Disk (the file must be there) or DiskOrCreate.")]
 
 
 class MemoryDumpVolumeSource(ApiStruct, kw_only=True):
-    """The claim into which the guest's memory is dumped."""
+    """The claim into which the guest's memory is dumped; requests for dumps add it."""
 
-    claim_name: str
-    hotpluggable: Annotated[bool | None, ZERO_IS_UNSET] = None
-    read_only: Annotated[bool | None, ZERO_IS_UNSET] = None
+    claim_name: Annotated[str, describe("The claim, of the same namespace.")]
+    hotpluggable: Annotated[
+        bool | None,
+        describe("true: an attachment pod brings the claim. No other is dumped into."),
+        ZERO_IS_UNSET,
+    ] = None
+    read_only: Annotated[bool | None, describe("No effect: the dump is written."), ZERO_IS_UNSET] = None
 
 
 class PersistentVolumeClaimVolumeSource(ApiStruct, kw_only=True):
@@ -136,27 +175,35 @@ class PersistentVolumeClaimVolumeSource(ApiStruct, kw_only=True):
 
     claim_name: Annotated[str, describe("The claim's name.")]
     hotpluggable: Annotated[
-        bool | None, describe("The volume can be unplugged from the running guest."), ZERO_IS_UNSET
+        bool | None,
+        describe("An attachment pod brings the claim, also to a running guest; false when absent."),
+        ZERO_IS_UNSET,
     ] = None
-    read_only: Annotated[bool | None, ZERO_IS_UNSET] = None
+    read_only: Annotated[
+        bool | None, describe("The pod mounts the claim read-only; false when absent."), ZERO_IS_UNSET
+    ] = None
 
 
 class SecretVolumeSource(ApiStruct, kw_only=True):
-    """A disk with the files of a Secret."""
+    """A disk (an ISO image) or shared folder with the files of a Secret."""
 
-    optional: bool | None = None
-    secret_name: str | None = None
-    volume_label: str | None = None
+    optional: Annotated[bool | None, describe("The guest starts without it, too; false when absent.")] = None
+    secret_name: Annotated[str | None, describe("The Secret, of the same namespace.")] = None
+    volume_label: Annotated[
+        str | None, describe("The label by which the guest finds the disk; cfgdata when absent.")
+    ] = None
 
 
 class ServiceAccountVolumeSource(ApiStruct, kw_only=True):
-    """A disk with the token of a service account."""
+    """A disk (an ISO image) or shared folder with the token of a service account; one at most."""
 
-    service_account_name: str | None = None
+    service_account_name: Annotated[str | None, describe("The account, as which the pod runs.")] = None
 
 
 class SysprepSource(ApiStruct, kw_only=True):
-    """A CD-ROM with Windows' answer files."""
+    """A CD-ROM with Windows' answer file, autounattend.xml or unattend.xml; one source."""
 
-    config_map: LocalObjectReference | None = None
-    secret: LocalObjectReference | None = None
+    config_map: Annotated[LocalObjectReference | None, describe("A ConfigMap whose keys are the files.")] = (
+        None
+    )
+    secret: Annotated[LocalObjectReference | None, describe("A Secret whose keys are the files.")] = None

@@ -26,12 +26,7 @@ from virtplane.api.kubevirt_v1.volume_sources import (
     ServiceAccountVolumeSource,
     SysprepSource,
 )
-from virtplane.api.markers import (
-    EMPTY_IS_SET,
-    ZERO_IS_UNSET,
-    ApiStruct,
-    describe,
-)
+from virtplane.api.markers import EMPTY_IS_SET, ZERO_IS_UNSET, ApiStruct, describe
 from virtplane.api.paths import PRIVATE_DIR
 
 
@@ -65,12 +60,18 @@ class HotplugVolumeSource(ApiStruct, kw_only=True):
 
 
 class UtilityVolume(ApiStruct, kw_only=True):
-    """A claim mounted beside the guest for operations such as backups."""
+    """A claim that the pod gets beside the guest's disks, such as for backups. Needs the gate
+    UtilityVolumes.
+    """
 
-    claim_name: str
-    name: str
-    read_only: Annotated[bool | None, ZERO_IS_UNSET] = None
-    type: Annotated[str | None, EMPTY_IS_SET] = None
+    claim_name: Annotated[str, describe("The claim, of the same namespace.")]
+    name: Annotated[str, describe("The name of its folder or device below /var/run/kubevirt/hotplug-disks.")]
+    read_only: Annotated[
+        bool | None,
+        describe("The claim's file system is mounted read-only; false when absent."),
+        ZERO_IS_UNSET,
+    ] = None
+    type: Annotated[str | None, describe("What the volume is for. No effect yet."), EMPTY_IS_SET] = None
 
 
 @dataclass(frozen=True, slots=True)
