@@ -6,27 +6,46 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from virtplane.api.kubevirt_v1.migration_configuration import ExperimentalMigrationOptions
-from virtplane.api.markers import NULLABLE, ApiStruct, Int64, Quantity, mark
+from virtplane.api.markers import NULLABLE, ApiStruct, Int64, Quantity, describe, mark
 from virtplane.api.meta_v1 import ObjectMeta
 
 
 class Selectors(ApiStruct, kw_only=True):
-    """Labels that instances and their namespaces must have."""
+    """Which instances the policy is for; of several policies, the one that names most labels counts."""
 
-    namespace_selector: Mapping[str, str] | None = None
-    virtual_machine_instance_selector: Mapping[str, str] | None = None
+    namespace_selector: Annotated[
+        Mapping[str, str] | None, describe("Labels that the instance's namespace must have.")
+    ] = None
+    virtual_machine_instance_selector: Annotated[
+        Mapping[str, str] | None, describe("Labels that the instance must have.")
+    ] = None
 
 
 class MigrationPolicySpec(ApiStruct, kw_only=True):
-    """The settings, which win over the installation's, and the selectors."""
+    """Settings that win over the installation's. No effect yet: guests cannot be migrated."""
 
-    allow_auto_converge: bool | None = None
-    allow_post_copy: bool | None = None
-    allow_workload_disruption: bool | None = None
-    bandwidth_per_migration: Quantity | None = None
-    completion_timeout_per_gi_b: Int64 | None = None
+    allow_auto_converge: Annotated[
+        bool | None, describe("Slow the guest down until its memory can be copied.")
+    ] = None
+    allow_post_copy: Annotated[
+        bool | None,
+        describe("Where copying takes too long, let the guest go on at the target and fetch its memory."),
+    ] = None
+    allow_workload_disruption: Annotated[
+        bool | None, describe("Where copying takes too long, pause the guest or use post-copy.")
+    ] = None
+    bandwidth_per_migration: Annotated[
+        Quantity | None, describe("Bytes per second, for example 64Mi; 0 for no limit.")
+    ] = None
+    completion_timeout_per_gi_b: Annotated[
+        Int64 | None, describe("Seconds for each GiB of the guest, after which copying takes too long.")
+    ] = None
     experimental: ExperimentalMigrationOptions | None = None
-    max_downtime_ms: Annotated[Int64 | None, mark(minimum=1, maximum=2000000)] = None
+    max_downtime_ms: Annotated[
+        Int64 | None,
+        describe("Milliseconds for which the guest may stand still, from 1 to 2000000."),
+        mark(minimum=1, maximum=2000000),
+    ] = None
     selectors: Selectors
 
 

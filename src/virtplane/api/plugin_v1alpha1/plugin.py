@@ -11,7 +11,11 @@ from virtplane.api.meta_v1 import ObjectMeta
 class CELMutation(ApiStruct, kw_only=True):
     """A CEL expression that gives the changed domain."""
 
-    expression: Annotated[str, mark(minLength=1)]
+    expression: Annotated[
+        str,
+        describe("Gives a Domain, of which what it names is written into the guest's domain."),
+        mark(minLength=1),
+    ]
 
 
 class SidecarMutation(ApiStruct, kw_only=True):
@@ -31,7 +35,9 @@ class DomainHook(ApiStruct, kw_only=True):
     ] = None
     failure_strategy: Annotated[str | None, describe("Fail or Ignore; the plugin's when absent.")] = None
     sidecar: SidecarMutation | None = None
-    timeout: Annotated[Duration | None, describe("How long a sidecar may take; 30s when absent.")] = None
+    timeout: Annotated[
+        Duration | None, describe("How long a sidecar may take: 30s when absent, 5m at most.")
+    ] = None
 
 
 class NodeHook(ApiStruct, kw_only=True):
@@ -45,16 +51,22 @@ class NodeHook(ApiStruct, kw_only=True):
         tuple[str, ...],
         ATOMIC,
         mark(minItems=1),
-        describe("Points at which it is called, such as PreVMStart."),
+        describe(
+            "When it is called: PreVMStart, PostVMStart, PreVMStop, PostVMStop. Others have no effect yet."
+        ),
     ]
-    socket: Annotated[str, mark(minLength=1), describe("The service's socket on the node.")]
-    timeout: Annotated[Duration | None, describe("How long a call may take; 30s when absent.")] = None
+    socket: Annotated[
+        str, mark(minLength=1), describe("The service's socket on the node, below /var/run/kubevirt.")
+    ]
+    timeout: Annotated[
+        Duration | None, describe("How long a call may take: 30s when absent, 5m at most.")
+    ] = None
 
 
 class AdmissionReference(ApiStruct, kw_only=True):
     """An admission policy or webhook that belongs to the plugin."""
 
-    name: Annotated[str, mark(minLength=1)]
+    name: Annotated[str, describe("Its name."), mark(minLength=1)]
 
 
 class PluginSpec(ApiStruct, kw_only=True):
@@ -63,17 +75,39 @@ class PluginSpec(ApiStruct, kw_only=True):
     condition: Annotated[
         str | None, describe("A CEL expression over `vmi`; absent concerns every guest.")
     ] = None
-    domain_hooks: Annotated[tuple[DomainHook, ...], ATOMIC] = ()
+    domain_hooks: Annotated[
+        tuple[DomainHook, ...],
+        describe("What changes the domain before the guest starts, in this order."),
+        ATOMIC,
+    ] = ()
     failure_strategy: Annotated[str | None, describe("Fail (when absent) or Ignore.")] = None
-    mutating_admission_policies: Annotated[tuple[AdmissionReference, ...], ATOMIC] = ()
-    mutating_admission_webhooks: Annotated[tuple[AdmissionReference, ...], ATOMIC] = ()
-    node_hooks: Annotated[tuple[NodeHook, ...], ATOMIC] = ()
-    validating_admission_policies: Annotated[tuple[AdmissionReference, ...], ATOMIC] = ()
-    validating_admission_webhooks: Annotated[tuple[AdmissionReference, ...], ATOMIC] = ()
+    mutating_admission_policies: Annotated[
+        tuple[AdmissionReference, ...],
+        describe("A note of what belongs to the plugin. No effect: policies act by themselves."),
+        ATOMIC,
+    ] = ()
+    mutating_admission_webhooks: Annotated[
+        tuple[AdmissionReference, ...],
+        describe("A note of what belongs to the plugin. No effect: webhooks act by themselves."),
+        ATOMIC,
+    ] = ()
+    node_hooks: Annotated[
+        tuple[NodeHook, ...], describe("Services on nodes that hear of guests."), ATOMIC
+    ] = ()
+    validating_admission_policies: Annotated[
+        tuple[AdmissionReference, ...],
+        describe("A note of what belongs to the plugin. No effect: policies act by themselves."),
+        ATOMIC,
+    ] = ()
+    validating_admission_webhooks: Annotated[
+        tuple[AdmissionReference, ...],
+        describe("A note of what belongs to the plugin. No effect: webhooks act by themselves."),
+        ATOMIC,
+    ] = ()
 
 
 class Plugin(ApiStruct, kw_only=True):
-    """Hooks into the life of guests, provided by somebody else."""
+    """Hooks into the life of guests, provided by somebody else. Needs the gate Plugins."""
 
     api_version: str = ""
     kind: str = ""

@@ -10,6 +10,8 @@ from typing import Annotated
 import pytest
 
 from kubecore.json import JsonObject
+from virtplane.api.fields.kinds import KINDS
+from virtplane.api.fields.state import State
 from virtplane.api.fields.structs import KNOWN
 from virtplane.api.markers import ApiStruct, describe
 from virtplane.api.schema import object_schema
@@ -17,13 +19,10 @@ from virtplane.api.schema import object_schema
 _NOT_YET = """
 backup_v1alpha1.backup cdi_v1beta1.cdi cdi_v1beta1.cdi_config cdi_v1beta1.data_import_cron
 cdi_v1beta1.data_source cdi_v1beta1.data_volume cdi_v1beta1.data_volume_template
-cdi_v1beta1.object_transfer cdi_v1beta1.storage_profile cdi_v1beta1.volume_sources
-clone_v1beta1.clone conditions core_v1 export_v1.export forklift_v1beta1.populators
-hostpathprovisioner_v1beta1.hostpathprovisioner instancetype_v1beta1.instancetype
-instancetype_v1beta1.preference kubevirt_v1.configuration kubevirt_v1.kubevirt kubevirt_v1.migration
-kubevirt_v1.migration_configuration kubevirt_v1.subresources kubevirt_v1.vm kubevirt_v1.vm_status
-kubevirt_v1.vmi kubevirt_v1.vmi_status kubevirt_v1.volumes meta_v1 migrations_v1alpha1.policy
-plugin_v1alpha1.plugin pool_v1beta1.pool snapshot_v1beta1.restore snapshot_v1beta1.snapshot
+cdi_v1beta1.object_transfer cdi_v1beta1.storage_profile cdi_v1beta1.volume_sources clone_v1beta1.clone
+conditions core_v1 export_v1.export forklift_v1beta1.populators
+hostpathprovisioner_v1beta1.hostpathprovisioner kubevirt_v1.configuration kubevirt_v1.kubevirt
+kubevirt_v1.migration_configuration meta_v1 snapshot_v1beta1.restore snapshot_v1beta1.snapshot
 """
 NOT_YET = frozenset(f"virtplane.api.{module}" for module in _NOT_YET.split())
 """Modules with fields that are not described yet."""
@@ -98,6 +97,30 @@ def test_every_field_of_a_kind_has_a_description(kind: str) -> None:
 
 def test_modules_that_are_not_described_yet_exist() -> None:
     assert {each.__module__ for each in ALL_STRUCTS} >= NOT_YET
+
+
+def shown_above(schema: JsonObject, path: str) -> list[str]:
+    """The descriptions of a field and of all that is around it."""
+    texts = []
+    for name in path.split("."):
+        schema = schema["properties"][name.removesuffix("[]")]
+        texts.append(schema.get("description", ""))
+        if schema.get("type") == "array":
+            schema = schema["items"]
+            texts.append(schema.get("description", ""))
+    return texts
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if STRUCTS[kind].__module__ not in NOT_YET])
+def test_fields_without_effect_say_so(kind: str) -> None:
+    schema = object_schema(STRUCTS[kind])
+    silent = [
+        path
+        for path, field in KINDS[kind].items()
+        if field.state is State.WARNS
+        and not any("no effect" in text.lower() for text in shown_above(schema, f"spec.{path}"))
+    ]
+    assert silent == []
 
 
 class Inner(ApiStruct, kw_only=True):
