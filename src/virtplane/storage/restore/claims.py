@@ -136,18 +136,22 @@ def _late_classes(cluster: Cluster) -> frozenset[str]:
 
 
 async def give(
-    cluster: Cluster, restore: VirtualMachineRestore, items: Iterable[RestoredVolume], machine: HeldMachine
+    cluster: Cluster,
+    restore: VirtualMachineRestore,
+    items: Iterable[RestoredVolume],
+    source: ObjectMeta,
+    machine: HeldMachine,
 ) -> None:
-    """Have the claims deleted together with the machine, unless the restore says otherwise.
+    """Have those claims deleted together with the machine that go with it, unless the restore says otherwise.
 
-    Raises StatusError, UnfitDocument.
+    `source` is the machine of the snapshot. Raises StatusError, UnfitDocument.
     """
     if restore.spec.volume_ownership_policy == "None":
         return
     claims = cluster.claims_of(restore.metadata.namespace)
     for item in items:
-        if item.data_volume:
-            continue  # it goes with its DataVolume
+        if not decisions.goes_with(item, source, machine.metadata):
+            continue
         claim = decode(PersistentVolumeClaim, claims[item.claim])
         operations = owners_patch(claim, with_owner(claim.metadata, machine))
         if operations:

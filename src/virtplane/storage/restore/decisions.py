@@ -130,6 +130,18 @@ def _with_data_volume(item: RestoredVolume, claim: JsonObject | None) -> Restore
     return replace(item, data_volume=owner["name"])
 
 
+def goes_with(item: RestoredVolume, source: ObjectMeta, target: ObjectMeta) -> bool:
+    """Whether the restored claim is deleted together with the `target`, by KubeVirt's rule.
+
+    The machine of the snapshot gets all its claims. A new machine gets those of which the `source` was an
+    owner: what had a life of its own keeps it. A claim of a DataVolume goes with that one.
+    """
+    if item.data_volume:
+        return False
+    owners = item.backup.persistent_volume_claim.metadata.owner_references
+    return target.uid == source.uid or any(owner.uid == source.uid for owner in owners)
+
+
 def _templated(spec: VirtualMachineSpec) -> set[str]:
     """The volumes whose DataVolumes are made of the machine's templates."""
     made = {meta.name(encode(template)) for template in spec.data_volume_templates if template is not None}

@@ -218,7 +218,7 @@ class RestoreController:
         if not is_marked:
             spec = await self._restored_spec(content, items)
             raise Waits(await self._rewrite(restore, status, machine, spec))
-        await self._complete(restore, status, machine, items)
+        await self._complete(restore, status, source, machine, items)
 
     async def _rewrite(
         self,
@@ -243,6 +243,7 @@ class RestoreController:
         self,
         restore: VirtualMachineRestore,
         status: JsonObject,
+        source: ObjectMeta,
         machine: HeldMachine,
         items: list[decisions.RestoredVolume],
     ) -> None:
@@ -254,7 +255,7 @@ class RestoreController:
         needed = datavolumes.wanted(target, restore.metadata.name, items)
         if not await datavolumes.provide(self._cluster, needed):
             raise Waits("Waiting for target DataVolumes to be restored")
-        await claims.give(self._cluster, restore, items, machine)
+        await claims.give(self._cluster, restore, items, source, machine)
         await datavolumes.drop(self._cluster, target, restore.status.deleted_data_volumes)
         await state.drop_replaced(self._cluster, restore.metadata.namespace, restore.spec.target.name)
         status["complete"] = True
