@@ -9,11 +9,10 @@ with their pod's address and MAC are no different.
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
 from pathlib import Path
 
 from kindling.network.pod_filter import BRIDGE, PodLink
+from kubecore import programs
 
 _SYSCTLS = Path("/proc/sys/net")
 SETTINGS = (
@@ -60,21 +59,11 @@ def commands(link: PodLink) -> list[str]:
 
 
 async def _ip(commands: str) -> None:
-    # A temporary file: a pipe breaks where ip ends without reading it.
-    with tempfile.TemporaryFile() as given:
-        given.write(commands.encode())
-        given.seek(0)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                "ip",
-                "-batch",
-                "-",
-                stdin=given,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-            )
-        except OSError as error:
-            raise PortRefused(f"ip cannot be run: {error}") from error
-        _, problem = await process.communicate()
-    if process.returncode:
-        raise PortRefused(f"ip refused {commands!r}: {problem.decode(errors='replace').strip()[:_SHOWN]}")
+    try:
+        ended = await programs.run(["ip", "-batch", "-"], commands.encode())
+    except OSError as error:
+        raise PortRefused(f"ip cannot be run: {error}") from error
+    if ended.code != 0:
+        raise PortRefused(
+            f"ip refused {commands!r}: {ended.problem.decode(errors='replace').strip()[:_SHOWN]}"
+        )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import orjson
 
 from kindling.network import tables
 from kindling.network.tables import Existing, Table
+from kubecore import programs
 
 _SHOWN = 500
 
@@ -77,26 +76,8 @@ class Keeper:
 
 async def _run(arguments: Sequence[str], content: bytes, namespace: Path | None) -> bytes:
     prefix = ["nsenter", f"--net={namespace}"] if namespace else []
-    # A temporary file: nft opens its input by path, and that does not work when standard input is a socket,
-    # as it is for children of the event loop.
-    with tempfile.TemporaryFile() as given:
-        given.write(content)
-        given.seek(0)
-        process = await asyncio.create_subprocess_exec(
-            *prefix,
-            "nft",
-            *arguments,
-            stdin=given,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            stdout, stderr = await process.communicate()
-        finally:
-            if process.returncode is None:
-                # Cancelled. The kernel has all of a transaction or nothing.
-                process.kill()
-                await process.wait()
-    if process.returncode != 0:
-        raise RulesRefused(stderr.decode(errors="replace").strip()[:_SHOWN])
-    return stdout
+    # If this is cancelled, the kernel has all of a transaction or nothing.
+    ended = await programs.run([*prefix, "nft", *arguments], content)
+    if ended.code != 0:
+        raise RulesRefused(ended.problem.decode(errors="replace").strip()[:_SHOWN])
+    return ended.output

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio.subprocess import PIPE
+
+from kubecore import programs
 
 
 async def run_program(*command: str, seconds: float) -> tuple[int, str, str]:
@@ -12,17 +13,12 @@ async def run_program(*command: str, seconds: float) -> tuple[int, str, str]:
 
     Raises OSError when it cannot be started, TimeoutError (an OSError) when it takes longer.
     """
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
     try:
         async with asyncio.timeout(seconds):
-            output, problem = await process.communicate()
+            ended = await programs.run(command)
     except TimeoutError as error:
         raise TimeoutError(f"{' '.join(command)} has not ended within {seconds:g} s") from error
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return process.returncode or 0, _text(output), _text(problem)
+    return ended.code, _text(ended.output), _text(ended.problem)
 
 
 def _text(output: bytes) -> str:
