@@ -43,6 +43,8 @@ def run_node(instance: Instance, name: str) -> None:
     namespaces.enter(node)
     # The namespaces can be entered only while the process has one thread, so modules that start threads are
     # imported afterwards.
+    import uvloop  # noqa: PLC0415
+
     from kindling.node.agent import AgentSettings, NodeAgent  # noqa: PLC0415
     from kindling.node.networks.attachments import NetworkSettings  # noqa: PLC0415
     from kindling.node.options import parse  # noqa: PLC0415
@@ -69,7 +71,7 @@ def run_node(instance: Instance, name: str) -> None:
         networks=NetworkSettings(is_isolated=instance.isolate_networks, node_ports=_NODE_PORTS),
         registered=lambda: node.registered.write_text(str(os.getpid())),
     )
-    asyncio.run(until_signalled(NodeAgent(settings).run))
+    uvloop.run(until_signalled(NodeAgent(settings).run))
 
 
 def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
