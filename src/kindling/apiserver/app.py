@@ -89,7 +89,7 @@ class ApiServer:
         self.store = Store(journal)
         self.catalog = Catalog()
         self.addresses = AddressPool(settings.service_cidr, settings.node_ports)
-        self.registry = Registry(self.store, self.catalog, self.addresses)
+        self.registry = Registry(self.store, self.catalog, self.addresses, settings.namespace_bytes)
         self.objects = ServerObjects(self.registry)
         self.feed = ChangeFeed(self.store)
         self.services = ServiceResolver(self.objects)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from .registry.room import NAMESPACE_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -60,6 +62,8 @@ class Settings:
     compaction_interval_seconds: float = 300.0
     """History is kept for one to two times as long: what watches resume from and lists can go back to. 0
     bounds it by number and size alone."""
+    namespace_bytes: int = NAMESPACE_BYTES
+    """How many bytes the objects of one namespace may have together."""
     event_ttl_seconds: float = 3600.0
     """How long events are kept after they were last written."""
     request_timeout_seconds: float = 60.0

@@ -15,6 +15,7 @@ from .admission import Admission
 from .catalog import Catalog
 from .context import RequestContext
 from .definition import ResourceDefinition
+from .room import NAMESPACE_BYTES, Room
 
 _OPEN = Admission()
 
@@ -32,8 +33,15 @@ class Written:
 class Registry:
     """The state that operations work on. `chain` is set once the admission chain is built."""
 
-    def __init__(self, store: Store, catalog: Catalog, addresses: AddressPool) -> None:
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        addresses: AddressPool,
+        namespace_bytes: int = NAMESPACE_BYTES,
+    ) -> None:
         self.store = store
+        self.room = Room(store, namespace_bytes)
         self.catalog = catalog
         self.addresses = addresses
         self.chain: Admission = Admission()

@@ -140,6 +140,7 @@ async def _store_new(
     # Checked last, as in Kubernetes, where storage refuses it; dry runs store nothing.
     if metadata.pop("resourceVersion", None) not in (None, "", "0"):
         raise errors.plain_internal("resourceVersion should not be set on objects to be created")
+    registry.room.for_new(ctx, definition)
     stored = await to_storage(definition, obj)
     try:
         item = await registry.store.put(definition.storage_prefix, path, encoder(stored), None)
@@ -293,6 +294,7 @@ async def _store_changed(
         metadata["resourceVersion"] = str(item.revision)
         definition.strategy.after_delete(ctx, new)
         return Written(definition, None, new)
+    registry.room.for_change(ctx, definition, current, stored)
     item = await store.put(current.bucket, current.path, encoder(stored), current)
     metadata["resourceVersion"] = str(item.revision)
     target.strategy.after_write(ctx, new, old)

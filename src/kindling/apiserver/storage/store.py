@@ -127,6 +127,7 @@ class Store:
         self._writes: dict[int, tuple[Item, Item | None]] = {}
         self._events: deque[Event] = deque()
         self._event_bytes = 0
+        self._namespace_bytes: dict[str, int] = {}
         self._assigned = 0
         self.revision = 0
         """The newest durable revision."""
@@ -175,6 +176,10 @@ class Store:
         """Number of objects."""
         found = self._buckets.get(bucket)
         return len(found.items) if found else 0
+
+    def bytes_of(self, namespace: str) -> int:
+        """How many bytes the objects of a namespace have together, encoded."""
+        return self._namespace_bytes.get(namespace, 0)
 
     def buckets(self) -> list[str]:
         """Buckets that hold something."""
@@ -293,6 +298,7 @@ class Store:
         if bucket is None:
             bucket = self._buckets[row.bucket] = _Bucket()
         previous = bucket.items.get(row.path)
+        self._count(row, item, previous)
         if row.deleted:
             bucket.items.pop(row.path, None)
             event_type = DELETED
@@ -311,6 +317,17 @@ class Store:
         self._event_bytes += len(previous.value) if previous else 0
         for subscriber in list(bucket.subscribers.values()):
             subscriber(event)
+
+    def _count(self, row: Row, item: Item, previous: Item | None) -> None:
+        namespace, slash, _ = row.path.partition("/")
+        if not slash:
+            return
+        grown = (0 if row.deleted else len(item.value)) - (len(previous.value) if previous else 0)
+        size = self._namespace_bytes.get(namespace, 0) + grown
+        if size:
+            self._namespace_bytes[namespace] = size
+        else:
+            self._namespace_bytes.pop(namespace, None)
 
     def _trim(self) -> None:
         window = self._window
