@@ -62,7 +62,7 @@ class CPU(ApiStruct, kw_only=True):
     model: Annotated[
         str | None,
         describe(
-            "As libvirt names it (the node must have it), host-model or host-passthrough; the "
+            "A model that libvirt names and the node has, host-model or host-passthrough; the "
             "installation's when absent."
         ),
     ] = None

@@ -99,7 +99,10 @@ class Disk(ApiStruct, kw_only=True):
     disk: DiskTarget | None = None
     error_policy: Annotated[
         str | None,
-        describe("What an I/O error does: stop (pauses the guest; when absent), ignore, report or enospace."),
+        describe(
+            "What an I/O error does: stop (pauses the guest; when absent), report (to the guest), "
+            "ignore, or enospace (stop if storage is full, else report)."
+        ),
         EMPTY_IS_SET,
     ] = None
     io: Annotated[

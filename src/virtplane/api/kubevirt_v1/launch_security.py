@@ -41,8 +41,8 @@ class TDX(ApiStruct, kw_only=True):
 
 
 class LaunchSecurity(ApiStruct, kw_only=True):
-    """Memory encryption of the guest, by one technology. The gate WorkloadEncryptionSEV or
-    WorkloadEncryptionTDX allows it.
+    """Memory encryption of the guest, by one technology. Needs the gate WorkloadEncryptionSEV or
+    WorkloadEncryptionTDX.
     """
 
     sev: SEV | None = None

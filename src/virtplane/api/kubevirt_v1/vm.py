@@ -103,7 +103,10 @@ class VirtualMachineSpec(ApiStruct, kw_only=True):
     preference: PreferenceMatcher | None = None
     run_strategy: Annotated[
         str | None,
-        describe("When the instance runs: Always, RerunOnFailure, Once, Manual, Halted or WaitAsReceiver."),
+        describe(
+            "When the instance runs: Always, RerunOnFailure (until it ends well), Once, Manual (on "
+            "request), Halted or WaitAsReceiver."
+        ),
         EMPTY_IS_SET,
     ] = None
     running: Annotated[

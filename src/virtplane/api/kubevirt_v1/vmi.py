@@ -55,8 +55,8 @@ class VirtualMachineInstanceSpec(ApiStruct, kw_only=True):
     eviction_strategy: Annotated[
         str | None,
         describe(
-            "Whether evictions move, refuse or end the guest: LiveMigrate, LiveMigrateIfPossible, "
-            "External or None."
+            "On eviction: LiveMigrate (refused while the guest cannot move), LiveMigrateIfPossible, "
+            "External or None (ends it). The installation's when absent."
         ),
         EMPTY_IS_SET,
     ] = None

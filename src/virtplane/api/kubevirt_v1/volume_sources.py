@@ -69,7 +69,10 @@ class ContainerDiskSource(ApiStruct, kw_only=True):
     image: Annotated[str, describe("The image, which holds the disk (raw or qcow2) below /disk.")]
     image_pull_policy: Annotated[
         str | None,
-        describe("Always (when absent, for images without tag or of tag latest), IfNotPresent or Never."),
+        describe(
+            "Always, IfNotPresent or Never. When absent, Always for images of no tag or of latest, else "
+            "IfNotPresent."
+        ),
         requested_one_of("Always", "IfNotPresent", "Never"),
     ] = None
     image_pull_secret: Annotated[
