@@ -5,18 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 
 import hypothesis
 import pytest
+from tests.support.order import is_short, piece_of_work
 from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["tests.support.clusters", "tests.support.moto_server"]
-
-_HERE = Path(__file__).parent
-_LONG = {"e2e", "security", "simulation", "clients"}
-"""Folders whose modules may take minutes."""
-_PROGRAMS = "tests/e2e/programs"
 
 # Hypothesis fails examples that take longer than 200 ms: on a busy machine that says nothing about the code.
 hypothesis.settings.register_profile("without-deadline", deadline=None)
@@ -28,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     The many short modules then fill what is left of the time, and no worker ends long before another.
     """
-    items.sort(key=_is_short)
+    items.sort(key=is_short)
     for item in items:
         for marker in item.iter_markers("feature"):
             for feature_id in marker.args:
@@ -37,20 +32,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
-    """Hand out whole modules; those of real programs together, which share a cluster and its addresses."""
+    """Hand out pieces of work: whole modules, mostly."""
     scheduler = LoadScopeScheduling(config, log)
-    scheduler._split_scope = _piece_of_work
+    scheduler._split_scope = piece_of_work
     return scheduler
-
-
-def _piece_of_work(nodeid: str) -> str:
-    module = nodeid.partition("::")[0]
-    return _PROGRAMS if module.startswith(_PROGRAMS) else module
-
-
-def _is_short(item: pytest.Item) -> bool:
-    """Whether a test is of a folder whose modules take seconds."""
-    return item.path.relative_to(_HERE).parts[0] not in _LONG
 
 
 @pytest.fixture(autouse=True)

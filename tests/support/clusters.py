@@ -10,17 +10,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from tests.e2e.claims import Claims
 from tests.e2e.clusters import Cluster, Machine, manifest
 from tests.e2e.commands import ROOT, run
+from tests.support.order import is_short
 from tests.support.starvation import starvation_measured
 
 _DEBIAN_SECONDS = 180
 """What building the Debian disk may take on a machine that is not busy otherwise (NEW-10)."""
+REMOVAL = pytest.StashKey[ExitStack]()
+"""What removes the cluster of all tests."""
 _PROGRAMS = ("containerd", "runc", "qemu-system-x86_64", "libvirtd", "nft", "ip", "busybox")
 
 
@@ -82,8 +85,8 @@ def debian_image(whole_machine: None) -> Path:
 
 
 @pytest.fixture(scope="session")
-def cluster(guest_archive: Path) -> Iterator[Cluster]:
-    """A cluster with virtplane on it and the demo guest's image in it.
+def cluster(guest_archive: Path, pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """A cluster with virtplane on it and the demo guest's image in it, for the long modules.
 
     With ``VIRTPLANE_TEST_STATE`` set, the cluster in that directory is used and left running.
     """
@@ -94,14 +97,21 @@ def cluster(guest_archive: Path) -> Iterator[Cluster]:
         lent.load(guest_archive)
         yield lent
         return
-    state = Path(tempfile.mkdtemp(prefix="virtplane-e2e-"))
-    made = Cluster(state)
-    try:
+    made = Cluster(Path(tempfile.mkdtemp(prefix="virtplane-e2e-")))
+    with ExitStack() as removal:
+        pytestconfig.stash[REMOVAL] = removal
+        removal.callback(made.reset)
         made.up()
         made.load(guest_archive)
         yield made
-    finally:
-        made.reset()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Remove the cluster behind the last long module: at rest it takes processor time, too."""
+    removal = item.config.stash.get(REMOVAL, None)
+    if removal is not None and nextitem is not None and is_short(nextitem):
+        removal.close()
 
 
 @pytest.fixture

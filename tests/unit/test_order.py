@@ -1,0 +1,45 @@
+"""What tests share is there as long as they need it, and no longer."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from tests.support.clusters import REMOVAL, pytest_runtest_teardown
+from tests.support.order import piece_of_work
+
+_TESTS = Path(__file__).parents[1]
+
+
+def item(module: str, stash: pytest.Stash) -> pytest.Item:
+    found = SimpleNamespace(path=_TESTS / module, config=SimpleNamespace(stash=stash))
+    return cast(pytest.Item, found)
+
+
+def test_the_shared_cluster_goes_behind_the_last_long_module_of_a_worker() -> None:
+    removed: list[bool] = []
+    stash = pytest.Stash()
+    guests = item("e2e/test_lifecycle.py", stash)
+    pods = item("security/test_tenant_pods.py", stash)
+    rules = item("unit/kubecore/cel/test_costs.py", stash)
+    # One may not have been brought up.
+    pytest_runtest_teardown(guests, rules)
+    with ExitStack() as removal:
+        removal.callback(removed.append, True)
+        stash[REMOVAL] = removal
+        pytest_runtest_teardown(guests, pods)
+        pytest_runtest_teardown(pods, None)
+        assert not removed
+        pytest_runtest_teardown(pods, rules)
+        assert removed
+        pytest_runtest_teardown(rules, rules)
+    assert removed == [True]
+
+
+def test_modules_that_share_a_cluster_of_their_own_are_one_piece_of_work() -> None:
+    programs = {piece_of_work(f"tests/e2e/programs/test_{name}.py::test") for name in ("a", "b")}
+    assert programs == {"tests/e2e/programs"}
+    assert piece_of_work("tests/e2e/test_disks.py::test[a::b]") == "tests/e2e/test_disks.py"
