@@ -34,6 +34,7 @@ from kubecore.runtime.queuemetrics import QueueMetrics
 from kubecore.self_signed import self_signed_tls
 from virtplane import profiling
 from virtplane.api import account_names, ports
+from virtplane.api.config import READERS_LIMIT, readers_client
 from virtplane.api.paths import KUBELET_ROOT
 from virtplane.api.verbosity import DEBUG_VERBOSITY, TRACE_VERBOSITY, log_level
 from virtplane.components import BORROWED_ACCOUNTS, COMPONENTS, load_component
@@ -165,6 +166,12 @@ def client_factory(
     return client
 
 
+def readers_limits(options: Options) -> dict[str, RequestLimit]:
+    """The limits of the clients that ask who reads the metrics of components, by the clients' names."""
+    limit = READERS_LIMIT
+    return {readers_client(name): RequestLimit(limit.qps, limit.burst) for name in options.components}
+
+
 def base_config(options: Options) -> ClientConfig:
     """The credentials of this process. Raises ConfigError if there are none."""
     if options.kubeconfig or not is_in_cluster():
@@ -198,7 +205,9 @@ async def run(options: Options, levels: LogLevels) -> None:
         components.append(Reloader(configured, levels, limits, servers_tls, profiler))
     counts = RequestCounts(REGISTRY)
     context = Context(
-        client_factory=client_factory(options, base_config(options), limits, counts),
+        client_factory=client_factory(
+            options, base_config(options), {**limits, **readers_limits(options)}, counts
+        ),
         queues=QueueMetrics(REGISTRY, "kubevirt_workqueue"),
         namespace=options.namespace,
         identity=options.identity,
@@ -216,7 +225,8 @@ async def run(options: Options, levels: LogLevels) -> None:
         },
     )
     add_readiness(context.registry, options.components, context.health)
-    access = TokenAccess(context.client(options.components[0]))
+    reading = context.client(readers_client(options.components[0]))
+    access = TokenAccess(reading)
     tls = self_signed_tls("virtplane")
     servers_tls.restrict(tls)
     async with serve_health(
@@ -225,7 +235,7 @@ async def run(options: Options, levels: LogLevels) -> None:
         tls=tls,
         metrics_access=access.status,
         metrics_wait=GUESTS_NODE in options.components,
-        more=_profiling(profiler, context.client(options.components[0]), options) if configured else None,
+        more=_profiling(profiler, reading, options) if configured else None,
     ) as port:
         logger.info("running %s; health and metrics on port %d", ", ".join(options.components), port)
         await run_components(components, context)

@@ -28,6 +28,8 @@ _REMEMBERED_SECONDS = 10.0
 _MOST_REMEMBERED = 16
 _MOST_REVIEWS = 4
 """Reviews at one time, so that strangers cannot have this process flood the API server."""
+_MOST_WAITING = 64
+"""Requests that wait for one; more are told to come again."""
 
 
 class TokenAccess:
@@ -50,11 +52,13 @@ class TokenAccess:
         self._clock = clock
         self._allowed: dict[tuple[bytes, str], float] = {}
         self._reviews = asyncio.Semaphore(_MOST_REVIEWS)
+        self._waiting = 0
 
     async def status(self, authorization: str, path: str) -> int:
         """The HTTP status for a reader of `path` who sent this Authorization header.
 
-        200, 401 without a valid token, 403 without the right, 503 when the API server cannot tell.
+        200, 401 without a valid token, 403 without the right, 429 while many others ask, 503 when the API
+        server cannot tell.
         """
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
@@ -65,6 +69,9 @@ class TokenAccess:
         self._allowed = {known: until for known, until in self._allowed.items() if until > now}
         if key in self._allowed:
             return 200
+        if self._waiting >= _MOST_WAITING:
+            return 429
+        self._waiting += 1
         try:
             async with self._reviews:
                 status = await self._review(token, path)
@@ -73,6 +80,8 @@ class TokenAccess:
                 "a request for %s was answered with 503: its token cannot be reviewed: %s", path, error
             )
             return 503
+        finally:
+            self._waiting -= 1
         if status == 200 and len(self._allowed) < _MOST_REMEMBERED:
             self._allowed[key] = now + _REMEMBERED_SECONDS
         return status

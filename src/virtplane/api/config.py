@@ -32,6 +32,18 @@ DEFAULT_ARCHITECTURE = "amd64"
 API_WEBHOOKS = "virt-api/webhooks"
 """The client of virt-api's webhooks, which has a limit of requests of its own."""
 
+READERS_LIMIT = TokenBucketRateLimiter(qps=10, burst=20)
+"""How many requests are sent to find out who reads metrics."""
+
+
+def readers_client(component: str) -> str:
+    """The name of the client that asks who reads a component's metrics.
+
+    It does not share the component's limit: any pod may ask for metrics, with whatever tokens it invents.
+    """
+    return f"{component}/readers"
+
+
 _OF_CONTROL_PLANE = TokenBucketRateLimiter(qps=200, burst=400)
 REQUEST_LIMITS: Mapping[str, TokenBucketRateLimiter] = {
     "virt-api": _OF_CONTROL_PLANE,

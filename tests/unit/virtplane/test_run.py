@@ -8,9 +8,11 @@ import pytest
 
 from kubecore.client import ClientConfig
 from kubecore.client.config import Impersonation
+from kubecore.client.limits import RequestLimit
 from virtplane import run as run_module
+from virtplane.api.config import readers_client
 from virtplane.components import COMPONENTS, UnknownComponent, load_component
-from virtplane.run import client_factory, parse
+from virtplane.run import client_factory, parse, readers_limits
 
 
 def test_components_and_defaults_are_read() -> None:
@@ -53,6 +55,18 @@ async def test_components_beside_the_first_act_under_their_own_accounts() -> Non
     assert other.config.impersonate.user == "system:serviceaccount:ns:kubevirt-apiserver"
     await own.close()
     await other.close()
+
+
+async def test_strangers_who_ask_for_metrics_take_no_requests_of_a_component() -> None:
+    options = parse(["virt-operator,virt-api", "--namespace", "ns"])
+    limits = {"virt-api": RequestLimit(1, 1), **readers_limits(options)}
+    make = client_factory(options, ClientConfig(server="https://server.test"), limits)
+    own, reading = make("virt-api"), make(readers_client("virt-api"))
+    assert reading.config.impersonate == own.config.impersonate
+    assert limits.keys() == {"virt-api", "virt-api/readers", "virt-operator/readers"}
+    assert len({id(limit) for limit in limits.values()}) == 3
+    await own.close()
+    await reading.close()
 
 
 @pytest.mark.parametrize("components", ["virt-api", "virt-operator,virt-api"])

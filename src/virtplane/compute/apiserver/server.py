@@ -21,7 +21,14 @@ from kubecore.runtime.metrics import collected
 from virtplane import KUBEVIRT_VERSION
 from virtplane.api import paths, ports
 from virtplane.api import resources as kinds
-from virtplane.api.config import API_WEBHOOKS, VERSION_DETAIL, ClusterConfig, LastGood, observed_version
+from virtplane.api.config import (
+    API_WEBHOOKS,
+    VERSION_DETAIL,
+    ClusterConfig,
+    LastGood,
+    observed_version,
+    readers_client,
+)
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
 from virtplane.api.vnc_access import GATE, ISSUER, TOKEN_GROUP, TOKEN_VERSIONS
 from virtplane.compute.apiserver import authorization, discovery, openapi, webhooks
@@ -59,7 +66,9 @@ class VirtApi:
             review,
             requires_certificate,
             issuing=context.client(ISSUER),
-            metrics=MetricsPage(context.registry, TokenAccess(client).status),
+            metrics=MetricsPage(
+                context.registry, TokenAccess(context.client(readers_client(self.name))).status
+            ),
         )
         port = int(context.settings.get("api_port") or ports.API)
         certificates = Path(context.settings.get("api_certificates") or DEFAULT_CERTIFICATES)

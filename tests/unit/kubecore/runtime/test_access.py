@@ -96,6 +96,17 @@ async def test_nobody_reads_while_the_api_server_cannot_tell() -> None:
         assert await TokenAccess(client).status("Bearer good", "/metrics") == 503
 
 
+async def test_a_crowd_of_strangers_is_told_to_come_again() -> None:
+    reviews = Reviews()
+    async with reviews.api.client() as client:
+        access = TokenAccess(client)
+        tokens = [f"Bearer invented-{number}" for number in range(1000)]
+        statuses = await asyncio.gather(*(access.status(token, "/metrics") for token in tokens))
+        assert set(statuses) == {401, 429}
+        assert len(reviews.asked) == statuses.count(401) < 100
+        assert await access.status("Bearer good", "/metrics") == 200
+
+
 async def test_metrics_are_for_readers_and_health_for_everybody() -> None:
     registry, reviews = CollectorRegistry(), Reviews()
     Counter("things", "Things", registry=registry).inc()
