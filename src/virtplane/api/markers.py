@@ -63,7 +63,9 @@ def mark(**schema: Any) -> Meta:
 
 
 def describe(text: str) -> Meta:
-    """The field's description (``kubectl explain``), to which that of a struct is added."""
+    """The field's description (``kubectl explain``). It hides that of a struct which the field holds, but not
+    that of structs in a list.
+    """
     return Meta(description=text)
 
 

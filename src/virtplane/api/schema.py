@@ -63,8 +63,7 @@ def _struct_schema(struct: type[ApiStruct], *, describe: bool) -> JsonObject:
 def _schema(hint: Any, *, describe: bool) -> JsonObject:
     """The schema of one annotation: marks on the outside win over what the type itself says.
 
-    A description of the field comes before that of its struct, as ``kubectl explain`` shows those of a list
-    and of its items.
+    So a description of a field stands in place of its struct's.
     """
     metadata: tuple[Any, ...] = ()
     if typing.get_origin(hint) is typing.Annotated:
@@ -72,11 +71,10 @@ def _schema(hint: Any, *, describe: bool) -> JsonObject:
         metadata = tuple(extras)
     inner, inner_metadata = _without_none(hint)
     schema = _bare_schema(inner, describe=describe)
-    of_struct = schema.get("description")
     for meta in (*inner_metadata, *metadata):
         schema |= deep_copy(meta.extra_json_schema or {})
         if meta.description and describe:
-            schema["description"] = f"{meta.description}\n{of_struct}" if of_struct else meta.description
+            schema["description"] = meta.description
     if schema.get("x-kubernetes-int-or-string"):
         schema.pop("type", None)
     return schema

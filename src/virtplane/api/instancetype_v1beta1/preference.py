@@ -23,9 +23,9 @@ class ClockPreferences(ApiStruct, kw_only=True):
     """Preferred clock and timers."""
 
     preferred_clock_offset: Annotated[
-        ClockOffset | None, describe("For machines that set neither utc nor timezone.")
+        ClockOffset | None, describe("UTC or time zone of the hardware clock, for machines that set neither.")
     ] = None
-    preferred_timer: Annotated[Timer | None, describe("For machines that set no timers.")] = None
+    preferred_timer: Annotated[Timer | None, describe("Timers, for machines that set none.")] = None
 
 
 class SpreadOptions(ApiStruct, kw_only=True):
@@ -84,7 +84,9 @@ class DevicePreferences(ApiStruct, kw_only=True):
         bool | None,
         describe("Whether nothing can be plugged into running guests; wins over the machine's own value."),
     ] = None
-    preferred_disk_block_size: Annotated[BlockSize | None, describe("Block sizes of disks.")] = None
+    preferred_disk_block_size: Annotated[
+        BlockSize | None, describe("Block sizes of disks, as guests see them.")
+    ] = None
     preferred_disk_bus: Annotated[str | None, describe("Bus of disks: virtio, sata, scsi or usb.")] = None
     preferred_disk_cache: Annotated[
         str | None, describe("Cache mode of disks: none, writethrough or writeback.")
@@ -98,7 +100,7 @@ class DevicePreferences(ApiStruct, kw_only=True):
     preferred_input_bus: Annotated[str | None, describe("Bus of tablets: usb or virtio.")] = None
     preferred_input_type: Annotated[str | None, describe("Type of inputs: tablet.")] = None
     preferred_interface_masquerade: Annotated[
-        InterfaceMasquerade | None, describe("For interfaces on the pod network without binding.")
+        InterfaceMasquerade | None, describe("Masquerade, for interfaces on the pod network without binding.")
     ] = None
     preferred_interface_model: Annotated[
         str | None, describe("Model of network cards, such as virtio or e1000e.")
@@ -110,11 +112,13 @@ class DevicePreferences(ApiStruct, kw_only=True):
     preferred_panic_device_model: Annotated[
         str | None, describe("Guests get a panic device of this model: hyperv, isa or pvpanic.")
     ] = None
-    preferred_rng: Annotated[Rng | None, describe("Given to machines without one.")] = None
+    preferred_rng: Annotated[
+        Rng | None, describe("A source of random numbers, for machines without one.")
+    ] = None
     preferred_sound_model: Annotated[
         str | None, describe("Model of the sound card, where there is one: ich9 or ac97.")
     ] = None
-    preferred_tpm: Annotated[TPMDevice | None, describe("Given to machines without one.")] = field(
+    preferred_tpm: Annotated[TPMDevice | None, describe("A TPM 2.0, for machines without one.")] = field(
         default=None, name="preferredTPM"
     )
     preferred_use_virtio_transitional: Annotated[
@@ -123,9 +127,9 @@ class DevicePreferences(ApiStruct, kw_only=True):
     preferred_video_type: Annotated[
         str | None, describe("Type of the video card: vga, cirrus, virtio, ramfb or bochs.")
     ] = None
-    preferred_virtual_gpu_options: Annotated[VGPUOptions | None, describe("For GPUs without options.")] = (
-        field(default=None, name="preferredVirtualGPUOptions")
-    )
+    preferred_virtual_gpu_options: Annotated[
+        VGPUOptions | None, describe("Options of virtual GPUs, for those without.")
+    ] = field(default=None, name="preferredVirtualGPUOptions")
 
 
 class FeaturePreferences(ApiStruct, kw_only=True):
@@ -220,7 +224,7 @@ class VirtualMachinePreferenceSpec(ApiStruct, kw_only=True):
         str | None, describe("Architecture of machines that name none: amd64. Guests run on no other.")
     ] = None
     preferred_launch_security: Annotated[
-        LaunchSecurity | None, describe("For machines that ask for none.")
+        LaunchSecurity | None, describe("Memory encryption, for machines that ask for none.")
     ] = None
     preferred_subdomain: Annotated[str | None, describe("Subdomain of instances that have none.")] = None
     preferred_termination_grace_period_seconds: Annotated[

@@ -41,7 +41,8 @@ class SSHPublicKeyAccessCredentialSource(ApiStruct, kw_only=True):
     """Where keys come from."""
 
     secret: Annotated[
-        AccessCredentialSecretSource | None, describe("A secret whose values hold public keys, one a line.")
+        AccessCredentialSecretSource | None,
+        describe("A secret of the same namespace whose values hold public keys, one a line."),
     ] = None
 
 
@@ -67,7 +68,9 @@ class UserPasswordAccessCredentialSource(ApiStruct, kw_only=True):
 
     secret: Annotated[
         AccessCredentialSecretSource | None,
-        describe("A secret whose keys are users in the guest, and whose values are their passwords."),
+        describe(
+            "A secret of the same namespace: its keys are users in the guest, its values their passwords."
+        ),
     ] = None
 
 

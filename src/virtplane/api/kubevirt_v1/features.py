@@ -8,7 +8,7 @@ from virtplane.api.markers import ALWAYS_WRITTEN, ZERO_IS_UNSET, ApiStruct, UInt
 
 
 class FeatureState(ApiStruct, kw_only=True):
-    """On unless enabled is false."""
+    """A feature that is on or off; on when the member is present without a value."""
 
     enabled: Annotated[bool | None, describe("Whether it is on; true when absent.")] = None
 
@@ -19,7 +19,7 @@ class FeatureState(ApiStruct, kw_only=True):
 
 
 class FeatureAPIC(FeatureState, kw_only=True):
-    """The local interrupt controllers (APIC). On unless enabled is false."""
+    """The local interrupt controllers (APIC)."""
 
     end_of_interrupt: Annotated[
         bool | None, describe("The guest ends interrupts without an exit to the hypervisor."), ZERO_IS_UNSET
@@ -27,7 +27,7 @@ class FeatureAPIC(FeatureState, kw_only=True):
 
 
 class FeatureSpinlocks(FeatureState, kw_only=True):
-    """The guest tells of spin locks that it waits for. On unless enabled is false."""
+    """The guest tells of spin locks that it waits for."""
 
     spinlocks: Annotated[
         UInt32Count | None,
@@ -36,7 +36,7 @@ class FeatureSpinlocks(FeatureState, kw_only=True):
 
 
 class SyNICTimer(FeatureState, kw_only=True):
-    """Synthetic timers; switch synic on. On unless enabled is false."""
+    """Synthetic timers; switch synic on."""
 
     direct: Annotated[
         FeatureState | None, describe("Timers interrupt the guest directly, without a message.")
@@ -44,9 +44,7 @@ class SyNICTimer(FeatureState, kw_only=True):
 
 
 class TLBFlush(FeatureState, kw_only=True):
-    """Flushes of the TLBs of other virtual CPUs by hypercall; switch vpindex on. On unless enabled is
-    false.
-    """
+    """Flushes of the TLBs of other virtual CPUs by hypercall; switch vpindex on."""
 
     direct: Annotated[
         FeatureState | None,
@@ -58,7 +56,7 @@ class TLBFlush(FeatureState, kw_only=True):
 
 
 class FeatureVendorID(FeatureState, kw_only=True):
-    """The hypervisor vendor that the guest sees. On unless enabled is false."""
+    """The hypervisor vendor that the guest sees."""
 
     vendorid: Annotated[str | None, describe("Its name, up to 12 characters.")] = None
 
@@ -105,9 +103,7 @@ class FeatureHyperv(ApiStruct, kw_only=True):
 
 
 class HyperVPassthrough(FeatureState, kw_only=True):
-    """Every Hyper-V enlightenment that the node has; not beside hyperv, under KVM only. On unless enabled
-    is false.
-    """
+    """Every Hyper-V enlightenment that the node has; not beside hyperv, under KVM only."""
 
 
 class FeatureKVM(ApiStruct, kw_only=True):

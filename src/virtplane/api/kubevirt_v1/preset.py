@@ -12,8 +12,10 @@ from virtplane.api.meta_v1 import LabelSelector, ObjectMeta
 class VirtualMachineInstancePresetSpec(ApiStruct, kw_only=True):
     """Settings, and which instances get them."""
 
-    domain: Annotated[DomainSpec | None, describe("Settings for instances that do not have them.")] = None
-    selector: Annotated[LabelSelector, describe("The instances that get the settings.")]
+    domain: Annotated[DomainSpec | None, describe("Virtual hardware for instances that do not set it.")] = (
+        None
+    )
+    selector: Annotated[LabelSelector, describe("The instances that get the settings, by their labels.")]
 
 
 class VirtualMachineInstancePreset(ApiStruct, kw_only=True):

@@ -15,7 +15,9 @@ class GuestAgentPing(ApiStruct, kw_only=True):
 class Probe(ApiStruct, kw_only=True):
     """A check of the guest's health by exactly one handler. Times are seconds."""
 
-    exec: Annotated[ExecAction | None, describe("Runs in the guest, by its agent.")] = None
+    exec: Annotated[
+        ExecAction | None, describe("A command that the guest agent runs; exit status 0 means healthy.")
+    ] = None
     failure_threshold: Annotated[
         Int32 | None,
         describe("Failures in a row before the guest counts as unhealthy; 3 when absent."),

@@ -19,7 +19,8 @@ class VirtualMachineInstanceReplicaSetSpec(ApiStruct, kw_only=True):
     ] = None
     replicas: Annotated[Int32 | None, describe("How many instances there are to be; 1 when absent.")] = None
     selector: Annotated[
-        LabelSelector, describe("The instances that belong to the set; labels of template must match it.")
+        LabelSelector,
+        describe("The instances that belong to the set, by their labels, which template must have."),
     ]
     template: VirtualMachineInstanceTemplateSpec
 

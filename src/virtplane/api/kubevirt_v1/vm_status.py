@@ -24,7 +24,7 @@ class InstancetypeStatusRef(ApiStruct, kw_only=True):
     """The instance type or preference in effect, and the revision to which it is pinned."""
 
     controller_revision_ref: Annotated[
-        ControllerRevisionRef | None, describe("The revision that is used.")
+        ControllerRevisionRef | None, describe("The ControllerRevision that is used.")
     ] = None
     infer_from_volume: Annotated[str | None, describe("The volume from which it was inferred.")] = None
     infer_from_volume_failure_policy: Annotated[

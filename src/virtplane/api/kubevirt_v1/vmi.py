@@ -63,7 +63,9 @@ class VirtualMachineInstanceSpec(ApiStruct, kw_only=True):
     hostname: Annotated[str | None, describe("The guest's host name; the instance's name when absent.")] = (
         None
     )
-    liveness_probe: Annotated[Probe | None, describe("Ends the guest when it fails.")] = None
+    liveness_probe: Annotated[
+        Probe | None, describe("A check of the guest's health that ends the guest when it fails.")
+    ] = None
     networks: Annotated[
         tuple[Network, ...],
         mark(maxItems=256),
@@ -73,7 +75,9 @@ class VirtualMachineInstanceSpec(ApiStruct, kw_only=True):
         default_factory=dict
     )
     priority_class_name: Annotated[str | None, describe("The priority class of the launcher pod.")] = None
-    readiness_probe: Annotated[Probe | None, describe("Makes the instance ready while it succeeds.")] = None
+    readiness_probe: Annotated[
+        Probe | None, describe("A check of the guest's health; the instance is ready while it succeeds.")
+    ] = None
     resource_claims: Annotated[
         tuple[VirtualMachineInstanceResourceClaim, ...],
         describe("Resource claims of the pod, for devices of the guest."),

@@ -195,9 +195,9 @@ class VirtualMachineInstanceStatus(ApiStruct, kw_only=True):
             "Ready, Synchronized, AgentConnected, Paused, LiveMigratable, DataVolumesReady, Provisioning, ..."
         ),
     ] = ()
-    current_cpu_topology: Annotated[CPUTopology | None, describe("The CPUs that the guest has now.")] = field(
-        default=None, name="currentCPUTopology"
-    )
+    current_cpu_topology: Annotated[
+        CPUTopology | None, describe("Sockets, cores and threads that the guest has now.")
+    ] = field(default=None, name="currentCPUTopology")
     evacuation_node_name: Annotated[
         str | None, describe("The node that the guest is to leave, since somebody evicts its pod.")
     ] = None
@@ -212,7 +212,7 @@ class VirtualMachineInstanceStatus(ApiStruct, kw_only=True):
     launcher_container_image_version: Annotated[
         str | None, describe("The image of the launcher's container.")
     ] = None
-    machine: Annotated[Machine | None, describe("What the running guest has.")] = None
+    machine: Annotated[Machine | None, describe("The machine type of the running guest.")] = None
     memory: MemoryStatus | None = None
     migrated_volumes: Annotated[
         tuple[StorageMigratedVolumeInfo, ...], describe("Volumes that move to other claims."), ATOMIC

@@ -28,10 +28,12 @@ class CloudInitConfigDriveSource(ApiStruct, kw_only=True):
     network_data: Annotated[str | None, describe("Network data as it is, up to 2048 bytes.")] = None
     network_data_base64: Annotated[str | None, describe("Network data in base64, up to 2048 bytes.")] = None
     network_data_secret_ref: Annotated[
-        LocalObjectReference | None, describe("A secret whose key networkdata holds the network data.")
+        LocalObjectReference | None,
+        describe("A secret of the same namespace whose key networkdata holds the network data."),
     ] = None
     secret_ref: Annotated[
-        LocalObjectReference | None, describe("A secret whose key userdata holds the user data.")
+        LocalObjectReference | None,
+        describe("A secret of the same namespace whose key userdata holds the user data."),
     ] = None
     user_data: Annotated[str | None, describe("User data as it is, up to 2048 bytes.")] = None
     user_data_base64: Annotated[str | None, describe("User data in base64, up to 2048 bytes.")] = None
@@ -43,10 +45,12 @@ class CloudInitNoCloudSource(ApiStruct, kw_only=True):
     network_data: Annotated[str | None, describe("Network data as it is, up to 2048 bytes.")] = None
     network_data_base64: Annotated[str | None, describe("Network data in base64, up to 2048 bytes.")] = None
     network_data_secret_ref: Annotated[
-        LocalObjectReference | None, describe("A secret whose key networkdata holds the network data.")
+        LocalObjectReference | None,
+        describe("A secret of the same namespace whose key networkdata holds the network data."),
     ] = None
     secret_ref: Annotated[
-        LocalObjectReference | None, describe("A secret whose key userdata holds the user data.")
+        LocalObjectReference | None,
+        describe("A secret of the same namespace whose key userdata holds the user data."),
     ] = None
     user_data: Annotated[str | None, describe("User data as it is, up to 2048 bytes.")] = None
     user_data_base64: Annotated[str | None, describe("User data in base64, up to 2048 bytes.")] = None
@@ -139,7 +143,7 @@ class EphemeralVolumeSource(ApiStruct, kw_only=True):
 
     persistent_volume_claim: Annotated[
         CorePersistentVolumeClaimVolumeSource | None,
-        describe("What lies below, which is never written to: readOnly has no effect."),
+        describe("The claim below, which is never written to: its readOnly has no effect."),
     ] = None
 
 
@@ -206,7 +210,9 @@ class ServiceAccountVolumeSource(ApiStruct, kw_only=True):
 class SysprepSource(ApiStruct, kw_only=True):
     """A CD-ROM with Windows' answer file, autounattend.xml or unattend.xml; one source."""
 
-    config_map: Annotated[LocalObjectReference | None, describe("A ConfigMap whose keys are the files.")] = (
-        None
-    )
-    secret: Annotated[LocalObjectReference | None, describe("A Secret whose keys are the files.")] = None
+    config_map: Annotated[
+        LocalObjectReference | None, describe("A ConfigMap of the same namespace whose keys are the files.")
+    ] = None
+    secret: Annotated[
+        LocalObjectReference | None, describe("A Secret of the same namespace whose keys are the files.")
+    ] = None

@@ -62,7 +62,9 @@ class VirtualMachinePoolOpportunisticScaleInStrategy(ApiStruct, kw_only=True):
 class VirtualMachinePoolSelectors(ApiStruct, kw_only=True):
     """Which machines are meant; all must hold."""
 
-    label_selector: Annotated[LabelSelector | None, describe("Labels that the machine's guests get.")] = None
+    label_selector: Annotated[
+        LabelSelector | None, describe("Selects machines by the labels that their guests get.")
+    ] = None
     node_selector_requirement_matcher: Annotated[
         tuple[NodeSelectorRequirement, ...],
         describe("Requirements on the nodeSelector of the machine's template."),
@@ -151,7 +153,7 @@ class VirtualMachinePoolSpec(ApiStruct, kw_only=True):
     selector: Annotated[
         LabelSelector,
         describe(
-            "The machines that belong to the pool; labels of the template must match it. It cannot be "
+            "The machines that belong to the pool, by labels, which the template must have. It cannot be "
             "changed."
         ),
     ]
