@@ -21,8 +21,8 @@ class DataVolumeSourceHTTP(TemplateSourceHTTP, kw_only=True):
     checksum: Annotated[
         str | None,
         describe(
-            "Checksum of the bytes as they are served, as md5, sha1, sha256 or sha512:hexadecimal."
-            " Others fail the import."
+            "Checksum of the bytes as served: md5, sha1, sha256 or sha512, a colon, hexadecimal."
+            " Another one fails the import."
         ),
     ] = None
     insecure_skip_verify: Annotated[

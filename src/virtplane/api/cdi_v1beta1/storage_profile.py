@@ -43,7 +43,9 @@ class StorageProfileSpec(ApiStruct, kw_only=True):
     data_import_cron_source_format: Annotated[
         str | None, describe("How imports of crons are kept: pvc or snapshot.")
     ] = None
-    snapshot_class: Annotated[str | None, describe("VolumeSnapshotClass for clones; it must exist.")] = None
+    snapshot_class: Annotated[
+        str | None, describe("VolumeSnapshotClass for clones and imports; it must exist.")
+    ] = None
 
 
 class StorageProfileStatus(ApiStruct, kw_only=True):
@@ -64,7 +66,8 @@ class StorageProfileStatus(ApiStruct, kw_only=True):
     ] = None
     provisioner: Annotated[str | None, describe("Provisioner of the class.")] = None
     snapshot_class: Annotated[
-        str | None, describe("VolumeSnapshotClass for clones, if the spec names one.")
+        str | None,
+        describe("VolumeSnapshotClass for clones and imports, if there is one of the provisioner's."),
     ] = None
     storage_class: Annotated[str | None, describe("Name of the class.")] = None
 

@@ -57,7 +57,7 @@ class TLSConfiguration(ApiStruct, kw_only=True):
         tuple[str, ...],
         SET,
         describe(
-            "Cipher suites for TLS 1.2 and older, by their IANA names. Needs minTLSVersion below"
+            "Cipher suites for TLS 1.2 and older, by their IANA names. Needs a minTLSVersion below"
             " VersionTLS13."
         ),
     ] = ()

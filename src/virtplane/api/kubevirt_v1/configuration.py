@@ -73,7 +73,8 @@ class InstancetypeConfiguration(ApiStruct, kw_only=True):
         NULLABLE,
         one_of("reference", "expand", "expandAll"),
         describe(
-            "reference (default) keeps the reference; expand and expandAll copy the type into the machine."
+            "reference (default) keeps references; expand copies the type into new machines,"
+            " expandAll into all."
         ),
     ] = None
 
