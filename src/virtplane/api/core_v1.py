@@ -31,11 +31,9 @@ from virtplane.api.meta_v1 import LabelSelector
 class Affinity(ApiStruct, kw_only=True):
     """Where pods may, must or had better run: rules on nodes and on other pods."""
 
-    node_affinity: Annotated[NodeAffinity | None, describe("Rules on the labels and fields of nodes.")] = None
-    pod_affinity: Annotated[PodAffinity | None, describe("Rules for running near other pods.")] = None
-    pod_anti_affinity: Annotated[
-        PodAntiAffinity | None, describe("Rules for running apart from other pods.")
-    ] = None
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAntiAffinity | None = None
 
 
 class ObjectFieldSelector(ApiStruct, kw_only=True):
@@ -164,9 +162,7 @@ class PersistentVolumeClaimSpec(ApiStruct, kw_only=True):
         TypedObjectReference | None,
         describe("The same, also for other kinds (volume populators) and other namespaces."),
     ] = None
-    resources: Annotated[
-        VolumeResourceRequirements | None, ALWAYS_WRITTEN, describe("How much storage is asked for.")
-    ] = None
+    resources: Annotated[VolumeResourceRequirements | None, ALWAYS_WRITTEN] = None
     selector: Annotated[
         LabelSelector | None, describe("Labels of the volumes that will do; nothing is then provisioned.")
     ] = None
@@ -306,7 +302,7 @@ class ResourceRequirements(ResourceRequirementsWithoutClaims, kw_only=True):
 class NodePlacement(ApiStruct, kw_only=True):
     """On which nodes pods run."""
 
-    affinity: Annotated[Affinity | None, describe("Rules on nodes and other pods.")] = None
+    affinity: Affinity | None = None
     node_selector: Annotated[Mapping[str, str], describe("Labels that the nodes must have.")] = field(
         default_factory=dict
     )

@@ -50,9 +50,7 @@ class VolumeGroupSnapshotSource(ApiStruct, kw_only=True):
 class VolumeGroupSnapshotSpec(ApiStruct, kw_only=True):
     """What a group's snapshot is taken of, and by which class."""
 
-    source: Annotated[
-        VolumeGroupSnapshotSource, REQUIRED, describe("What the group's snapshot is of. Cannot be changed.")
-    ] = VolumeGroupSnapshotSource()
+    source: Annotated[VolumeGroupSnapshotSource, REQUIRED] = VolumeGroupSnapshotSource()
     volume_group_snapshot_class_name: Annotated[
         str | None,
         rules(("size(self) > 0", "volumeGroupSnapshotClassName must not be the empty string when set")),
@@ -69,9 +67,7 @@ class VolumeGroupSnapshotStatus(ApiStruct, kw_only=True):
         describe("The VolumeGroupSnapshotContent; it counts if it names this group too."),
     ] = None
     creation_time: Annotated[Time | None, describe("When the storage took the snapshots.")] = None
-    error: Annotated[
-        VolumeSnapshotError | None, describe("The last error; gone once the group is ready.")
-    ] = None
+    error: VolumeSnapshotError | None = None
     ready_to_use: Annotated[
         bool | None, describe("Whether volumes can be made of all snapshots of the group.")
     ] = None
@@ -83,11 +79,7 @@ class VolumeGroupSnapshot(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[
-        VolumeGroupSnapshotSpec,
-        REQUIRED,
-        describe("What a group's snapshot is taken of, and by which class."),
-    ] = VolumeGroupSnapshotSpec()
+    spec: Annotated[VolumeGroupSnapshotSpec, REQUIRED] = VolumeGroupSnapshotSpec()
     status: VolumeGroupSnapshotStatus = VolumeGroupSnapshotStatus()
 
 
@@ -139,11 +131,7 @@ class VolumeGroupSnapshotContentSource(ApiStruct, kw_only=True):
         kept("groupSnapshotHandles"),
         one_of_two("volumeHandles", "groupSnapshotHandles"),
     )
-    group_snapshot_handles: Annotated[
-        GroupSnapshotHandles | None,
-        immutable("groupSnapshotHandles"),
-        describe("A group that exists in the storage already."),
-    ] = None
+    group_snapshot_handles: Annotated[GroupSnapshotHandles | None, immutable("groupSnapshotHandles")] = None
     volume_handles: Annotated[
         tuple[str, ...],
         immutable("volumeHandles"),
@@ -165,21 +153,15 @@ class VolumeGroupSnapshotContentSpec(ApiStruct, kw_only=True):
     driver: Annotated[
         str, _set_once("driver"), REQUIRED, describe("CSI driver that takes the snapshots.")
     ] = ""
-    source: Annotated[
-        VolumeGroupSnapshotContentSource,
-        REQUIRED,
-        describe("The volumes, or the group that exists already. Cannot be changed."),
-    ] = VolumeGroupSnapshotContentSource()
+    source: Annotated[VolumeGroupSnapshotContentSource, REQUIRED] = VolumeGroupSnapshotContentSource()
     volume_group_snapshot_class_name: Annotated[
         str | None,
         _set_once("volumeGroupSnapshotClassName"),
         describe("VolumeGroupSnapshotClass with the driver's parameters."),
     ] = None
-    volume_group_snapshot_ref: Annotated[
-        VolumeGroupSnapshotReference,
-        REQUIRED,
-        describe("The VolumeGroupSnapshot that this is the content of."),
-    ] = VolumeGroupSnapshotReference()
+    volume_group_snapshot_ref: Annotated[VolumeGroupSnapshotReference, REQUIRED] = (
+        VolumeGroupSnapshotReference()
+    )
 
 
 class VolumeSnapshotInfo(ApiStruct, kw_only=True):
@@ -198,7 +180,7 @@ class VolumeGroupSnapshotContentStatus(ApiStruct, kw_only=True):
     """What the driver says of the group, written by the CSI snapshotter."""
 
     creation_time: Annotated[Time | None, describe("When the snapshots were taken.")] = None
-    error: Annotated[VolumeSnapshotError | None, describe("The last error of the driver.")] = None
+    error: VolumeSnapshotError | None = None
     ready_to_use: Annotated[
         bool | None, describe("Whether volumes can be made of all snapshots of the group.")
     ] = None
@@ -216,12 +198,8 @@ class VolumeGroupSnapshotContent(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[
-        VolumeGroupSnapshotContentSpec, REQUIRED, describe("Which group of which driver this is.")
-    ] = VolumeGroupSnapshotContentSpec()
-    status: Annotated[
-        VolumeGroupSnapshotContentStatus | None, describe("What the driver says of the group.")
-    ] = None
+    spec: Annotated[VolumeGroupSnapshotContentSpec, REQUIRED] = VolumeGroupSnapshotContentSpec()
+    status: VolumeGroupSnapshotContentStatus | None = None
 
 
 class VolumeGroupSnapshotClass(ApiStruct, kw_only=True):

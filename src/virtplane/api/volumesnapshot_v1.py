@@ -48,7 +48,7 @@ def checked(*validations: tuple[str, str]) -> Mapping[str, Any]:
 
 
 class VolumeSnapshotError(ApiStruct, kw_only=True):
-    """The last error that a controller of snapshots met."""
+    """The last error; gone once the snapshot is ready."""
 
     message: Annotated[str | None, describe("What went wrong, for people.")] = None
     time: Annotated[Time | None, describe("When it went wrong.")] = None
@@ -77,9 +77,7 @@ class VolumeSnapshotSource(ApiStruct, kw_only=True):
 class VolumeSnapshotSpec(ApiStruct, kw_only=True):
     """What a snapshot is taken of, and by which class."""
 
-    source: Annotated[
-        VolumeSnapshotSource, REQUIRED, describe("What the snapshot is of. Cannot be changed.")
-    ] = VolumeSnapshotSource()
+    source: Annotated[VolumeSnapshotSource, REQUIRED] = VolumeSnapshotSource()
     volume_snapshot_class_name: Annotated[
         str | None,
         rules(("size(self) > 0", "volumeSnapshotClassName must not be the empty string when set")),
@@ -94,9 +92,7 @@ class VolumeSnapshotStatus(ApiStruct, kw_only=True):
         str | None, describe("The VolumeSnapshotContent; it counts if it names this snapshot too.")
     ] = None
     creation_time: Annotated[Time | None, describe("When the storage took the snapshot.")] = None
-    error: Annotated[
-        VolumeSnapshotError | None, describe("The last error; gone once the snapshot is ready.")
-    ] = None
+    error: VolumeSnapshotError | None = None
     ready_to_use: Annotated[bool | None, describe("Whether volumes can be made of the snapshot.")] = None
     restore_size: Annotated[
         str | int | None,
@@ -114,9 +110,7 @@ class VolumeSnapshot(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[
-        VolumeSnapshotSpec, REQUIRED, describe("What a snapshot is taken of, and by which class.")
-    ] = VolumeSnapshotSpec()
+    spec: Annotated[VolumeSnapshotSpec, REQUIRED] = VolumeSnapshotSpec()
     status: VolumeSnapshotStatus = VolumeSnapshotStatus()
 
 
@@ -175,11 +169,7 @@ class VolumeSnapshotContentSpec(ApiStruct, kw_only=True):
         ),
     ] = ""
     driver: Annotated[str, REQUIRED, describe("CSI driver that takes the snapshot.")] = ""
-    source: Annotated[
-        VolumeSnapshotContentSource,
-        REQUIRED,
-        describe("The volume, or the snapshot that exists already. Cannot be changed."),
-    ] = VolumeSnapshotContentSource()
+    source: Annotated[VolumeSnapshotContentSource, REQUIRED] = VolumeSnapshotContentSource()
     source_volume_mode: Annotated[
         str | None,
         immutable("sourceVolumeMode"),
@@ -188,9 +178,7 @@ class VolumeSnapshotContentSpec(ApiStruct, kw_only=True):
     volume_snapshot_class_name: Annotated[
         str | None, describe("VolumeSnapshotClass with the driver's parameters.")
     ] = None
-    volume_snapshot_ref: Annotated[
-        VolumeSnapshotReference, REQUIRED, describe("The VolumeSnapshot that this is the content of.")
-    ] = VolumeSnapshotReference()
+    volume_snapshot_ref: Annotated[VolumeSnapshotReference, REQUIRED] = VolumeSnapshotReference()
 
 
 class VolumeSnapshotContentStatus(ApiStruct, kw_only=True):
@@ -199,7 +187,7 @@ class VolumeSnapshotContentStatus(ApiStruct, kw_only=True):
     creation_time: Annotated[
         Int64 | None, describe("When the snapshot was taken, in nanoseconds since 1970.")
     ] = None
-    error: Annotated[VolumeSnapshotError | None, describe("The last error of the driver.")] = None
+    error: VolumeSnapshotError | None = None
     ready_to_use: Annotated[bool | None, describe("Whether volumes can be made of the snapshot.")] = None
     restore_size: Annotated[
         Int64 | None, mark(minimum=0), describe("Least size in bytes of volumes made of it.")
@@ -216,12 +204,8 @@ class VolumeSnapshotContent(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[
-        VolumeSnapshotContentSpec, REQUIRED, describe("Which snapshot of which driver this is.")
-    ] = VolumeSnapshotContentSpec()
-    status: Annotated[
-        VolumeSnapshotContentStatus | None, describe("What the driver says of the snapshot.")
-    ] = None
+    spec: Annotated[VolumeSnapshotContentSpec, REQUIRED] = VolumeSnapshotContentSpec()
+    status: VolumeSnapshotContentStatus | None = None
 
 
 class VolumeSnapshotClass(ApiStruct, kw_only=True):

@@ -116,7 +116,6 @@ class VirtualMachineBackup(ApiStruct, kw_only=True):
             ('has(self.pvcName) && self.pvcName != ""', "pvcName is required"),
             (_PULL_HAS_TOKEN, "tokenSecretRef is required when mode is Pull"),
         ),
-        describe("What is backed up. No effect: no controller makes backups."),
     ]
     status: VirtualMachineBackupStatus | None = None
 
@@ -181,8 +180,6 @@ class VirtualMachineBackupTracker(ApiStruct, kw_only=True):
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[
-        VirtualMachineBackupTrackerSpec,
-        rules(("self == oldSelf", "spec is immutable after creation")),
-        describe("Whose backups are tracked. No effect: no controller makes backups."),
+        VirtualMachineBackupTrackerSpec, rules(("self == oldSelf", "spec is immutable after creation"))
     ]
     status: VirtualMachineBackupTrackerStatus | None = None

@@ -44,7 +44,7 @@ class Flags(ApiStruct, kw_only=True):
 class CustomizeComponents(ApiStruct, kw_only=True):
     """Changes applied to the installed objects."""
 
-    flags: Annotated[Flags | None, describe("Command line flags of components.")] = None
+    flags: Flags | None = None
     patches: Annotated[
         tuple[CustomizeComponentsPatch, ...],
         ATOMIC,
@@ -65,9 +65,7 @@ class ComponentPlacement(NodePlacement, kw_only=True):
 class CDISpec(ApiStruct, kw_only=True):
     """How CDI is installed, and how it works."""
 
-    cert_config: Annotated[CDICertConfig, describe("Lifetimes of the certificates that CDI uses.")] = (
-        CDICertConfig()
-    )
+    cert_config: CDICertConfig = CDICertConfig()
     clone_strategy_override: Annotated[
         str | None,
         one_of("copy", "snapshot", "csi-clone"),
@@ -80,17 +78,13 @@ class CDISpec(ApiStruct, kw_only=True):
             " cdi.kubevirt.io/configAuthority."
         ),
     ] = None
-    customize_components: Annotated[
-        CustomizeComponents, describe("Changes applied to the installed objects.")
-    ] = CustomizeComponents()
+    customize_components: CustomizeComponents = CustomizeComponents()
     image_pull_policy: Annotated[
         str | None,
         one_of("Always", "IfNotPresent", "Never"),
         describe("When images are pulled: IfNotPresent (default), Always or Never."),
     ] = None
-    infra: Annotated[ComponentPlacement, describe("Where the components run and how many of each.")] = (
-        ComponentPlacement()
-    )
+    infra: ComponentPlacement = ComponentPlacement()
     priority_class: Annotated[
         str | None,
         describe("PriorityClass of the components; kubevirt-cluster-critical by default, if there is one."),
@@ -128,5 +122,5 @@ class CDI(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[CDISpec, REQUIRED, describe("How CDI is installed, and how it works.")] = CDISpec()
+    spec: Annotated[CDISpec, REQUIRED] = CDISpec()
     status: CDIStatus = CDIStatus()

@@ -17,7 +17,7 @@ Overhead = Annotated[str, mark(pattern=OVERHEAD_PATTERN)]
 
 
 class FilesystemOverhead(ApiStruct, kw_only=True):
-    """The share of a volume that its file system takes, from 0 to 1 with up to three decimals."""
+    """The share of volumes that their file system takes: 0 to 1, with up to three decimals."""
 
     global_: Annotated[
         Overhead | None,
@@ -30,7 +30,7 @@ class FilesystemOverhead(ApiStruct, kw_only=True):
 
 
 class ImportProxy(ApiStruct, kw_only=True):
-    """The proxy through which importers reach their sources."""
+    """The proxy of importers and of pollers."""
 
     http_proxy: Annotated[
         str | None, describe("Address of the proxy for http, such as http://proxy:3128.")
@@ -89,9 +89,7 @@ class CDIConfigSpec(ApiStruct, kw_only=True):
     feature_gates: Annotated[
         tuple[str, ...], describe("HonorWaitForFirstConsumer and DataVolumeClaimAdoption are known.")
     ] = ()
-    filesystem_overhead: Annotated[
-        FilesystemOverhead, describe("The share of volumes that file systems take.")
-    ] = FilesystemOverhead()
+    filesystem_overhead: FilesystemOverhead = FilesystemOverhead()
     image_pull_secrets: Annotated[
         tuple[LocalObjectReference, ...], describe("Secrets for the registry of worker pods' images.")
     ] = ()
@@ -115,9 +113,7 @@ class CDIConfigSpec(ApiStruct, kw_only=True):
     scratch_space_storage_class: Annotated[
         str | None, describe("Class of scratch space; by default that of the claim that is filled.")
     ] = None
-    tls_security_profile: Annotated[
-        TLSSecurityProfile | None, describe("Versions of TLS and ciphers that CDI's servers accept.")
-    ] = None
+    tls_security_profile: TLSSecurityProfile | None = None
     upload_proxy_url_override: Annotated[
         str | None, describe("Address of the upload proxy for clients, in place of the one that is found.")
     ] = field(default=None, name="uploadProxyURLOverride")
@@ -136,13 +132,11 @@ class CDIConfigStatus(ApiStruct, kw_only=True):
     default_pod_resource_requirements: Annotated[
         ResourceRequirements | None, describe("CPU and memory of worker pods.")
     ] = None
-    filesystem_overhead: Annotated[
-        FilesystemOverhead, describe("The share that file systems take, for every storage class.")
-    ] = FilesystemOverhead()
+    filesystem_overhead: FilesystemOverhead = FilesystemOverhead()
     image_pull_secrets: Annotated[
         tuple[LocalObjectReference, ...], describe("Secrets for the registry of worker pods' images.")
     ] = ()
-    import_proxy: Annotated[ImportProxy | None, describe("The proxy of importers.")] = None
+    import_proxy: ImportProxy | None = None
     preallocation: Annotated[
         bool | None, describe("Whether volumes are allocated as a whole unless they say otherwise.")
     ] = None
@@ -163,7 +157,5 @@ class CDIConfig(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[
-        CDIConfigSpec, REQUIRED, describe("What an administrator wants otherwise than the defaults are.")
-    ] = CDIConfigSpec()
+    spec: Annotated[CDIConfigSpec, REQUIRED] = CDIConfigSpec()
     status: CDIConfigStatus = CDIConfigStatus()

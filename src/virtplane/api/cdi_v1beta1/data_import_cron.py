@@ -14,14 +14,14 @@ from virtplane.api.meta_v1 import ObjectMeta
 
 
 class CronTemplate(ApiStruct, kw_only=True):
-    """The DataVolumes to make; their source is a registry or a claim."""
+    """The DataVolumes to make: labels, annotations and spec. Their source is a registry or a claim."""
 
     api_version: Annotated[str, describe("No effect.")] = ""
     kind: Annotated[str, describe("No effect.")] = ""
     metadata: Annotated[
         ObjectMeta, describe("Labels and annotations of the DataVolumes; names are made.")
     ] = ObjectMeta()
-    spec: Annotated[DataVolumeSpec, REQUIRED, describe("What the DataVolumes ask for.")] = DataVolumeSpec()
+    spec: Annotated[DataVolumeSpec, REQUIRED] = DataVolumeSpec()
     status: Annotated[DataVolumeStatus, describe("No effect.")] = DataVolumeStatus()
 
 
@@ -51,7 +51,7 @@ class DataImportCronSpec(ApiStruct, kw_only=True):
         mark(minLength=1),
         describe("ServiceAccount that must be allowed to clone the source claim; default by default."),
     ] = None
-    template: Annotated[CronTemplate, REQUIRED, describe("The DataVolumes to make.")] = CronTemplate()
+    template: Annotated[CronTemplate, REQUIRED] = CronTemplate()
 
 
 class ImportStatus(ApiStruct, kw_only=True):
@@ -84,7 +84,5 @@ class DataImportCron(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[DataImportCronSpec, REQUIRED, describe("What is imported and when.")] = (
-        DataImportCronSpec()
-    )
+    spec: Annotated[DataImportCronSpec, REQUIRED] = DataImportCronSpec()
     status: DataImportCronStatus = DataImportCronStatus()

@@ -23,14 +23,14 @@ class DataSourceSource(ApiStruct, kw_only=True):
     data_source: Annotated[
         DataSourceRefSource | None, describe("Another DataSource, which must not stand for a third.")
     ] = None
-    pvc: Annotated[DataVolumeSourcePVC | None, describe("Claim to clone.")] = None
-    snapshot: Annotated[DataVolumeSourceSnapshot | None, describe("VolumeSnapshot to clone.")] = None
+    pvc: DataVolumeSourcePVC | None = None
+    snapshot: DataVolumeSourceSnapshot | None = None
 
 
 class DataSourceSpec(ApiStruct, kw_only=True):
-    """What a DataSource stands for."""
+    """What the DataSource stands for."""
 
-    source: Annotated[DataSourceSource, REQUIRED, describe("What it stands for.")] = DataSourceSource()
+    source: Annotated[DataSourceSource, REQUIRED] = DataSourceSource()
 
 
 class DataSourceStatus(ApiStruct, kw_only=True):
@@ -50,5 +50,5 @@ class DataSource(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[DataSourceSpec, REQUIRED, describe("What it stands for.")] = DataSourceSpec()
+    spec: Annotated[DataSourceSpec, REQUIRED] = DataSourceSpec()
     status: DataSourceStatus = DataSourceStatus()

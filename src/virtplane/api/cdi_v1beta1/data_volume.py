@@ -41,10 +41,8 @@ class DataVolumeSourceVDDK(TemplateSourceVDDK, kw_only=True):
 class DataVolumeSource(TemplateSource, kw_only=True):
     """Where the content comes from; exactly one member is set."""
 
-    http: Annotated[DataVolumeSourceHTTP | None, describe("A file served over HTTP or HTTPS.")] = None
-    vddk: Annotated[
-        DataVolumeSourceVDDK | None, describe("A disk of a VMware installation, read through VDDK.")
-    ] = None
+    http: DataVolumeSourceHTTP | None = None
+    vddk: DataVolumeSourceVDDK | None = None
 
 
 class DataVolumeSpec(TemplateSpec, kw_only=True):
@@ -79,7 +77,5 @@ class DataVolume(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[
-        DataVolumeSpec, REQUIRED, describe("A claim together with the content it is to be filled with.")
-    ] = DataVolumeSpec()
+    spec: Annotated[DataVolumeSpec, REQUIRED] = DataVolumeSpec()
     status: DataVolumeStatus = DataVolumeStatus()

@@ -105,7 +105,7 @@ class DataVolumeSourceRegistry(ApiStruct, kw_only=True):
         EMPTY_IS_SET,
         describe("ImageStream of this namespace with the image (OpenShift); needs pullMethod node."),
     ] = None
-    platform: Annotated[PlatformOptions | None, describe("Which image of several is taken.")] = None
+    platform: PlatformOptions | None = None
     pull_method: Annotated[
         str | None,
         EMPTY_IS_SET,
@@ -170,18 +170,16 @@ class TemplateSourceVDDK(ApiStruct, kw_only=True):
 class TemplateSource(ApiStruct, kw_only=True):
     """Where the content comes from; exactly one member is set."""
 
-    blank: Annotated[DataVolumeBlankImage | None, describe("An empty disk image.")] = None
-    gcs: Annotated[DataVolumeSourceGCS | None, describe("An object of Google Cloud Storage.")] = None
-    http: Annotated[TemplateSourceHTTP | None, describe("A file served over HTTP or HTTPS.")] = None
-    imageio: Annotated[DataVolumeSourceImageIO | None, describe("A disk of an oVirt installation.")] = None
-    pvc: Annotated[DataVolumeSourcePVC | None, describe("A claim to clone.")] = None
-    registry: Annotated[DataVolumeSourceRegistry | None, describe("A container image that holds a disk.")] = (
-        None
-    )
-    s3: Annotated[DataVolumeSourceS3 | None, describe("An object of an S3 compatible store.")] = None
-    snapshot: Annotated[DataVolumeSourceSnapshot | None, describe("A VolumeSnapshot to clone.")] = None
-    upload: Annotated[DataVolumeSourceUpload | None, describe("Content that a client uploads.")] = None
-    vddk: Annotated[TemplateSourceVDDK | None, describe("A disk of a VMware installation.")] = None
+    blank: DataVolumeBlankImage | None = None
+    gcs: DataVolumeSourceGCS | None = None
+    http: TemplateSourceHTTP | None = None
+    imageio: DataVolumeSourceImageIO | None = None
+    pvc: DataVolumeSourcePVC | None = None
+    registry: DataVolumeSourceRegistry | None = None
+    s3: DataVolumeSourceS3 | None = None
+    snapshot: DataVolumeSourceSnapshot | None = None
+    upload: DataVolumeSourceUpload | None = None
+    vddk: TemplateSourceVDDK | None = None
 
 
 class DataVolumeSourceRef(ApiStruct, kw_only=True):

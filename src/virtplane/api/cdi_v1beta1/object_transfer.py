@@ -35,8 +35,8 @@ class ObjectTransferSpec(ApiStruct, kw_only=True):
     """What moves, and where. Cannot be changed."""
 
     parent_name: Annotated[str | None, describe("Transfer that this one is a part of.")] = None
-    source: Annotated[TransferSource, REQUIRED, describe("The object to move.")] = TransferSource()
-    target: Annotated[TransferTarget, REQUIRED, describe("Its new name and namespace.")] = TransferTarget()
+    source: Annotated[TransferSource, REQUIRED] = TransferSource()
+    target: Annotated[TransferTarget, REQUIRED] = TransferTarget()
 
 
 class ObjectTransferStatus(ApiStruct, kw_only=True):
@@ -55,5 +55,5 @@ class ObjectTransfer(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[ObjectTransferSpec, REQUIRED, describe("What moves, and where.")] = ObjectTransferSpec()
+    spec: Annotated[ObjectTransferSpec, REQUIRED] = ObjectTransferSpec()
     status: ObjectTransferStatus = ObjectTransferStatus()

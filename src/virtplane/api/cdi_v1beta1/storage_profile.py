@@ -32,7 +32,7 @@ ClaimPropertySets = Annotated[tuple[ClaimPropertySet, ...], mark(maxItems=8)]
 
 
 class StorageProfileSpec(ApiStruct, kw_only=True):
-    """What an administrator wants otherwise than the table of provisioners says."""
+    """What an administrator wants otherwise than what is known of the provisioner."""
 
     claim_property_sets: Annotated[
         ClaimPropertySets, describe("Modes that claims get, the best first; in place of all that are known.")
@@ -78,9 +78,5 @@ class StorageProfile(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[
-        StorageProfileSpec,
-        REQUIRED,
-        describe("What an administrator wants otherwise than what is known of the provisioner."),
-    ] = StorageProfileSpec()
+    spec: Annotated[StorageProfileSpec, REQUIRED] = StorageProfileSpec()
     status: StorageProfileStatus = StorageProfileStatus()

@@ -28,7 +28,5 @@ class UploadTokenRequest(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[UploadTokenRequestSpec, REQUIRED, describe("The claim to upload into.")] = (
-        UploadTokenRequestSpec()
-    )
-    status: Annotated[UploadTokenRequestStatus, describe("The token.")] = UploadTokenRequestStatus()
+    spec: Annotated[UploadTokenRequestSpec, REQUIRED] = UploadTokenRequestSpec()
+    status: UploadTokenRequestStatus = UploadTokenRequestStatus()

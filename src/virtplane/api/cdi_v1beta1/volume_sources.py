@@ -21,15 +21,13 @@ from virtplane.api.meta_v1 import ObjectMeta
 class ImportSource(ApiStruct, kw_only=True):
     """Where the content comes from; exactly one member is set."""
 
-    blank: Annotated[DataVolumeBlankImage | None, describe("An empty disk image.")] = None
-    gcs: Annotated[DataVolumeSourceGCS | None, describe("An object of Google Cloud Storage.")] = None
-    http: Annotated[DataVolumeSourceHTTP | None, describe("A file served over HTTP or HTTPS.")] = None
-    imageio: Annotated[DataVolumeSourceImageIO | None, describe("A disk of an oVirt installation.")] = None
-    registry: Annotated[DataVolumeSourceRegistry | None, describe("A container image that holds a disk.")] = (
-        None
-    )
-    s3: Annotated[DataVolumeSourceS3 | None, describe("An object of an S3 compatible store.")] = None
-    vddk: Annotated[DataVolumeSourceVDDK | None, describe("A disk of a VMware installation.")] = None
+    blank: DataVolumeBlankImage | None = None
+    gcs: DataVolumeSourceGCS | None = None
+    http: DataVolumeSourceHTTP | None = None
+    imageio: DataVolumeSourceImageIO | None = None
+    registry: DataVolumeSourceRegistry | None = None
+    s3: DataVolumeSourceS3 | None = None
+    vddk: DataVolumeSourceVDDK | None = None
 
 
 class VolumeImportSourceSpec(ApiStruct, kw_only=True):
@@ -48,7 +46,7 @@ class VolumeImportSourceSpec(ApiStruct, kw_only=True):
     preallocation: Annotated[
         bool | None, describe("Whether all of the volume is allocated; by default as CDIConfig says.")
     ] = None
-    source: Annotated[ImportSource | None, describe("Where the content comes from.")] = None
+    source: ImportSource | None = None
     target_claim: Annotated[
         str | None, describe("The only claim that is filled; required for a multi-stage import.")
     ] = None
@@ -64,9 +62,7 @@ class VolumeImportSource(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[VolumeImportSourceSpec, REQUIRED, describe("What claims are filled with, and how.")] = (
-        VolumeImportSourceSpec()
-    )
+    spec: Annotated[VolumeImportSourceSpec, REQUIRED] = VolumeImportSourceSpec()
     status: VolumeSourceStatus = VolumeSourceStatus()
 
 
@@ -88,9 +84,7 @@ class VolumeUploadSource(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[
-        VolumeUploadSourceSpec, REQUIRED, describe("How claims are filled with what a client uploads.")
-    ] = VolumeUploadSourceSpec()
+    spec: Annotated[VolumeUploadSourceSpec, REQUIRED] = VolumeUploadSourceSpec()
     status: VolumeSourceStatus = VolumeSourceStatus()
 
 
@@ -114,6 +108,4 @@ class VolumeCloneSource(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[
-        VolumeCloneSourceSpec, REQUIRED, describe("What claims are clones of, and how they are made.")
-    ] = VolumeCloneSourceSpec()
+    spec: Annotated[VolumeCloneSourceSpec, REQUIRED] = VolumeCloneSourceSpec()

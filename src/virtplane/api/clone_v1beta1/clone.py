@@ -61,11 +61,9 @@ class VirtualMachineCloneSpec(ApiStruct, kw_only=True):
         TypedLocalObjectReference | None,
         describe("The VirtualMachine to make; by default the source's name with -clone- and a suffix."),
     ] = None
-    template: Annotated[
-        VirtualMachineCloneTemplateFilters,
-        ALWAYS_WRITTEN,
-        describe("Which labels and annotations of the machine's template are copied."),
-    ] = VirtualMachineCloneTemplateFilters()
+    template: Annotated[VirtualMachineCloneTemplateFilters, ALWAYS_WRITTEN] = (
+        VirtualMachineCloneTemplateFilters()
+    )
     volume_name_policy: Annotated[
         str | None,
         one_of("RandomizeNames", "PrefixTargetName"),
@@ -99,5 +97,5 @@ class VirtualMachineClone(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[VirtualMachineCloneSpec, describe("Source and target, and what changes on the way.")]
+    spec: VirtualMachineCloneSpec
     status: VirtualMachineCloneStatus = VirtualMachineCloneStatus()

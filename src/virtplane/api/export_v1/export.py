@@ -115,5 +115,5 @@ class VirtualMachineExport(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[VirtualMachineExportSpec, describe("What is exported. No effect: no controller exports.")]
+    spec: VirtualMachineExportSpec
     status: VirtualMachineExportStatus | None = None

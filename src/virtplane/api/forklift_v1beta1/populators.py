@@ -33,9 +33,7 @@ class OpenstackVolumePopulator(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[
-        OpenstackVolumePopulatorSpec, REQUIRED, describe("The image, and how it is reached. No effect.")
-    ] = OpenstackVolumePopulatorSpec()
+    spec: Annotated[OpenstackVolumePopulatorSpec, REQUIRED] = OpenstackVolumePopulatorSpec()
     status: PopulatorStatus = PopulatorStatus()
 
 
@@ -56,7 +54,5 @@ class OvirtVolumePopulator(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[
-        OvirtVolumePopulatorSpec, REQUIRED, describe("The disk, and how it is reached. No effect.")
-    ] = OvirtVolumePopulatorSpec()
+    spec: Annotated[OvirtVolumePopulatorSpec, REQUIRED] = OvirtVolumePopulatorSpec()
     status: PopulatorStatus = PopulatorStatus()

@@ -63,9 +63,7 @@ class HostPathProvisionerSpec(ApiStruct, kw_only=True):
     image_pull_policy: Annotated[
         str | None, describe("When images of all containers are pulled; IfNotPresent by default.")
     ] = None
-    path_config: Annotated[
-        PathConfig | None, describe("The folder of the legacy provisioner, in place of pools.")
-    ] = None
+    path_config: PathConfig | None = None
     storage_pools: Annotated[
         tuple[StoragePool, ...], ATOMIC, describe("The pools; names and paths differ.")
     ] = ()
@@ -115,9 +113,7 @@ class CoreClaimStatus(ApiStruct, kw_only=True):
     current_volume_attributes_class_name: Annotated[
         str | None, describe("The class of attributes that the volume has.")
     ] = None
-    modify_volume_status: Annotated[
-        ModifyVolumeStatus | None, describe("How far a change of the volume's attributes is.")
-    ] = None
+    modify_volume_status: ModifyVolumeStatus | None = None
     phase: Annotated[str | None, describe("Pending, Bound or Lost.")] = None
 
 
@@ -125,7 +121,7 @@ class ClaimStatus(ApiStruct, kw_only=True):
     """The status of one of a pool's claims."""
 
     name: Annotated[str, describe("Name of the claim.")]
-    status: Annotated[CoreClaimStatus, describe("The status of the claim.")]
+    status: CoreClaimStatus
 
 
 class StoragePoolStatus(ApiStruct, kw_only=True):

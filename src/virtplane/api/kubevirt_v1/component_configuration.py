@@ -27,27 +27,21 @@ class TokenBucketRateLimiter(ApiStruct, kw_only=True):
 
 
 class RateLimiter(ApiStruct, kw_only=True):
-    """A limit of requests to the API server."""
+    """How many requests the component sends; without it, its default."""
 
-    token_bucket_rate_limiter: Annotated[
-        TokenBucketRateLimiter | None, describe("Requests per second, and how many may be sent at once.")
-    ] = None
+    token_bucket_rate_limiter: TokenBucketRateLimiter | None = None
 
 
 class RESTClientConfiguration(ApiStruct, kw_only=True):
-    """How a component talks to the API server."""
+    """How the component talks to the API server."""
 
-    rate_limiter: Annotated[
-        RateLimiter | None, describe("How many requests the component sends; without it, its default.")
-    ] = None
+    rate_limiter: RateLimiter | None = None
 
 
 class ReloadableComponentConfiguration(ApiStruct, kw_only=True):
     """Settings that a component takes over without a restart."""
 
-    rest_client: Annotated[
-        RESTClientConfiguration | None, describe("How the component talks to the API server.")
-    ] = None
+    rest_client: RESTClientConfiguration | None = None
 
 
 class TLSConfiguration(ApiStruct, kw_only=True):

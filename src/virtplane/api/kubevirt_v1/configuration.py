@@ -80,7 +80,7 @@ class InstancetypeConfiguration(ApiStruct, kw_only=True):
 
 
 class PersistentReservationConfiguration(ApiStruct, kw_only=True):
-    """Whether SCSI persistent reservations are allowed."""
+    """Whether guests may reserve shared LUNs by SCSI (persistent reservations)."""
 
     enabled: Annotated[
         bool | None,
@@ -110,28 +110,16 @@ class KubeVirtConfiguration(ApiStruct, kw_only=True):
     api_configuration: Annotated[
         ReloadableComponentConfiguration | None, describe("Requests of virt-api to the API server.")
     ] = None
-    architecture_configuration: Annotated[
-        ArchConfiguration, describe("Settings of each guest architecture.")
-    ] = ArchConfiguration()
+    architecture_configuration: ArchConfiguration = ArchConfiguration()
     auto_cpu_limit_namespace_label_selector: Annotated[
         LabelSelector | None,
         describe("Namespaces in which guests without CPU limit get one: the number of their virtual CPUs."),
     ] = field(default=None, name="autoCPULimitNamespaceLabelSelector")
-    changed_block_tracking_label_selectors: Annotated[
-        ChangedBlockTrackingSelectors | None,
-        NULLABLE,
-        describe("Machines whose changed blocks are tracked. No effect."),
-    ] = None
-    common_instancetypes_deployment: Annotated[
-        CommonInstancetypesDeployment,
-        NULLABLE,
-        describe("Whether the common instance types and preferences are installed."),
-    ] = CommonInstancetypesDeployment()
-    confidential_compute: Annotated[
-        ConfidentialComputeConfiguration | None,
-        NULLABLE,
-        describe("Settings of encrypted guests. No effect."),
-    ] = None
+    changed_block_tracking_label_selectors: Annotated[ChangedBlockTrackingSelectors | None, NULLABLE] = None
+    common_instancetypes_deployment: Annotated[CommonInstancetypesDeployment, NULLABLE] = (
+        CommonInstancetypesDeployment()
+    )
+    confidential_compute: Annotated[ConfidentialComputeConfiguration | None, NULLABLE] = None
     controller_configuration: Annotated[
         ReloadableComponentConfiguration | None, describe("Requests of virt-controller to the API server.")
     ] = None
@@ -145,9 +133,7 @@ class KubeVirtConfiguration(ApiStruct, kw_only=True):
     default_runtime_class: Annotated[
         str | None, describe("RuntimeClass of guests' pods; by default the cluster's own.")
     ] = None
-    developer_configuration: Annotated[
-        DeveloperConfiguration, describe("Feature gates, log levels and overcommitment.")
-    ] = DeveloperConfiguration()
+    developer_configuration: DeveloperConfiguration = DeveloperConfiguration()
     emulated_machines: Annotated[
         tuple[str, ...],
         describe(
@@ -175,36 +161,22 @@ class KubeVirtConfiguration(ApiStruct, kw_only=True):
         requested_one_of("Always", "IfNotPresent", "Never"),
         describe("When images of launchers are pulled: IfNotPresent (default), Always or Never."),
     ] = None
-    instancetype: Annotated[
-        InstancetypeConfiguration, NULLABLE, describe("How machines refer to instance types.")
-    ] = InstancetypeConfiguration()
-    ksm_configuration: Annotated[
-        KSMConfiguration | None,
-        describe("Nodes whose kernel merges equal pages of guests while memory is short."),
-    ] = None
-    live_update_configuration: Annotated[
-        LiveUpdateConfiguration, describe("How much CPU and memory can be added to a running guest.")
-    ] = LiveUpdateConfiguration()
+    instancetype: Annotated[InstancetypeConfiguration, NULLABLE] = InstancetypeConfiguration()
+    ksm_configuration: KSMConfiguration | None = None
+    live_update_configuration: LiveUpdateConfiguration = LiveUpdateConfiguration()
     machine_type: Annotated[
         str | None, describe("Machine type of guests that name none, in place of the architecture's.")
     ] = None
-    mediated_devices_configuration: Annotated[
-        MediatedDevicesConfiguration | None, describe("Mediated devices (vGPUs) to make on nodes.")
-    ] = None
+    mediated_devices_configuration: MediatedDevicesConfiguration | None = None
     mem_balloon_stats_period: Annotated[
         UInt32Count | None,
         describe("Seconds between two statistics of guests' memory; 10 by default, 0 for none."),
     ] = None
-    migrations: Annotated[
-        MigrationConfiguration,
-        describe("Limits and methods of live migration. No effect yet: guests do not migrate."),
-    ] = MigrationConfiguration()
+    migrations: MigrationConfiguration = MigrationConfiguration()
     min_cpu_model: Annotated[str | None, describe("No effect: no model is compared with it.")] = field(
         default=None, name="minCPUModel"
     )
-    network: Annotated[NetworkConfiguration, describe("Default network interface and binding plugins.")] = (
-        NetworkConfiguration()
-    )
+    network: NetworkConfiguration = NetworkConfiguration()
     obsolete_cpu_models: Annotated[
         Mapping[str, bool] | None,
         describe("CPU models that nodes do not offer (true), in place of the built-in list."),
@@ -213,28 +185,20 @@ class KubeVirtConfiguration(ApiStruct, kw_only=True):
         str | None,
         describe("Folder of the UEFI firmware in the launcher's image, in place of the architecture's."),
     ] = None
-    permitted_host_devices: Annotated[
-        PermittedHostDevices | None, describe("Devices of nodes that guests may use.")
-    ] = None
-    persistent_reservation_configuration: Annotated[
-        PersistentReservationConfiguration,
-        NULLABLE,
-        describe("Whether guests may reserve shared LUNs by SCSI."),
-    ] = PersistentReservationConfiguration()
+    permitted_host_devices: PermittedHostDevices | None = None
+    persistent_reservation_configuration: Annotated[PersistentReservationConfiguration, NULLABLE] = (
+        PersistentReservationConfiguration()
+    )
     role_aggregation_strategy: Annotated[
         str | None,
         one_of("AggregateToDefault", "Manual"),
         describe("AggregateToDefault (default) adds the roles to view, edit and admin; Manual does not."),
     ] = None
-    seccomp_configuration: Annotated[
-        SeccompConfiguration, describe("The seccomp profile of guests' pods.")
-    ] = SeccompConfiguration()
+    seccomp_configuration: SeccompConfiguration = SeccompConfiguration()
     selinux_launcher_type: Annotated[
         str | None, describe("SELinux type of guests' pods; by default the container runtime's.")
     ] = None
-    smbios: Annotated[
-        SMBiosConfiguration, describe("What the firmware tables (SMBIOS) tell guests about the system.")
-    ] = SMBiosConfiguration()
+    smbios: SMBiosConfiguration = SMBiosConfiguration()
     support_container_resources: Annotated[
         tuple[SupportContainerResources, ...],
         list_map("type"),
@@ -243,18 +207,12 @@ class KubeVirtConfiguration(ApiStruct, kw_only=True):
     supported_guest_agent_versions: Annotated[
         tuple[str, ...], describe("Guest agents that count as supported, such as 4.*; by default 2.* to 5.*.")
     ] = ()
-    tls_configuration: Annotated[
-        TLSConfiguration | None, describe("TLS versions and ciphers that the components' servers accept.")
-    ] = None
-    virt_template_deployment: Annotated[
-        VirtTemplateDeployment | None, NULLABLE, describe("Whether virt-template is installed. No effect.")
-    ] = None
+    tls_configuration: TLSConfiguration | None = None
+    virt_template_deployment: Annotated[VirtTemplateDeployment | None, NULLABLE] = None
     virtual_machine_instances_per_node: Annotated[
         Int | None, describe("Most guests on a node; 1000 by default.")
     ] = None
-    virtual_machine_options: Annotated[VirtualMachineOptions, describe("Options of every guest.")] = (
-        VirtualMachineOptions()
-    )
+    virtual_machine_options: VirtualMachineOptions = VirtualMachineOptions()
     vm_rollout_strategy: Annotated[
         str | None,
         NULLABLE,

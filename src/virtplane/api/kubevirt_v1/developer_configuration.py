@@ -61,15 +61,11 @@ class DeveloperConfiguration(ApiStruct, kw_only=True):
         ATOMIC,
         describe("Feature gates switched off; only those that are on by default need it."),
     ] = ()
-    disk_verification: Annotated[
-        DiskVerification | None, describe("Limits of the check of disk images. No effect.")
-    ] = None
+    disk_verification: DiskVerification | None = None
     feature_gates: Annotated[
         tuple[str, ...], ATOMIC, describe("Feature gates switched on. A gate in both lists is on.")
     ] = ()
-    log_verbosity: Annotated[
-        LogVerbosity, describe("How much each component logs, 0 to 9; 2 by default.")
-    ] = LogVerbosity()
+    log_verbosity: LogVerbosity = LogVerbosity()
     memory_overcommit: Annotated[
         Int | None,
         mark(minimum=10),

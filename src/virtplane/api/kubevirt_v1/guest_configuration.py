@@ -71,15 +71,13 @@ class TDXAttestationConfiguration(ApiStruct, kw_only=True):
 class TDXConfiguration(ApiStruct, kw_only=True):
     """Settings of TDX guests. No effect."""
 
-    attestation: Annotated[
-        TDXAttestationConfiguration | None, describe("Quote generation for TDX guests. No effect.")
-    ] = None
+    attestation: TDXAttestationConfiguration | None = None
 
 
 class ConfidentialComputeConfiguration(ApiStruct, kw_only=True):
     """Settings of encrypted guests. No effect."""
 
-    tdx: Annotated[TDXConfiguration | None, NULLABLE, describe("Settings of TDX guests. No effect.")] = None
+    tdx: Annotated[TDXConfiguration | None, NULLABLE] = None
 
 
 class HypervisorConfiguration(ApiStruct, kw_only=True):
@@ -93,7 +91,7 @@ class HypervisorConfiguration(ApiStruct, kw_only=True):
 
 
 class KSMConfiguration(ApiStruct, kw_only=True):
-    """Nodes on which equal memory pages are merged."""
+    """Nodes whose kernel merges equal pages of guests while memory is short."""
 
     node_label_selector: Annotated[
         LabelSelector | None, describe("Nodes on which it is done; empty selects all, absent none.")
@@ -101,7 +99,7 @@ class KSMConfiguration(ApiStruct, kw_only=True):
 
 
 class LiveUpdateConfiguration(ApiStruct, kw_only=True):
-    """Room that guests get at their start to grow while they run."""
+    """Room that guests get at their start for CPU and memory that are added while they run."""
 
     max_cpu_sockets: Annotated[
         UInt32Count | None,
@@ -133,17 +131,13 @@ class CustomProfile(ApiStruct, kw_only=True):
 class VirtualMachineInstanceProfile(ApiStruct, kw_only=True):
     """The seccomp profile of launcher pods."""
 
-    custom_profile: Annotated[
-        CustomProfile, describe("A profile of the node, or that of the container runtime.")
-    ] = CustomProfile()
+    custom_profile: CustomProfile = CustomProfile()
 
 
 class SeccompConfiguration(ApiStruct, kw_only=True):
-    """Seccomp profiles."""
+    """The seccomp profile of guests' pods."""
 
-    virtual_machine_instance_profile: Annotated[
-        VirtualMachineInstanceProfile, describe("The profile of guests' pods.")
-    ] = VirtualMachineInstanceProfile()
+    virtual_machine_instance_profile: VirtualMachineInstanceProfile = VirtualMachineInstanceProfile()
 
 
 class SMBiosConfiguration(ApiStruct, kw_only=True):

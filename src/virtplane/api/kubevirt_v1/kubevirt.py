@@ -35,7 +35,7 @@ class CertConfig(ApiStruct, kw_only=True):
 
 
 class KubeVirtSelfSignConfiguration(ApiStruct, kw_only=True):
-    """Lifetimes of self-signed certificates."""
+    """Lifetimes of the authorities and certificates that virt-operator issues."""
 
     ca: Annotated[
         CertConfig | None,
@@ -57,12 +57,9 @@ class KubeVirtSelfSignConfiguration(ApiStruct, kw_only=True):
 
 
 class KubeVirtCertificateRotateStrategy(ApiStruct, kw_only=True):
-    """How certificates are renewed."""
+    """How the certificates of components are renewed."""
 
-    self_signed: Annotated[
-        KubeVirtSelfSignConfiguration | None,
-        describe("Lifetimes of the authorities and certificates that virt-operator issues."),
-    ] = None
+    self_signed: KubeVirtSelfSignConfiguration | None = None
 
 
 class Flags(ApiStruct, kw_only=True):
@@ -98,7 +95,7 @@ class CustomizeComponentsPatch(ApiStruct, kw_only=True):
 class CustomizeComponents(ApiStruct, kw_only=True):
     """Changes applied to the installed objects."""
 
-    flags: Annotated[Flags | None, describe("Command line flags of components.")] = None
+    flags: Flags | None = None
     patches: Annotated[
         tuple[CustomizeComponentsPatch, ...],
         ATOMIC,
@@ -109,7 +106,7 @@ class CustomizeComponents(ApiStruct, kw_only=True):
 class ComponentConfig(ApiStruct, kw_only=True):
     """Where components run and how many of them."""
 
-    node_placement: Annotated[NodePlacement | None, describe("On which nodes the pods run.")] = None
+    node_placement: NodePlacement | None = None
     replicas: Annotated[
         UInt8 | None,
         describe(
@@ -120,7 +117,7 @@ class ComponentConfig(ApiStruct, kw_only=True):
 
 
 class KubeVirtWorkloadUpdateStrategy(ApiStruct, kw_only=True):
-    """How running guests get a new launcher after an update."""
+    """How running guests get to a launcher of a new image."""
 
     batch_eviction_interval: Annotated[
         Duration | None, describe("Time between the evictions of two batches, such as 5m; 1m by default.")
@@ -139,16 +136,9 @@ class KubeVirtWorkloadUpdateStrategy(ApiStruct, kw_only=True):
 class KubeVirtSpec(ApiStruct, kw_only=True):
     """Where images come from, how many replicas run where, certificates, and the configuration."""
 
-    certificate_rotate_strategy: Annotated[
-        KubeVirtCertificateRotateStrategy | None,
-        describe("Lifetimes of the certificates that components use."),
-    ] = None
-    configuration: Annotated[
-        KubeVirtConfiguration | None, describe("Settings of the installation; each may change at any time.")
-    ] = None
-    customize_components: Annotated[
-        CustomizeComponents | None, describe("Changes applied to the installed objects.")
-    ] = None
+    certificate_rotate_strategy: KubeVirtCertificateRotateStrategy | None = None
+    configuration: KubeVirtConfiguration | None = None
+    customize_components: CustomizeComponents | None = None
     image_pull_policy: Annotated[
         str | None,
         requested_one_of("Always", "IfNotPresent", "Never"),
@@ -199,10 +189,7 @@ class KubeVirtSpec(ApiStruct, kw_only=True):
             " are machines."
         ),
     ] = None
-    workload_update_strategy: Annotated[
-        KubeVirtWorkloadUpdateStrategy | None,
-        describe("How running guests get to a launcher of a new image."),
-    ] = None
+    workload_update_strategy: KubeVirtWorkloadUpdateStrategy | None = None
     workloads: Annotated[
         ComponentConfig | None,
         describe("Where virt-handler runs, and so guests. Its replicas have no effect: each node has one."),

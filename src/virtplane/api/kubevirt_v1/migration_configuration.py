@@ -71,7 +71,7 @@ class MigrationConfiguration(ApiStruct, kw_only=True):
 
 
 class DowntimeTuningOptions(ApiStruct, kw_only=True):
-    """Raise the allowed downtime step by step."""
+    """How the allowed downtime is raised step by step."""
 
     cooldown_seconds: Annotated[
         Int32 | None, mark(minimum=1), describe("Seconds between two steps; at least 1.")
@@ -90,7 +90,7 @@ class DowntimeTuningOptions(ApiStruct, kw_only=True):
 
 
 class StallDetectorOptions(ApiStruct, kw_only=True):
-    """Notice that a migration makes no progress and switch over."""
+    """When a migration counts as stalled, so that it switches over."""
 
     completion_timeout_factor: Annotated[
         Quantity | None, describe("How many times the allowed time a migration may take in the end.")
@@ -129,12 +129,8 @@ class ExperimentalMigrationOptions(ApiStruct, kw_only=True):
     compression: Annotated[
         str | None, one_of("none", "zstd"), describe("How memory is compressed on its way: none or zstd.")
     ] = None
-    downtime_tuning: Annotated[
-        DowntimeTuningOptions | None, describe("How the allowed downtime is raised step by step.")
-    ] = None
-    stall_detector: Annotated[
-        StallDetectorOptions | None, describe("When a migration counts as stalled, and what follows.")
-    ] = None
+    downtime_tuning: DowntimeTuningOptions | None = None
+    stall_detector: StallDetectorOptions | None = None
 
 
 class VMIMConfigurationOptions(ApiStruct, kw_only=True):
@@ -158,10 +154,7 @@ class VMIMConfigurationOptions(ApiStruct, kw_only=True):
     disable_tls: Annotated[bool | None, describe("Whether the migration goes unencrypted.")] = field(
         default=None, name="disableTLS"
     )
-    experimental: Annotated[
-        ExperimentalMigrationOptions | None,
-        describe("Ways of making the migration converge that may still change."),
-    ] = None
+    experimental: ExperimentalMigrationOptions | None = None
     match_se_linux_level_on_migration: Annotated[
         bool | None, describe("Whether the target pod has the source's SELinux level.")
     ] = field(default=None, name="matchSELinuxLevelOnMigration")

@@ -15,7 +15,7 @@ from virtplane.api.markers import (
 
 
 class InterfaceBindingMigration(ApiStruct, kw_only=True):
-    """How a network binding plugin gets through live migrations."""
+    """How guests get through a migration. No effect yet: guests do not migrate."""
 
     method: Annotated[
         str | None,
@@ -39,10 +39,7 @@ class InterfaceBindingPlugin(ApiStruct, kw_only=True):
         str | None,
         describe("With device-info, the launcher's pod has the devices of its networks in a volume."),
     ] = field(default=None, name="downwardAPI")
-    migration: Annotated[
-        InterfaceBindingMigration | None,
-        describe("How guests get through a migration. No effect yet: guests do not migrate."),
-    ] = None
+    migration: InterfaceBindingMigration | None = None
     network_attachment_definition: Annotated[
         str | None, describe("Network attachment that the pod gets as well: name, or namespace/name.")
     ] = None

@@ -95,5 +95,5 @@ class VirtualMachineRestore(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[VirtualMachineRestoreSpec, describe("Which snapshot goes into which machine, and how.")]
+    spec: VirtualMachineRestoreSpec
     status: VirtualMachineRestoreStatus = VirtualMachineRestoreStatus()

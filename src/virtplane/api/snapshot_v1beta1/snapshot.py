@@ -59,14 +59,14 @@ class VirtualMachineSnapshotSpec(ApiStruct, kw_only=True):
 
 
 class SnapshotError(ApiStruct, kw_only=True):
-    """The last error, and when it happened."""
+    """The last error; gone once all is ready."""
 
     message: Annotated[str | None, describe("What went wrong, for people.")] = None
     time: Annotated[Time | None, describe("When it went wrong.")] = None
 
 
 class SnapshotVolumesLists(ApiStruct, kw_only=True):
-    """Volumes within the snapshot and those left out."""
+    """Which volumes are in the snapshot, and which are not."""
 
     excluded_volumes: Annotated[
         tuple[str, ...], SET, describe("Volumes of which no snapshot could be taken.")
@@ -91,9 +91,7 @@ class VirtualMachineSnapshotStatus(ApiStruct, kw_only=True):
         describe("Progressing and Ready; Failure once the deadline has passed."),
     ] = ()
     creation_time: Annotated[Time | None, NULLABLE, describe("When all volumes had been taken.")] = None
-    error: Annotated[SnapshotError | None, describe("The last error; gone once the snapshot is ready.")] = (
-        None
-    )
+    error: SnapshotError | None = None
     indications: Annotated[
         tuple[str, ...],
         SET,
@@ -103,9 +101,7 @@ class VirtualMachineSnapshotStatus(ApiStruct, kw_only=True):
     ready_to_use: Annotated[bool | None, describe("Whether machines can be restored from the snapshot.")] = (
         None
     )
-    snapshot_volumes: Annotated[
-        SnapshotVolumesLists | None, describe("Which volumes are in the snapshot.")
-    ] = None
+    snapshot_volumes: SnapshotVolumesLists | None = None
     source_indications: Annotated[
         tuple[SourceIndication, ...], ATOMIC, describe("The indications with explanations.")
     ] = ()
@@ -121,7 +117,7 @@ class VirtualMachineSnapshot(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[VirtualMachineSnapshotSpec, describe("Whose snapshot, and when it counts as failed.")]
+    spec: VirtualMachineSnapshotSpec
     status: VirtualMachineSnapshotStatus = VirtualMachineSnapshotStatus()
 
 
@@ -138,11 +134,9 @@ class SnapshotVirtualMachine(ApiStruct, kw_only=True):
 
 
 class SourceSpec(ApiStruct, kw_only=True):
-    """What was snapshotted."""
+    """What the snapshot was taken of."""
 
-    virtual_machine: Annotated[SnapshotVirtualMachine, describe("The machine as it was.")] = (
-        SnapshotVirtualMachine()
-    )
+    virtual_machine: SnapshotVirtualMachine = SnapshotVirtualMachine()
 
 
 class PersistentVolumeClaim(ApiStruct, kw_only=True):
@@ -151,13 +145,13 @@ class PersistentVolumeClaim(ApiStruct, kw_only=True):
     metadata: Annotated[ObjectMeta, PRESERVE, describe("Name, labels and annotations of the claim then.")] = (
         ObjectMeta()
     )
-    spec: Annotated[PersistentVolumeClaimSpec | None, describe("What the claim asked for.")] = None
+    spec: PersistentVolumeClaimSpec | None = None
 
 
 class VolumeBackup(ApiStruct, kw_only=True):
     """A claim of the machine and the snapshot of it."""
 
-    persistent_volume_claim: Annotated[PersistentVolumeClaim, describe("The claim as it was.")]
+    persistent_volume_claim: PersistentVolumeClaim
     volume_name: Annotated[str, describe("Name of the machine's volume.")]
     volume_snapshot_name: Annotated[str | None, describe("VolumeSnapshot of the claim.")] = None
 
@@ -165,7 +159,7 @@ class VolumeBackup(ApiStruct, kw_only=True):
 class VirtualMachineSnapshotContentSpec(ApiStruct, kw_only=True):
     """The machine as it was, and its volumes. Written by virt-controller."""
 
-    source: Annotated[SourceSpec, REQUIRED, describe("The machine as it was.")] = SourceSpec()
+    source: Annotated[SourceSpec, REQUIRED] = SourceSpec()
     virtual_machine_snapshot_name: Annotated[
         str | None, describe("VirtualMachineSnapshot that this is the content of.")
     ] = None
@@ -178,7 +172,9 @@ class ContentVolumeSnapshotStatus(ApiStruct, kw_only=True):
     """Whether a volume snapshot is ready."""
 
     creation_time: Annotated[Time | None, NULLABLE, describe("When the storage took the snapshot.")] = None
-    error: Annotated[SnapshotError | None, describe("The last error of the VolumeSnapshot.")] = None
+    error: Annotated[
+        SnapshotError | None, describe("What the VolumeSnapshot says is wrong, also while it is ready.")
+    ] = None
     ready_to_use: Annotated[bool | None, describe("Whether volumes can be made of the VolumeSnapshot.")] = (
         None
     )
@@ -190,9 +186,7 @@ class VirtualMachineSnapshotContentStatus(ApiStruct, kw_only=True):
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"nullable": True}
     creation_time: Annotated[Time | None, NULLABLE, describe("When all volumes had been taken.")] = None
-    error: Annotated[
-        SnapshotError | None, describe("The first error of a volume; gone once the content is ready.")
-    ] = None
+    error: SnapshotError | None = None
     ready_to_use: Annotated[bool | None, describe("Whether all volume snapshots are there and ready.")] = None
     volume_snapshot_status: Annotated[
         tuple[ContentVolumeSnapshotStatus, ...], ATOMIC, describe("The state of each VolumeSnapshot.")
@@ -205,7 +199,5 @@ class VirtualMachineSnapshotContent(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[
-        VirtualMachineSnapshotContentSpec, REQUIRED, describe("The machine as it was, and its volumes.")
-    ] = VirtualMachineSnapshotContentSpec()
+    spec: Annotated[VirtualMachineSnapshotContentSpec, REQUIRED] = VirtualMachineSnapshotContentSpec()
     status: VirtualMachineSnapshotContentStatus = VirtualMachineSnapshotContentStatus()

@@ -71,6 +71,11 @@ def fields(schema: JsonObject, path: str = "") -> Iterator[tuple[str, JsonObject
             yield from fields(item, f"{path}[]")
 
 
+def lines(schema: JsonObject) -> list[str]:
+    """The lines of a description: that of the field, and that of what it holds."""
+    return str(schema["description"]).split("\n")
+
+
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_every_field_is_described(kind: str) -> None:
     assert [path for path, schema in fields(SCHEMAS[kind]) if not schema.get("description")] == []
@@ -86,12 +91,12 @@ def test_the_walk_finds_a_field_without_description() -> None:
 def test_descriptions_are_short_sentences(kind: str) -> None:
     """They are stored with each definition, and read in a terminal."""
     for path, schema in fields(SCHEMAS[kind]):
-        text = schema["description"]
-        assert text.endswith(".") and len(text) <= _LONGEST, f"{path}: {text}"
+        for text in lines(schema):
+            assert text.endswith(".") and len(text) <= _LONGEST, f"{path}: {text}"
 
 
 def test_descriptions_are_short_on_the_whole() -> None:
-    distinct = {schema["description"] for kind in SCHEMAS for _, schema in fields(SCHEMAS[kind])}
+    distinct = {text for kind in SCHEMAS for _, schema in fields(SCHEMAS[kind]) for text in lines(schema)}
     assert sum(map(len, distinct)) / len(distinct) < _MEAN
 
 
@@ -107,8 +112,7 @@ def _says_nothing(entry: Any) -> bool:
 def test_fields_without_effect_say_so(kind: str) -> None:
     """Admission warns of these, by the table of what fields do; `kubectl explain` tells before."""
     found = {path: schema["description"] for path, schema in fields(SCHEMAS[kind])}
-    around = [path for path in _without_effect(kind) if not _is_told(path, found)]
-    assert around == []
+    assert [path for path in _without_effect(kind) if not _is_told(path, found)] == []
 
 
 def _is_told(path: str, found: dict[str, str]) -> bool:
