@@ -31,7 +31,7 @@ class DataVolumeSourceHTTP(TemplateSourceHTTP, kw_only=True):
 
 
 class DataVolumeSourceVDDK(TemplateSourceVDDK, kw_only=True):
-    """A disk of a VMware installation, read through VDDK."""
+    """A disk of a VMware installation. Needs nbdkit's vddk plug-in in the importer, which ours has not."""
 
     cert_config_map: Annotated[
         str | None, describe("ConfigMap with authorities that the server is verified by.")
