@@ -13,6 +13,7 @@ from kindling.cluster import kubeconfigs, namespaces, processes
 from kindling.cluster.containerd import STREAM_PORT
 from kindling.cluster.instance import Instance
 from kindling.network.proxy_status import HEALTH_PORT, STATUS_PORT
+from kubecore.long_lived import stay_small
 from kubecore.process_name import name_process
 from kubecore.runtime import set_up_logging, until_signalled
 
@@ -27,6 +28,7 @@ _NODE_PORTS = (KUBELET_PORT, STREAM_PORT, HEALTH_PORT, STATUS_PORT)
 
 def run_api_server(instance: Instance) -> int:
     """Run the API server; returns its exit status after it was stopped."""
+    stay_small()
     # Imported here: it is large, and the process of a node imports this module, too.
     from kindling.apiserver.main import main as serve  # noqa: PLC0415
 
@@ -41,6 +43,7 @@ def run_node(instance: Instance, name: str) -> None:
     allow_open_files()
     node = instance.node(name)
     namespaces.enter(node)
+    stay_small()
     # The namespaces can be entered only while the process has one thread, so modules that start threads are
     # imported afterwards.
     import uvloop  # noqa: PLC0415
@@ -78,6 +81,7 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
     """Run the controllers, the scheduler, the metrics API, and the service proxy and resolver for `nodes`
     (default: all) until stopped.
     """
+    stay_small()
     # Imported here: the process of a node imports this module, too, and does not need them.
     import uvloop  # noqa: PLC0415
 

@@ -29,10 +29,11 @@ _DEBUG_VARIABLE = "VIRTPLANE_DEBUG"
 
 
 class Command(NamedTuple):
-    """The module that implements a command, and its description."""
+    """The module that implements a command, its description, and whether it runs until it is stopped."""
 
     module: str
     summary: str
+    is_long_lived: bool = False
 
 
 COMMANDS = {
@@ -53,17 +54,23 @@ COMMANDS = {
     "completion": Command("virtplane.cli.completion", "Print a shell's completion of these commands"),
     "test": Command("virtplane.cli.test", "Run the checks and tests of a checkout"),
     "hostpath-driver": Command(
-        "virtplane.storage.hostpath.main", "Serve volumes in folders of a node through CSI"
+        "virtplane.storage.hostpath.main",
+        "Serve volumes in folders of a node through CSI",
+        is_long_lived=True,
     ),
     "hostpath-csi": Command(
-        "virtplane.storage.hostpathcsi", "Serve volumes in folders of a node, and what drives that driver"
+        "virtplane.storage.hostpathcsi",
+        "Serve volumes in folders of a node, and what drives that driver",
+        is_long_lived=True,
     ),
     "hostpath-mounter": Command(
         "virtplane.storage.hostpath.mounter", "Mount a storage pool's claim on its node"
     ),
-    "run": Command("virtplane.run", "Run components (what containers and units call)"),
+    "run": Command("virtplane.run", "Run components (what containers and units call)", is_long_lived=True),
     "csi": Command(
-        "virtplane.storage.csi.command", "Drive a CSI driver (what containers beside a driver call)"
+        "virtplane.storage.csi.command",
+        "Drive a CSI driver (what containers beside a driver call)",
+        is_long_lived=True,
     ),
     "virtctl": Command("virtplane.cli.virtctl.main", "Control virtual machines"),
 }
@@ -122,6 +129,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(name: str, arguments: list[str]) -> int:
     command = COMMANDS[name]
+    if command.is_long_lived:
+        # Imported here: short commands do not need it.
+        from kubecore.long_lived import stay_small
+
+        stay_small()
     module = importlib.import_module(command.module)
     # A module with several commands gets the command's name as its first argument.
     shared = sum(other.module == command.module for other in COMMANDS.values()) > 1
