@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
-import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 from tests.e2e.commands import ROOT, attempt, program, run
 from tests.e2e.failures import ApiError, Document, NotThere
 from tests.e2e.processes import Process, all_processes
+from tests.e2e.requests import Requests
 from tests.e2e.support import PASSWORD, Console, open_console, wait_for
 
 GUEST_IMAGE = "virtplane.local/demo-guest:latest"
@@ -31,6 +30,7 @@ class Cluster:
     """One running cluster in the state directory `state`."""
 
     state: Path
+    _requests: Requests = field(default_factory=Requests, init=False, repr=False, compare=False)
 
     # The cluster's own command lines.
 
@@ -80,23 +80,15 @@ class Cluster:
         self, method: str, path: str, body: Document | None = None, *, patch: str = "merge", user: str = ""
     ) -> Document:
         """One request as the administrator, or as `user`. Raises ApiError, OSError."""
-        tls = ssl.create_default_context(cafile=str(self.state / "pki/ca.crt"))
-        tls.load_cert_chain(self.state / "pki/admin.crt", self.state / "pki/admin.key")
-        port = json.loads((self.state / "instance.json").read_text())["api_port"]
-        connection = http.client.HTTPSConnection("127.0.0.1", port, context=tls, timeout=20)
         kind = f"application/{patch}-patch+json" if method == "PATCH" else "application/json"
-        try:
-            encoded = json.dumps(body) if body is not None else None
-            # Not JSON alone: actions on machines are answered with nothing.
-            headers = {"Content-Type": kind, "Accept": "application/json, */*"}
-            headers |= {"Impersonate-User": user} if user else {}
-            connection.request(method, path, encoded, headers)
-            answer = connection.getresponse()
-            document = _document(answer.read())
-        finally:
-            connection.close()
-        if answer.status >= 400:
-            raise ApiError(answer.status, document)
+        encoded = json.dumps(body) if body is not None else None
+        # Not JSON alone: actions on machines are answered with nothing.
+        headers = {"Content-Type": kind, "Accept": "application/json, */*"}
+        headers |= {"Impersonate-User": user} if user else {}
+        code, answer = self._requests.exchange(self.state, method, path, encoded, headers)
+        document = _document(answer)
+        if code >= 400:
+            raise ApiError(code, document)
         return document
 
     def find(self, path: str) -> Document | None:
