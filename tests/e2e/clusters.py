@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from tests.e2e.commands import ROOT, attempt, program, run
+from tests.e2e.commands import ROOT, program, run
 from tests.e2e.failures import ApiError, Document, NotThere
 from tests.e2e.processes import Process, all_processes
 from tests.e2e.requests import Requests
 from tests.e2e.support import PASSWORD, Console, open_console, wait_for
+
+from kindling.cluster import instance as instances
+from kindling.cluster import processes, supervisor
 
 GUEST_IMAGE = "virtplane.local/demo-guest:latest"
 FULL_GUEST_IMAGE = "virtplane.local/demo-guest-full:latest"
@@ -120,11 +123,10 @@ class Cluster:
 
         Raises NotThere.
         """
-        listing = attempt(program("kindling"), "status", "--state", self.state).stdout
-        for line in listing.splitlines():
-            words = line.split()
-            if words[:1] == [name] and words[1:2] and words[1].isdigit():
-                return int(words[1])
+        # What `kindling status` shows, without the start of a program each time that somebody waits for it.
+        instance = instances.require(self.state)
+        if found := supervisor.find_children(instance.id, processes.specs(instance)).get(name):
+            return found
         for process in self.processes():
             if "virtplane run" in process.command and process.command.split("virtplane run ")[1].startswith(
                 name
