@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
-from tests.support.order import is_short, piece_of_work
+from tests.support.order import piece_of_work, sort
 from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["tests.support.clusters", "tests.support.moto_server"]
@@ -19,11 +19,8 @@ hypothesis.settings.load_profile("without-deadline")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long modules first; every feature ID that a test carries is a property of its JUnit entry.
-
-    The many short modules then fill what is left of the time, and no worker ends long before another.
-    """
-    items.sort(key=is_short)
+    """Long modules first; every feature ID that a test carries is a property of its JUnit entry."""
+    sort(items)
     for item in items:
         for marker in item.iter_markers("feature"):
             for feature_id in marker.args:

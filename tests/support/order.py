@@ -12,6 +12,22 @@ _LONG = {"e2e", "security", "simulation", "clients"}
 _PROGRAMS = "tests/e2e/programs"
 
 
+def sort(items: list[pytest.Item]) -> None:
+    """Long modules first; the many short ones then fill what is left, and no worker ends long before another.
+
+    Those that share a worker's cluster are the last of the long ones: it is not there, and does not take
+    processor time at rest, while others have clusters of their own.
+    """
+    sharing = {item.path for item in items if _shares_cluster(item)}
+    items.sort(key=lambda item: (is_short(item), item.path in sharing))
+
+
+def _shares_cluster(item: pytest.Item) -> bool:
+    """Whether a test uses the cluster of `tests.support.clusters`, not another fixture of that name."""
+    found = item._fixtureinfo.name2fixturedefs.get("cluster") if isinstance(item, pytest.Function) else None
+    return found is not None and found[-1].func.__module__ == "tests.support.clusters"
+
+
 def is_short(item: pytest.Item) -> bool:
     """Whether a test is of a folder whose modules take seconds, and which no cluster is brought up for."""
     return item.path.relative_to(_TESTS).parts[0] not in _LONG

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from tests.support import order
 from tests.support.clusters import REMOVAL, pytest_runtest_teardown
-from tests.support.order import piece_of_work
+from tests.support.order import piece_of_work, sort
 
 _TESTS = Path(__file__).parents[1]
 
@@ -43,3 +44,26 @@ def test_modules_that_share_a_cluster_of_their_own_are_one_piece_of_work() -> No
     programs = {piece_of_work(f"tests/e2e/programs/test_{name}.py::test") for name in ("a", "b")}
     assert programs == {"tests/e2e/programs"}
     assert piece_of_work("tests/e2e/test_disks.py::test[a::b]") == "tests/e2e/test_disks.py"
+
+
+def test_the_shared_cluster_comes_behind_clusters_of_modules_and_before_what_needs_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    modules = ("clients/test_a.py", "e2e/test_b.py", "e2e/test_c.py", "security/test_d.py", "unit/test_e.py")
+    items = [item(module, pytest.Stash()) for module in (*modules, "e2e/test_b.py")]
+    user = items[1]
+    monkeypatch.setattr(order, "_shares_cluster", lambda each: each is user)
+    sort(items)
+    found = [each.path.name for each in items]
+    # A module stays together, also where only one of its tests uses the cluster.
+    assert found == ["test_a.py", "test_c.py", "test_d.py", "test_b.py", "test_b.py", "test_e.py"]
+
+
+@pytest.fixture
+def cluster() -> str:
+    return "another one"
+
+
+@pytest.mark.usefixtures("cluster")
+def test_another_fixture_of_that_name_is_not_the_shared_cluster(request: pytest.FixtureRequest) -> None:
+    assert not order._shares_cluster(request.node)
