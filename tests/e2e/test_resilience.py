@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.clusters import CORE, Cluster, Machine, is_ready, is_ready_again, manifest, restarts
+from tests.e2e.commands import program, run
 from tests.e2e.failures import ApiError, Document
 from tests.e2e.processes import kill
 from tests.e2e.support import wait_for, wait_for_none
@@ -47,6 +48,13 @@ def guests(cluster: Cluster) -> Iterator[dict[Machine, Identity]]:
         yield {machine: identity(machine) for machine in machines}
     finally:
         clean_up(machines)
+
+
+def test_the_status_of_a_cluster_names_the_processes_that_run(cluster: Cluster) -> None:
+    listing = run(program("kindling"), "status", "--state", cluster.state).stdout
+    shown = {words[0]: words[1] for line in listing.splitlines() if len(words := line.split()) > 1}
+    names = [name for name in _COMPONENTS if name not in _IN_PODS]
+    assert {name: shown.get(name) for name in names} == {name: str(cluster.component(name)) for name in names}
 
 
 @pytest.mark.parametrize("victims", [(name,) for name in _COMPONENTS] + [_COMPONENTS], ids="+".join)
