@@ -14,6 +14,7 @@ from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
 from kubecore.resources import CUSTOM_RESOURCE_DEFINITIONS, ResourceType
+from kubecore.sharing import with_shared_parts
 
 from . import names
 from .resources import resource_definitions
@@ -58,9 +59,16 @@ class CustomResources:
             self._served.pop(name, None)
             self._serve(name, ())
         else:
-            self._known[name] = crd
-            self._offer(crd)
+            self._known[name] = known = self._slim(name, crd)
+            self._offer(known)
         self._dirty.put_nowait(name)
+
+    def _slim(self, name: str, crd: JsonObject) -> JsonObject:
+        """The definition, its versions those that are served already where they are the same."""
+        served, _ = self._served.get(name, (None, 0))
+        if served != get_list(crd, "spec", "versions"):
+            return with_shared_parts(crd)
+        return {**crd, "spec": {**crd["spec"], "versions": served}}
 
     def _offer(self, crd: JsonObject) -> None:
         if not names.is_served(crd):

@@ -14,6 +14,7 @@ from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.resources import ResourceType
 from kubecore.runtime import Controller, EventRecorder, Key, Manager
+from kubecore.sharing import with_shared_parts
 from virtplane.api import resources as api
 from virtplane.operators.cdi.controller import Caches, CdiController
 from virtplane.operators.cdi.product import PRODUCT, Settings
@@ -52,6 +53,7 @@ async def run_controller(
             resource,
             namespace=settings.namespace if resource.namespaced else None,
             label_selector=PRODUCT.selector,
+            transform=with_shared_parts,
         )
         for resource in WATCHED
     }

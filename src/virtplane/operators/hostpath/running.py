@@ -9,6 +9,7 @@ from kubecore.client import Client
 from kubecore.json import JsonObject
 from kubecore.runtime import Controller, EventRecorder, Manager
 from kubecore.runtime.informer import EventType
+from kubecore.sharing import with_shared_parts
 from virtplane.api import resources as api
 from virtplane.api.storage_labels import CAPACITY_DRIVER
 from virtplane.operators.hostpath import room
@@ -35,6 +36,7 @@ async def run_controller(client: Client, settings: Settings, ready: Gauge) -> No
             resource,
             namespace=settings.namespace if resource in _NAMESPACED else None,
             label_selector=HOSTPATH.selector,
+            transform=with_shared_parts,
         )
         for resource in WATCHED
     }

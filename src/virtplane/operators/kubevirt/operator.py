@@ -14,6 +14,7 @@ from kubecore.json import JsonObject, get_bool
 from kubecore.objects import meta
 from kubecore.runtime import Controller, LeaderElector, Manager
 from kubecore.runtime.component import CannotRun, Context
+from kubecore.sharing import with_shared_parts
 from virtplane import __version__
 from virtplane.api import ports
 from virtplane.api import resources as api
@@ -101,6 +102,7 @@ class VirtOperator:
                 resource,
                 namespace=context.namespace if resource.kind in _NAMESPACED_KINDS else None,
                 label_selector=KUBEVIRT.selector,
+                transform=with_shared_parts,
             )
             for resource in BUILT_IN
         }
