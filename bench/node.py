@@ -22,7 +22,7 @@ from pathlib import Path
 from bench import memory
 from bench.figures import heading, machine, percentile, row, say
 from kindling.cluster import processes, supervisor
-from kindling.cluster.images import SANDBOX_IMAGE
+from kindling.cluster.image_names import SANDBOX_IMAGE
 from kindling.cluster.instance import require
 from kubecore.client import Client, load_kubeconfig
 from kubecore.json import JsonObject

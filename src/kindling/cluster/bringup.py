@@ -36,6 +36,7 @@ from kindling.cluster import (
     instance as instances,
 )
 from kindling.cluster.errors import ExitCode, SetupError
+from kindling.cluster.image_names import SANDBOX_IMAGE
 from kindling.cluster.instance import Instance, NodeLayout
 from kindling.cluster.readiness import missing_parts, refusal, request
 from kindling.metrics import manifests as metrics
@@ -289,7 +290,7 @@ def _prepare_node(instance: Instance, node: NodeLayout, progress: Progress) -> N
     instances.write_atomically(cni / "10-kindling.conflist", node_network.render_cni(node, instance.mtu))
     config = containerd.render_config(
         node.directory,
-        sandbox_image=images.SANDBOX_IMAGE,
+        sandbox_image=SANDBOX_IMAGE,
         snapshotter=_snapshotter(node.directory),
         restrict_oom=not machine.has_sys_resource(),
     )

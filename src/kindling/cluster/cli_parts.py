@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec
+from typing import NoReturn, ParamSpec
 
 import click
 
@@ -47,17 +47,22 @@ def reporting(function: Callable[Parameters, None]) -> Callable[Parameters, None
     def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
         try:
             function(*args, **kwargs)
-        except SetupError as error:
-            click.echo(f"{program.name()}: {error}", err=True)
-            sys.exit(int(error.code))
-        except PermissionError as error:
-            click.echo(f"{program.name()}: {error}\nWhat to do: run this as root, or with sudo", err=True)
-            sys.exit(int(ExitCode.NOT_PERMITTED))
-        except OSError as error:
-            click.echo(f"{program.name()}: {error}", err=True)
-            sys.exit(int(ExitCode.FAILED))
+        except (SetupError, OSError) as error:
+            report(error)
 
     return wrapped
+
+
+def report(error: SetupError | OSError) -> NoReturn:
+    """End the process with a message and an exit code, without a traceback."""
+    if isinstance(error, SetupError):
+        click.echo(f"{program.name()}: {error}", err=True)
+        sys.exit(int(error.code))
+    if isinstance(error, PermissionError):
+        click.echo(f"{program.name()}: {error}\nWhat to do: run this as root, or with sudo", err=True)
+        sys.exit(int(ExitCode.NOT_PERMITTED))
+    click.echo(f"{program.name()}: {error}", err=True)
+    sys.exit(int(ExitCode.FAILED))
 
 
 def progress_to_user(quiet: bool) -> Callable[[str], None]:

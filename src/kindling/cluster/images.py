@@ -14,12 +14,8 @@ import sys
 from pathlib import Path
 
 from kindling.cluster.errors import SetupError
+from kindling.cluster.image_names import BUSYBOX_IMAGE, HOST_IMAGE, SANDBOX_IMAGE
 from kindling.cluster.oci import Layer, write_archive
-
-SANDBOX_IMAGE = "kindling.local/sandbox:latest"
-BUSYBOX_IMAGE = "kindling.local/busybox:1"
-HOST_REPOSITORY = "kindling.local/host"
-HOST_IMAGE = f"{HOST_REPOSITORY}:latest"
 
 _WAIT_AND_REAP = "while :; do sleep 86400; done"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

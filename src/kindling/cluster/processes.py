@@ -6,8 +6,9 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kindling.cluster import fingerprints, images, namespaces
+from kindling.cluster import fingerprints, namespaces
 from kindling.cluster.containerd import SOCKET
+from kindling.cluster.image_names import HOST_REPOSITORY
 from kindling.cluster.instance import Instance, write_atomically
 
 _KINDLING = (sys.executable, "-m", "kindling.cluster.cli")
@@ -121,7 +122,7 @@ def api_server_arguments(instance: Instance) -> list[str]:
     lists = [f"--external-range={value}" for value in instance.external_ranges]
     # Reserve the name of the host image even if it is not offered: an image volume of it would show files of
     # the machine.
-    lists.append(f"--reserved-image={images.HOST_REPOSITORY}")
+    lists.append(f"--reserved-image={HOST_REPOSITORY}")
     lists += [f"--reserved-image-account={value}" for value in instance.image_accounts]
     return [f"{flag}={value}" for flag, value in flags.items()] + lists + list(instance.api_flags)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from kindling.apiserver import main as api_server
-from kindling.cluster import cli, components, instance, namespaces
+from kindling.cluster import commands, components, instance, namespaces
 
 LOW = 512
 
@@ -49,7 +51,7 @@ def test_the_api_server_may_open_as_many_files_as_the_system_grants(
     made = instance.Instance(tmp_path, "0a0b0c0d", "10.70.0.0/16", 6443, ("node01",))
     monkeypatch.setattr(instance, "require", lambda _state: made)
     monkeypatch.setattr(api_server, "main", serve)
-    result = CliRunner().invoke(cli.main, ["apiserver", "--state", str(tmp_path)])
+    result = CliRunner().invoke(commands.main, ["apiserver", "--state", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert limits == [few_files]
 
@@ -78,3 +80,25 @@ def test_a_node_agent_is_called_as_what_it_stands_for(
     with pytest.raises(Started):
         components.run_node(made, "node01")
     assert own_name.read_text() == "kubelet\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["apiserver"], ["controllers"], ["supervise"], ["run-node", "node01"]],
+    ids=lambda given: given[0],
+)
+def test_a_process_of_no_cluster_says_so_as_commands_do_and_its_way_there_needs_no_commands(
+    tmp_path: Path, words: list[str]
+) -> None:
+    program = "import sys; from kindling.cluster import cli; assert 'click' not in sys.modules; cli.main()"
+    command = [sys.executable, "-c", program, *words, "--state", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    as_command = subprocess.run(
+        [sys.executable, "-m", "kindling.cluster.cli", *words, f"--state={tmp_path}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (as_command.returncode, as_command.stderr)
+    assert done.returncode != 0
+    assert str(tmp_path) in done.stderr

@@ -22,7 +22,6 @@ from kindling.cluster import (
     bringup,
     certificates,
     components,
-    images,
     kubeconfigs,
     machine,
     node_network,
@@ -32,6 +31,7 @@ from kindling.cluster import (
 from kindling.cluster import instance as instances
 from kindling.cluster.containerd import render_config
 from kindling.cluster.errors import SetupError
+from kindling.cluster.image_names import HOST_REPOSITORY
 from kindling.cluster.processes import ProcessSpec, api_server_arguments
 from kubecore.client import load_kubeconfig
 
@@ -196,7 +196,7 @@ def test_the_api_server_is_told_what_the_administrator_allows(
     settings = main.settings_of(main.parser().parse_args(api_server_arguments(allowed)))
     assert settings.external_ranges == ("192.0.2.0/24",)
     assert (settings.service_cidr, settings.cluster_cidr) == ("10.70.240.0/20", "10.70.0.0/16")
-    assert settings.reserved_images == (images.HOST_REPOSITORY,)
+    assert settings.reserved_images == (HOST_REPOSITORY,)
     assert settings.reserved_image_accounts == ("product/operator",)
 
 
