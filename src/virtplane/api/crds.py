@@ -20,7 +20,7 @@ from virtplane.api.markers import ApiStruct
 from virtplane.api.migrations_v1alpha1 import policy
 from virtplane.api.plugin_v1alpha1 import plugin
 from virtplane.api.pool_v1beta1 import pool
-from virtplane.api.schema import object_schema
+from virtplane.api.schema import Read, object_schema
 from virtplane.api.snapshot_v1beta1 import restore, snapshot
 
 
@@ -290,11 +290,12 @@ HOSTPATH_PROVISIONER = Definition(
 
 def custom_resource_definitions() -> list[JsonObject]:
     """All definitions, ready to be applied."""
-    return [custom_resource_definition(definition) for definition in DEFINITIONS]
+    read = Read()
+    return [custom_resource_definition(definition, read) for definition in DEFINITIONS]
 
 
-def custom_resource_definition(definition: Definition) -> JsonObject:
-    """The CustomResourceDefinition of one kind."""
+def custom_resource_definition(definition: Definition, read: Read | None = None) -> JsonObject:
+    """The CustomResourceDefinition of one kind; `read` is what was read for others."""
     resource = definition.resource
     names: JsonObject = {
         "plural": resource.plural,
@@ -306,7 +307,7 @@ def custom_resource_definition(definition: Definition) -> JsonObject:
         names["shortNames"] = list(definition.short_names)
     if definition.categories:
         names["categories"] = list(definition.categories)
-    schema = object_schema(definition.struct)
+    schema = object_schema(definition.struct, read)
     own_operator = resource in (resources.KUBEVIRTS, resources.HOSTPATH_PROVISIONERS)
     label = "operator.kubevirt.io" if own_operator else "kubevirt.io"
     return {

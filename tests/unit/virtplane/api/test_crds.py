@@ -143,3 +143,8 @@ def differences(ours: JsonObject, theirs: JsonObject, oracle: JsonObject, path: 
             ours["additionalProperties"], theirs["additionalProperties"], oracle, path + "{}"
         )
     return found
+
+
+def test_kinds_that_are_read_together_have_the_schemas_that_each_has_alone() -> None:
+    alone = [crds.custom_resource_definition(definition) for definition in crds.DEFINITIONS]
+    assert crds.custom_resource_definitions() == alone
