@@ -33,12 +33,8 @@ class Api:
     """The admission of a cluster with the policies on it."""
 
     def __init__(self) -> None:
-        definition = next(
-            crd
-            for crd in crds.custom_resource_definitions()
-            if crd["metadata"]["name"] == "plugins.plugin.kubevirt.io"
-        )
-        offered = resource_definitions(definition, StubWebhooks({}))
+        (plugins,) = (each for each in crds.DEFINITIONS if each.resource == PLUGINS)
+        offered = resource_definitions(crds.custom_resource_definition(plugins), StubWebhooks({}))
         self._cluster = Cluster([*builtin_definitions(), *offered])
         self._cluster.objects.put(NAMESPACES, {"metadata": {"name": "ns"}})
         self._policies = ValidatingPolicies(self._cluster.environment)
