@@ -14,6 +14,7 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject
 from kubecore.large_requests import LARGE_BYTES, LargeRequestPool, RequestShare
 from virtplane.serving import frontproxy
+from virtplane.serving.connections import Connections
 from virtplane.serving.frontproxy import ProxySettings, User
 from virtplane.serving.rights import Authorizer
 
@@ -52,6 +53,8 @@ class Gate:
         self, authorizer: Authorizer, guarded: Guarded, *, webhooks_need_certificate: bool = False
     ) -> None:
         self.proxy = ProxySettings()
+        self.connections = Connections()
+        """Those of the server behind this gate. All that come from an API server's address are let in."""
         self._authorizer = authorizer
         self._guarded = guarded
         self._webhooks_need_certificate = webhooks_need_certificate
@@ -115,9 +118,11 @@ class Gate:
 
     async def _refusal(self, request: web.Request) -> web.Response | None:
         guarded = self._guarded
+        is_front_proxy = frontproxy.is_front_proxy(request.transport, self.proxy)
+        if is_front_proxy and request.remote:
+            self.connections.trust(request.remote)
         if guarded.is_open(request.path):
             return None
-        is_front_proxy = frontproxy.is_front_proxy(request.transport, self.proxy)
         if request.path in guarded.webhooks and (is_front_proxy or not self._webhooks_need_certificate):
             return None
         user = frontproxy.user_of(request.headers.items(), self.proxy) if is_front_proxy else None

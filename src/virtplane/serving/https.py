@@ -15,6 +15,7 @@ from aiohttp import web
 from kubecore import resources
 from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError
+from virtplane.serving.connections import Connections, CountedSite
 from virtplane.serving.frontproxy import PROXY_CONFIG, ProxySettings
 from virtplane.serving.gate import Gate
 from virtplane.serving.tls import ChangingTLS, ServersTLS, TellingTLS
@@ -73,7 +74,7 @@ async def serve(client: Client, served: Served, endpoint: Endpoint, serving: asy
         served.gate.proxy = proxy
 
     runner = web.AppRunner(served.application(), access_log=None, shutdown_timeout=2.0)
-    await serve_runner(runner, endpoint, serving, vouching, adopt)
+    await serve_runner(runner, endpoint, serving, vouching, adopt, connections=served.gate.connections)
 
 
 async def serve_runner(
@@ -82,11 +83,14 @@ async def serve_runner(
     serving: asyncio.Event,
     vouching: Vouching | None = None,
     adopt: Adopt | None = None,
+    *,
+    connections: Connections | None = None,
 ) -> None:
     """Serve until cancelled, new connections by the certificate and authority as they are then.
 
-    Sets `serving` at the first.
+    Sets `serving` at the first. `connections` count those of strangers.
     """
+    counted = Connections() if connections is None else connections
     await runner.setup()
     tls = ChangingTLS(ssl.PROTOCOL_TLS_SERVER)
     try:
@@ -99,7 +103,7 @@ async def serve_runner(
                 endpoint.servers_tls.restrict(current)
             tls.current = current
             if not serving.is_set():
-                await web.TCPSite(runner, None, endpoint.port, ssl_context=tls, reuse_port=True).start()
+                await CountedSite(runner, endpoint.port, tls, counted).start()
                 serving.set()
                 logger.info("%s serves on port %d", endpoint.component, endpoint.port)
             await _until_changed(endpoint, vouching, files)

@@ -21,6 +21,7 @@ from kubecore.runtime import Context, Manager
 from virtplane.api import cdi_names, paths, ports
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.serving import https
+from virtplane.serving.connections import Connections
 from virtplane.storage.cdi.tls import servers_tls
 from virtplane.storage.cdi.tokens import InvalidToken, VerifiedToken, Verifier
 from virtplane.storage.cdi.uploadproxy.proxy import UploadProxy
@@ -52,7 +53,11 @@ class CdiUploadProxy:
         context.health.add_ready(self.name, lambda: "" if serving.is_set() else "not serving yet")
         proxy = UploadProxy(cluster)
         endpoint = https.Endpoint(self.name, own, port, servers_tls(manager))
-        manager.add_runnable("https", lambda: https.serve_runner(runner_of(proxy), endpoint, serving))
+        # Uploads may all come by one ingress controller.
+        counted = Connections(most_each=512, most=2048)
+        manager.add_runnable(
+            "https", lambda: https.serve_runner(runner_of(proxy), endpoint, serving, connections=counted)
+        )
         try:
             await manager.run()
         finally:

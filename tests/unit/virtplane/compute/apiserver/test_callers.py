@@ -28,6 +28,7 @@ from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.compute.apiserver.server import Served
 from virtplane.compute.apiserver.webhooks import Webhooks
+from virtplane.serving.connections import Connections
 from virtplane.serving.frontproxy import ProxySettings
 from virtplane.serving.gate import MOST_BYTES
 from virtplane.serving.https import server_tls
@@ -46,6 +47,7 @@ class Server:
         self._serving = trustme.CA()
         self._directory = directory
         self.port = 0
+        self.connections = Connections()
 
     @asynccontextmanager
     async def running(self, *, webhooks_need_certificate: bool = True) -> AsyncIterator[None]:
@@ -56,6 +58,7 @@ class Server:
             client, manager, "kubevirt", Webhooks(client), webhooks_need_certificate, metrics=metrics
         )
         authority = self.front_proxy.cert_pem.bytes().decode()
+        self.connections = served.gate.connections
         served.gate.proxy = ProxySettings(authority, frozenset({"front-proxy-client"}))
         self._write(self._serving.issue_cert("127.0.0.1"), "tls")
         tls = server_tls(self._directory, authority)
@@ -177,6 +180,28 @@ async def test_a_user_is_believed_from_the_front_proxy_alone(server: Server) -> 
         proxy = server.front_proxy.issue_cert("proxy.test", common_name="front-proxy-client")
         assert await server.ask("PUT", _SUBRESOURCE, {}, proxy, **user) == 401
         assert len(asked) == 1
+
+
+@pytest.mark.parametrize("path", ["/apis", _SUBRESOURCE])
+async def test_connections_are_counted_of_all_but_the_front_proxy(server: Server, path: str) -> None:
+    """All users' requests come from its address, those of strangers from theirs."""
+    proxy = server.front_proxy.issue_cert(common_name="front-proxy-client")
+    other = server.front_proxy.issue_cert(common_name="somebody else")
+    async with server.running():
+        for stranger in (None, other):
+            await server.ask("GET", path, {}, stranger)
+        await server.ask("GET", path, {}, proxy)
+        admitted = [server.connections.admit("127.0.0.1") for _ in range(2000)]
+        strangers = [server.connections.admit("127.0.0.2") for _ in range(2000)]
+    assert all(admitted)
+    assert strangers.count(True) == server.connections.most_each
+
+
+async def test_a_stranger_is_not_known_by_his_requests(server: Server) -> None:
+    async with server.running():
+        await server.ask("GET", "/apis", {}, None)
+        admitted = [server.connections.admit("127.0.0.1") for _ in range(2000)]
+    assert admitted.count(True) == server.connections.most_each
 
 
 async def test_bodies_that_are_sent_for_ever_leave_room_for_others(server: Server) -> None:
