@@ -180,6 +180,8 @@ async def serve_health(
     # Command lines import this package for its types and must not load aiohttp's server.
     from aiohttp import web  # noqa: PLC0415
 
+    from kubecore.connections import Connections, CountedSite  # noqa: PLC0415
+
     pages = _Pages(health, MetricsPage(registry, metrics_access, metrics_wait), more)
 
     def answered(page: _Page) -> Callable[[web.Request], Awaitable[web.Response]]:
@@ -198,8 +200,8 @@ async def serve_health(
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host or None, port, ssl_context=tls)
+        site = CountedSite(runner, port, tls, Connections(), host=host)
         await site.start()
-        yield int(runner.addresses[0][1])
+        yield site.port
     finally:
         await runner.cleanup()

@@ -14,6 +14,7 @@ from aiohttp import web
 from kubecore import errors, resources
 from kubecore.certificates import KeyPair
 from kubecore.client import Client, ConnectionFailed
+from kubecore.connections import Connections, CountedSite
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.structs import UnfitDocument
 from virtplane.operators.kit.mirror import write_pair
@@ -77,7 +78,9 @@ class WebhookServer:
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         try:
-            await web.TCPSite(runner, self._host, self._port, ssl_context=self._tls).start()
+            # The API server comes with some connections at once, and nobody else is to come.
+            counted = Connections(most_each=256)
+            await CountedSite(runner, self._port, self._tls, counted, host=self._host or "").start()
             self.is_serving = True
             await asyncio.Event().wait()
         finally:

@@ -10,11 +10,11 @@ from aiohttp import web
 
 from kubecore import errors
 from kubecore.client import ConnectionFailed
+from kubecore.connections import Connections
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
 from kubecore.large_requests import LARGE_BYTES, LargeRequestPool, RequestShare
 from virtplane.serving import frontproxy
-from virtplane.serving.connections import Connections
 from virtplane.serving.frontproxy import ProxySettings, User
 from virtplane.serving.rights import Authorizer
 

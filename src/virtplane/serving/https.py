@@ -14,8 +14,8 @@ from aiohttp import web
 
 from kubecore import resources
 from kubecore.client import Client, ConnectionFailed
+from kubecore.connections import Connections, CountedSite
 from kubecore.errors import StatusError
-from virtplane.serving.connections import Connections, CountedSite
 from virtplane.serving.frontproxy import PROXY_CONFIG, ProxySettings
 from virtplane.serving.gate import Gate
 from virtplane.serving.tls import ChangingTLS, ServersTLS, TellingTLS
@@ -103,7 +103,7 @@ async def serve_runner(
                 endpoint.servers_tls.restrict(current)
             tls.current = current
             if not serving.is_set():
-                await CountedSite(runner, endpoint.port, tls, counted).start()
+                await CountedSite(runner, endpoint.port, tls, counted, is_shared=True).start()
                 serving.set()
                 logger.info("%s serves on port %d", endpoint.component, endpoint.port)
             await _until_changed(endpoint, vouching, files)

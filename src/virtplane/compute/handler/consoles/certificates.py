@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from kubecore.connections import Connections, CountedSite
 from kubecore.json import JsonObject, get_str
 from kubecore.resources import CONFIG_MAPS
 from kubecore.runtime import Context, Informer, Manager
@@ -78,7 +79,7 @@ async def serve(
             ServersTLS.of(context).restrict(current)
             tls.current = current
             while not serving.is_set():
-                await _listen(runner, settings, tls, serving)
+                await _listen(runner, settings, tls, serving, console_server.connections)
             while (_version(certificate), authorities.bundle()) == (version, bundle):
                 await authorities.change(_CHECK_SECONDS)
     finally:
@@ -98,9 +99,13 @@ def _current(settings: HandlerSettings, bundle: str) -> ssl.SSLContext | None:
 
 
 async def _listen(
-    runner: web.AppRunner, settings: HandlerSettings, tls: ssl.SSLContext, serving: asyncio.Event
+    runner: web.AppRunner,
+    settings: HandlerSettings,
+    tls: ssl.SSLContext,
+    serving: asyncio.Event,
+    connections: Connections,
 ) -> None:
-    site = web.TCPSite(runner, None, settings.console_port, ssl_context=tls)
+    site = CountedSite(runner, settings.console_port, tls, connections)
     try:
         await site.start()
     except OSError as error:

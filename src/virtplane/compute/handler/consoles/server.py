@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
+from kubecore.connections import Connections
 from kubecore.json import JsonObject
 from kubecore.objects.structs import UnfitDocument
 from virtplane.api.durations import parse_duration
@@ -57,10 +58,11 @@ class ConsoleServer:
         self._thaws = thaws
         self._sessions = Sessions()
         self._pictures = Turns(_PICTURES_AT_ONCE)
+        self.connections = Connections()
 
     def application(self) -> web.Application:
         """The web application."""
-        app = web.Application(middlewares=[_only_virt_api])
+        app = web.Application(middlewares=[self._only_virt_api])
         routes: tuple[tuple[str, str, Handler], ...] = (
             ("GET", "console", self._console),
             ("GET", "vnc", self._vnc),
@@ -79,6 +81,20 @@ class ConsoleServer:
         for method, action, handler in routes:
             app.router.add_route(method, f"{_PREFIX}/{action}", self._on_machine(handler))
         return app
+
+    @web.middleware
+    async def _only_virt_api(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Refuse other clients than virt-api: the authority also signs certificates of other components."""
+        certificate = request.transport.get_extra_info("peercert") if request.transport is not None else None
+        subject = (certificate or {}).get("subject", ())
+        names = [value for part in subject for key, value in part if key == "commonName"]
+        if CLIENT_NAME not in names:
+            raise web.HTTPForbidden(text="this client may not connect")
+        if request.remote:
+            self.connections.trust(request.remote)
+        return await handler(request)
 
     def _on_machine(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
@@ -266,16 +282,3 @@ def _unfreeze_seconds(body: bytes) -> float:
         return parse_duration(options["unfreezeTimeout"]).total_seconds()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise web.HTTPBadRequest(text=f"unfreezeTimeout is missing or not a duration: {error}") from error
-
-
-@web.middleware
-async def _only_virt_api(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
-    """Refuse other clients than virt-api: the authority also signs certificates of other components."""
-    certificate = request.transport.get_extra_info("peercert") if request.transport is not None else None
-    subject = (certificate or {}).get("subject", ())
-    names = [value for part in subject for key, value in part if key == "commonName"]
-    if CLIENT_NAME not in names:
-        raise web.HTTPForbidden(text="this client may not connect")
-    return await handler(request)

@@ -13,6 +13,7 @@ import aiohttp
 from aiohttp import web
 
 from kubecore.client import Client
+from kubecore.connections import Connections
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import get_object, get_str
 from kubecore.objects.structs import decode
@@ -21,7 +22,6 @@ from kubecore.runtime import Context, Manager
 from virtplane.api import cdi_names, paths, ports
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.serving import https
-from virtplane.serving.connections import Connections
 from virtplane.storage.cdi.tls import servers_tls
 from virtplane.storage.cdi.tokens import InvalidToken, VerifiedToken, Verifier
 from virtplane.storage.cdi.uploadproxy.proxy import UploadProxy

@@ -20,6 +20,7 @@ from tests.support.web import serve_app
 
 from kubecore import resources
 from kubecore.client import Request, Response
+from kubecore.connections import Connections
 from kubecore.json import JsonObject
 from kubecore.runtime import Manager
 from kubecore.runtime.access import TokenAccess
@@ -28,7 +29,6 @@ from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.compute.apiserver.server import Served
 from virtplane.compute.apiserver.webhooks import Webhooks
-from virtplane.serving.connections import Connections
 from virtplane.serving.frontproxy import ProxySettings
 from virtplane.serving.gate import MOST_BYTES
 from virtplane.serving.https import server_tls

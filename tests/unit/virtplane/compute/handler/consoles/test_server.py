@@ -7,15 +7,17 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
+from aiohttp import web
 from tests.support.web import serve_app
 
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.compute.handler.consoles.server import ConsoleServer
+from virtplane.compute.handler.consoles.server import CLIENT_NAME, ConsoleServer
 from virtplane.compute.handler.libvirtd.calls import HypervisorError
 from virtplane.compute.handler.thaws import Thaws
 
@@ -262,3 +264,22 @@ async def test_an_instance_that_cannot_be_read_is_told_with_its_field(served: Se
 
 async def test_instances_of_other_nodes_are_not_found(served: Served) -> None:
     assert (await served.ask("PUT", BASE.replace("/vm", "/other") + "/pause"))[0] == 404
+
+
+async def test_virt_api_has_as_many_connections_as_its_users_have_consoles() -> None:
+    server = ConsoleServer(Mock(), Mock())
+    (guard,) = server.application().middlewares
+
+    async def handler(_: web.Request) -> web.StreamResponse:
+        return web.Response()
+
+    async def ask(name: str, address: str) -> None:
+        request = Mock(remote=address)
+        request.transport.get_extra_info.return_value = {"subject": ((("commonName", name),),)}
+        await cast(Any, guard)(request, handler)
+
+    await ask(CLIENT_NAME, "10.0.0.1")
+    with pytest.raises(web.HTTPForbidden):
+        await ask("somebody else", "10.0.0.2")
+    assert all(server.connections.admit("10.0.0.1") for _ in range(1000))
+    assert not all(server.connections.admit("10.0.0.2") for _ in range(1000))

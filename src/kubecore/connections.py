@@ -1,8 +1,8 @@
 """How many connections strangers may have to a server, counted before TLS costs anything.
 
 A connection takes a quarter of a megabyte as soon as its handshake begins, whether or not anything is ever
-asked: any pod that opens thousands would end the process that everybody's webhooks wait for. Those whom the
-API server's certificate has once vouched for are no strangers: all users' requests come from its address.
+asked: any pod that opens thousands would end a process that everybody waits for. Who has once shown the
+certificate of an API server is no stranger: all users' requests come from its address.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ _FEW = 4
 """Whoever has fewer gets in although all strangers together have too many."""
 _MOST_KNOWN = 256
 """Addresses of API servers."""
+_EVERYWHERE = ("0.0.0.0", "::")
 _BACKLOG = 128
 _HANDSHAKE_SECONDS = 10.0
 _PAUSE_SECONDS = 1.0
 """How long nothing is accepted after the process ran out of file descriptors."""
 _WITHOUT_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
-"""Errors of a node that has no IPv6, or has it switched off."""
+"""Errors of a node that has only one of IPv4 and IPv6."""
 
 
 @dataclass(slots=True)
@@ -74,19 +75,28 @@ class Connections:
 
 
 class CountedSite(web.BaseSite):
-    """Serves on a port of all addresses, like aiohttp's TCPSite, to those whom `connections` admit.
+    """Serves on a port, like aiohttp's TCPSite, to those whom `connections` admit.
 
     It accepts itself, one connection for each turn of the event loop: event loops begin the handshake of
     whatever they accept.
     """
 
     def __init__(
-        self, runner: web.AppRunner, port: int, tls: ssl.SSLContext, connections: Connections
+        self,
+        runner: web.AppRunner,
+        port: int,
+        tls: ssl.SSLContext | None,
+        connections: Connections,
+        *,
+        host: str = "",
+        is_shared: bool = False,
     ) -> None:
+        """`host` is an address, empty for all. `is_shared`: several processes may listen on the port."""
         super().__init__(runner, ssl_context=tls)
         self.port = port
         """0 becomes the one that was chosen."""
         self._tls, self._connections = tls, connections
+        self._host, self._is_shared = host, is_shared
         self._sockets: list[socket.socket] = []
         self._handshakes: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
@@ -94,18 +104,20 @@ class CountedSite(web.BaseSite):
     @property
     def name(self) -> str:
         """Its address."""
-        return f"https://*:{self.port}"
+        return f"{self._host or '*'}:{self.port}"
 
     async def start(self) -> None:
         """Listen. Raises OSError."""
         await super().start()
-        for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        for address in [self._host] if self._host else _EVERYWHERE:
             try:
-                self._sockets.append(_bound(family, address, self.port))
+                self._sockets.append(_bound(address, self.port, is_shared=self._is_shared))
             except OSError as error:
-                if family == socket.AF_INET or error.errno not in _WITHOUT_FAMILY:
+                is_last = address == _EVERYWHERE[-1] and self._sockets
+                if error.errno not in _WITHOUT_FAMILY or not (address == _EVERYWHERE[0] or is_last):
                     raise
-            self.port = self._sockets[0].getsockname()[1]
+            else:
+                self.port = self._sockets[0].getsockname()[1]
         self._watch()
 
     async def stop(self) -> None:
@@ -151,7 +163,10 @@ class CountedSite(web.BaseSite):
         assert server is not None  # while the site is there
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                server, accepted, ssl=self._tls, ssl_handshake_timeout=_HANDSHAKE_SECONDS
+                server,
+                accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=_HANDSHAKE_SECONDS if self._tls is not None else None,
             )
         except (OSError, TimeoutError) as error:
             # Clients may hang up or not speak TLS; that is no error of the server.
@@ -159,12 +174,14 @@ class CountedSite(web.BaseSite):
             accepted.close()
 
 
-def _bound(family: int, address: str, port: int) -> socket.socket:
-    """A listening socket, beside those of other processes. Raises OSError."""
+def _bound(address: str, port: int, *, is_shared: bool) -> socket.socket:
+    """A listening socket. Raises OSError."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if is_shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.setblocking(False)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
 import pytest
@@ -14,7 +14,8 @@ import trustme
 import uvloop
 from aiohttp import web
 
-from virtplane.serving.connections import Connections, CountedSite
+from kubecore.connections import Connections, CountedSite
+from kubecore.runtime import Health, serve_health
 
 _AUTHORITY = trustme.CA()
 _Loop = Callable[[], asyncio.AbstractEventLoop]
@@ -124,6 +125,22 @@ def test_a_handshake_that_fails_counts_no_longer(loop: _Loop) -> None:
             (await _opened_at_last(port)).close()
 
     _run(loop, work())
+
+
+async def test_health_is_told_to_somebody_else_than_who_keeps_connections_open() -> None:
+    async with serve_health(Health(), 0, host="127.0.0.1") as port, AsyncExitStack() as open_ones:
+        answered = 0
+        for _ in range(200):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            open_ones.callback(writer.close)
+            with contextlib.suppress(OSError):
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+                answered += (await reader.readline()).startswith(b"HTTP/1.1 200")
+        assert answered == Connections().most_each
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        open_ones.callback(writer.close)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
 
 
 def test_strangers_together_have_a_number_and_newcomers_get_in_nevertheless() -> None:
