@@ -46,7 +46,7 @@ class NodeHook(ApiStruct, kw_only=True):
     condition: Annotated[
         str | None, describe("A CEL expression over `vmi`; the hook runs when it is true.")
     ] = None
-    failure_strategy: Annotated[str | None, describe("Fail (when absent) or Ignore.")] = None
+    failure_strategy: Annotated[str | None, describe("Fail or Ignore; the plugin's when absent.")] = None
     permitted_hooks: Annotated[
         tuple[str, ...],
         ATOMIC,
