@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
-_CLONE_NEWNET: Final = 0x40000000
+from pyroute2 import netns
 
 _Result = TypeVar("_Result")
 
@@ -18,8 +16,5 @@ def enter_and_run(namespace: int, function: Callable[[], _Result]) -> _Result:
     The calling thread stays inside, so it must be one that ends afterwards (see ``threads``). Processes that
     the function starts are inside too.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(namespace, _CLONE_NEWNET) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"a network namespace cannot be entered: {os.strerror(code)}")
+    netns.setns(namespace)
     return function()

@@ -11,9 +11,10 @@ from ctypes import addressof, create_string_buffer
 from pathlib import Path
 from typing import Any
 
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
 from virtplane.compute.handler.network import bridge, links
-from virtplane.compute.handler.network.bridge import SetLink
-from virtplane.compute.handler.network.netlink import Netlink
 from virtplane.compute.handler.network.plan import (
     MASQUERADE_MAC,
     BridgePlan,
@@ -49,8 +50,8 @@ class NetworkSetupError(Exception):
 
 def read_pod_interface(names: LinkNames = PRIMARY) -> PodInterface | None:
     """The pod's own interface; None in a pod without one. Runs inside the namespace."""
-    with Netlink() as kernel:
-        return bridge.pod_interface(links.look(kernel), names)
+    with IPRoute() as route:
+        return bridge.pod_interface(links.look(route), names)
 
 
 def apply(plan: Plan) -> None:
@@ -61,34 +62,34 @@ def apply(plan: Plan) -> None:
         else:
             _apply_bridge(plan)
         _switch_off_checksum_offload(plan.names.bridge)
-    except (OSError, bridge.CardGone) as error:
+    except (OSError, NetlinkError, bridge.CardGone) as error:
         raise NetworkSetupError(f"preparing {plan.names.bridge} failed: {error}") from error
 
 
 def remove(names: LinkNames) -> None:
     """Give the pod its interface back. Runs inside the namespace. Raises NetworkSetupError."""
     try:
-        with Netlink() as kernel:
-            for step in bridge.removal(links.look(kernel), names):
-                links.take(kernel, step)
-    except OSError as error:
+        with IPRoute() as route:
+            for step in bridge.removal(links.look(route), names):
+                links.take(route, step)
+    except (OSError, NetlinkError) as error:
         raise NetworkSetupError(f"removing {names.bridge} failed: {error}") from error
 
 
 def _apply_masquerade(plan: MasqueradePlan) -> None:
     _set_sysctls(_MASQUERADE_SYSCTLS | (_IPV6_SYSCTLS if plan.ipv6 is not None else {}))
-    with Netlink() as kernel:
-        _ensure_bridge(kernel, plan)
-        _ensure_tap(kernel, plan)
+    with IPRoute() as route:
+        index = _ensure_bridge(route, plan)
+        _ensure_tap(route, plan, index)
     _load_rules(ruleset(plan))
 
 
 def _apply_bridge(plan: BridgePlan) -> None:
     _set_sysctls(_BRIDGE_SYSCTLS)
-    with Netlink() as kernel:
-        for step in bridge.steps(links.look(kernel), plan):
-            links.take(kernel, step)
-        left = bridge.steps(links.look(kernel), plan)
+    with IPRoute() as route:
+        for step in bridge.steps(links.look(route), plan):
+            links.take(route, step)
+        left = bridge.steps(links.look(route), plan)
     if left:
         raise NetworkSetupError(
             f"preparing {plan.names.bridge} had no lasting effect, because this step is still needed:"
@@ -106,22 +107,35 @@ def _set_sysctls(values: dict[str, str]) -> None:
         Path("/proc/sys", name).write_text(value)
 
 
-def _ensure_bridge(kernel: Netlink, plan: MasqueradePlan) -> None:
-    if not links.exists(kernel, PRIMARY.bridge):
-        links.add_link(kernel, PRIMARY.bridge, "bridge", MASQUERADE_MAC, plan.mtu)
-    gateways: list[links.Interface] = [plan.gateway]
+def _index(route: IPRoute, name: str) -> int | None:
+    found: list[int] = route.link_lookup(ifname=name)
+    return found[0] if found else None
+
+
+def _ensure_bridge(route: IPRoute, plan: MasqueradePlan) -> int:
+    index = _index(route, PRIMARY.bridge)
+    if index is None:
+        route.link("add", ifname=PRIMARY.bridge, kind="bridge", address=MASQUERADE_MAC, mtu=plan.mtu)
+        index = _index(route, PRIMARY.bridge)
+        assert index is not None
+    gateways = [(socket.AF_INET, str(plan.gateway.ip), plan.gateway.network.prefixlen)]
     if plan.ipv6 is not None:
-        gateways.append(plan.ipv6.gateway)
-    for gateway in gateways:
-        if not links.has_address(kernel, PRIMARY.bridge, gateway):
-            links.add_address(kernel, PRIMARY.bridge, gateway)
-    links.take(kernel, SetLink(PRIMARY.bridge, is_up=True))
+        gateway = plan.ipv6.gateway
+        gateways.append((socket.AF_INET6, str(gateway.ip), gateway.network.prefixlen))
+    for family, address, prefix in gateways:
+        if not route.get_addr(family=family, index=index, address=address):
+            route.addr("add", family=family, index=index, address=address, prefixlen=prefix)
+    route.link("set", index=index, state="up")
+    return index
 
 
-def _ensure_tap(kernel: Netlink, plan: MasqueradePlan) -> None:
-    if not links.exists(kernel, PRIMARY.tap):
-        links.add_tap(PRIMARY.tap, plan.queues)
-    links.take(kernel, SetLink(PRIMARY.tap, mtu=plan.mtu, master=PRIMARY.bridge, is_up=True))
+def _ensure_tap(route: IPRoute, plan: MasqueradePlan, bridge: int) -> None:
+    index = _index(route, PRIMARY.tap)
+    if index is None:
+        links.add_tap(route, PRIMARY.tap, plan.queues)
+        index = _index(route, PRIMARY.tap)
+        assert index is not None
+    route.link("set", index=index, mtu=plan.mtu, master=bridge, state="up")
 
 
 def _switch_off_checksum_offload(interface: str) -> None:

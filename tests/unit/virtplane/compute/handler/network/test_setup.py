@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
 import select
 import shutil
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from pyroute2 import IPRoute
 from tests.support.network_plans import plan_network
 
 from kubecore.objects.structs import decode
@@ -26,7 +26,6 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler.launchers.netns import enter_and_run
 from virtplane.compute.handler.network import bridge, links, setup
 from virtplane.compute.handler.network.lease import Resolver, lease
-from virtplane.compute.handler.network.netlink import Netlink
 from virtplane.compute.handler.network.plan import BridgePlan, Plan, PodInterface, Route, plan_wire
 from virtplane.compute.handler.threads import in_thread
 from virtplane.compute.launcher import dhcp
@@ -130,8 +129,8 @@ async def bridged(pod: Namespace) -> BridgePlan:
 
 
 def state() -> bridge.NetworkState:
-    with Netlink() as kernel:
-        return links.look(kernel)
+    with IPRoute() as route:
+        return links.look(route)
 
 
 @pytest.mark.feature("NET-01", "NET-10")
@@ -151,15 +150,15 @@ async def test_the_holder_has_what_the_pods_interface_had_also_for_a_later_virt_
 
 async def test_a_virt_handler_that_is_killed_after_every_step_comes_to_the_same_end(pod: Namespace) -> None:
     def take_one() -> bool:
-        with Netlink() as kernel:
-            seen = links.look(kernel)
+        with IPRoute() as route:
+            seen = links.look(route)
             found = bridge.pod_interface(seen)
             assert found == POD
             plan = plan_network(VMI, found)
             assert isinstance(plan, BridgePlan)
             todo = bridge.steps(seen, plan)
             if todo:
-                links.take(kernel, todo[0])
+                links.take(route, todo[0])
             return bool(todo)
 
     taken = 0
@@ -356,5 +355,8 @@ async def test_only_the_guest_answers_for_its_address_and_it_is_reached_and_reac
 
 
 def _neighbours() -> dict[str, str | None]:
-    done = subprocess.run(["ip", "-4", "-j", "neigh"], capture_output=True, check=True)
-    return {each["dst"]: each.get("lladdr") for each in json.loads(done.stdout)}
+    with IPRoute() as route:
+        return {
+            item.get_attr("NDA_DST"): item.get_attr("NDA_LLADDR")
+            for item in route.get_neighbours(family=socket.AF_INET)
+        }
