@@ -31,6 +31,8 @@ class Services:
     lookups: Lookups
     authorizer: Authorizer
     signer: Signer | None
+    namespace: str
+    """That of the installation."""
 
 
 @dataclass(frozen=True, slots=True)

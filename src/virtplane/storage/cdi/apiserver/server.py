@@ -96,7 +96,7 @@ class Served:
             asked = orjson.loads(await request.read())
         except orjson.JSONDecodeError as error:
             return web.Response(status=400, text=str(error))
-        services = Services(self._lookups, self._authorizer, self._key.signer)
+        services = Services(self._lookups, self._authorizer, self._key.signer, self._key.namespace)
         answer = await review(request.path, get_object(asked, "request"), services)
         return web.json_response(answer.review(asked))
 

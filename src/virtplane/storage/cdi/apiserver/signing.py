@@ -28,7 +28,8 @@ class SigningKey:
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
-        self._namespace = namespace
+        self.namespace = namespace
+        """That of the installation."""
         self._pem = b""
         self.signer: Signer | None = None
 
@@ -47,7 +48,7 @@ class SigningKey:
         except (errors.StatusError, ConnectionFailed, UnusableKey) as error:
             logger.warning(
                 "tokens cannot be signed with Secret %s/%s, trying again: %s",
-                self._namespace,
+                self.namespace,
                 cdi_names.SIGNING_KEY,
                 error,
             )
@@ -56,7 +57,7 @@ class SigningKey:
 
     async def _secret(self) -> JsonObject:
         try:
-            return await self._client.get(resources.SECRETS, cdi_names.SIGNING_KEY, self._namespace)
+            return await self._client.get(resources.SECRETS, cdi_names.SIGNING_KEY, self.namespace)
         except errors.StatusError as error:
             if not errors.is_not_found(error):
                 raise
@@ -65,17 +66,17 @@ class SigningKey:
             "kind": "Secret",
             "metadata": {
                 "name": cdi_names.SIGNING_KEY,
-                "namespace": self._namespace,
+                "namespace": self.namespace,
                 "labels": {cdi_labels.COMPONENT: "", "app.kubernetes.io/component": "storage"},
             },
             "data": await asyncio.to_thread(new_signing_key),
         }
         try:
-            return await self._client.create(resources.SECRETS, document, self._namespace)
+            return await self._client.create(resources.SECRETS, document, self.namespace)
         except errors.StatusError as error:
             if not errors.is_already_exists(error):
                 raise
-            return await self._client.get(resources.SECRETS, cdi_names.SIGNING_KEY, self._namespace)
+            return await self._client.get(resources.SECRETS, cdi_names.SIGNING_KEY, self.namespace)
 
 
 def _private_key(secret: JsonObject) -> bytes:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import orjson
 import pytest
 
 from kubecore import resources as core
+from kubecore.client import Request
+from kubecore.client import Response as HttpResponse
 from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
 from kubecore.testing import MemoryApi
@@ -33,7 +36,7 @@ class _Objects:
 
 async def _review(path: str, request: JsonObject, resource: ResourceType, **found: JsonObject) -> Response:
     named = {"group": resource.group, "version": resource.version, "resource": resource.plural}
-    services = Services(_Objects(**found), Authorizer(MemoryApi([]).client()), None)
+    services = Services(_Objects(**found), Authorizer(MemoryApi([]).client()), None, "cdi")
     return await review(path, {"resource": named, "namespace": "ns", "name": "x", **request}, services)
 
 
@@ -206,6 +209,46 @@ async def test_crons(spec: JsonObject, message: str) -> None:
     request = {"operation": "CREATE", "object": {"metadata": {"name": "x"}, "spec": spec}}
     answer = await _review("/dataimportcron-validate", request, resources.DATA_IMPORT_CRONS)
     assert (_message(answer), answer.allowed) == (message, not message)
+
+
+@pytest.mark.parametrize(
+    ("user", "registry", "message"),
+    [
+        ("tenant", {"secretRef": "golden"}, "User tenant may not get secret golden in namespace cdi"),
+        ("admin", {"secretRef": "golden"}, ""),
+        ("tenant", {}, ""),
+        ("tenant", {"secretRef": "golden", "pullMethod": "node"}, ""),
+    ],
+)
+async def test_a_crons_author_may_read_the_secret_that_its_registry_is_sent(
+    user: str, registry: JsonObject, message: str
+) -> None:
+    """The secret is in CDI's namespace, where administrators keep theirs."""
+    api, asked = MemoryApi([]), []
+
+    def decide(request: Request) -> HttpResponse | None:
+        spec = orjson.loads(request.body or b"{}")["spec"]
+        asked.append(spec["resourceAttributes"])
+        status = {"status": {"allowed": spec["user"] == "admin"}}
+        return HttpResponse(201, {"content-type": "application/json"}, orjson.dumps(status))
+
+    api.reactions.append(decide)
+    services = Services(_Objects(), Authorizer(api.client()), None, "cdi")
+    spec = _cron()
+    spec["template"]["spec"]["source"] = {"registry": {"url": "docker://registry.test/x", **registry}}
+    kind = resources.DATA_IMPORT_CRONS
+    request: JsonObject = {
+        "operation": "CREATE",
+        "resource": {"group": kind.group, "version": kind.version, "resource": kind.plural},
+        "namespace": "ns",
+        "name": "x",
+        "object": {"metadata": {"name": "x"}, "spec": spec},
+        "userInfo": {"username": user, "groups": ["system:authenticated"]},
+    }
+    answer = await review("/dataimportcron-validate", request, services)
+    assert message in _message(answer) and answer.allowed is not bool(message)
+    secret = {"group": "", "resource": "secrets", "verb": "get", "namespace": "cdi", "name": "golden"}
+    assert asked == ([] if registry in ({},) or "pullMethod" in registry else [secret])
 
 
 async def test_the_spec_of_a_cron_stays() -> None:
