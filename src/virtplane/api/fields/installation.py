@@ -98,7 +98,7 @@ _CONFIGURATION: Table = {
     ),
     "minCPUModel": warns("nothing, as in KubeVirt: no model is compared with it"),
     "network.binding": acts(
-        "sidecars, networks and taps of binding plugins; their migration and downwardAPI do nothing yet"
+        "sidecars, networks, taps and device details of binding plugins; their migration does nothing yet"
     ),
     "network.defaultNetworkInterface": acts("binding of guests that name no network"),
     "network.permitBridgeInterfaceOnPodNetwork": acts("whether guests may take their pods' address"),
