@@ -18,7 +18,7 @@ from kindling.cluster import (
     backups,
     bringup,
     certificates,
-    cli,
+    commands,
     kubeconfigs,
     processes,
     readiness,
@@ -64,7 +64,7 @@ async def served(cluster: Instance) -> AsyncIterator[Client]:
 
 def invoke(*arguments: str) -> tuple[int, str]:
     """Exit code and output of the command line."""
-    done = CliRunner().invoke(cli.main, list(arguments))
+    done = CliRunner().invoke(commands.main, list(arguments))
     return done.exit_code, done.output
 
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from kindling.cluster import (
     certificates,
-    cli,
+    commands,
     node_network,
     node_places,
     nodeimages,
@@ -171,7 +171,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
     replace(made, stopped_nodes=("node03",)).save()
     before = (made.state / "instance.json").read_bytes()
     monkeypatch.setattr(supervision, "supervisor_pid", lambda _: int(running))
-    done = CliRunner().invoke(cli.main, ["node", words[0], "--state", str(made.state), *words[1:]])
+    done = CliRunner().invoke(commands.main, ["node", words[0], "--state", str(made.state), *words[1:]])
     assert (done.exit_code, why in done.output) == (code, True), done.output
     assert (made.state / "instance.json").read_bytes() == before
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from kindling import program
-from kindling.cluster import bringup, cli, machine, namespaces, processes, state_directory, supervisor
+from kindling.cluster import bringup, commands, machine, namespaces, processes, state_directory, supervisor
 from kindling.cluster import instance as instances
 from kindling.cluster.errors import ExitCode, SetupError
 from kubecore import mountinfo
@@ -23,7 +23,7 @@ def _registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def invoke(*arguments: str | Path) -> tuple[int, str]:
-    done = CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
+    done = CliRunner().invoke(commands.main, [str(argument) for argument in arguments])
     assert not isinstance(done.exception, Exception), done.output
     return done.exit_code, done.output
 
