@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, TypeAlias
 
-import pycdlib
-
 from virtplane.api import labels
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volume_sources import CloudInitConfigDriveSource, CloudInitNoCloudSource
@@ -149,6 +147,9 @@ def write_iso(target: BinaryIO, label: str, files: Mapping[str, bytes]) -> None:
 
     Its size is a multiple of a block of 4 KiB: on disks with such blocks QEMU reads no part of one.
     """
+    # Imported for the first image: a node without guests is spared its 2 MiB.
+    import pycdlib  # noqa: PLC0415
+
     image = pycdlib.PyCdlib()
     image.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=label)
     folders: set[str] = set()

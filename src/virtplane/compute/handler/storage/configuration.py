@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-import pycdlib.pycdlibexception
-
 from virtplane.api.kubevirt_v1.volumes import Volume, kind_of
 from virtplane.compute.domain.context import PRIVATE_DIRECTORY
 from virtplane.compute.handler.rooted import NAMES_LIMIT, READ_LIMIT, Root
@@ -77,8 +75,11 @@ def _check_answers(name: str, files: dict[str, bytes]) -> None:
 
 
 def _write(descriptor: int, name: str, label: str, files: dict[str, bytes]) -> None:
+    # Imported for the first image, as by `write_iso`.
+    from pycdlib.pycdlibexception import PyCdlibException  # noqa: PLC0415
+
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as target:
             write_iso(target, label, files)
-    except pycdlib.pycdlibexception.PyCdlibException as error:
+    except PyCdlibException as error:
         raise BadImage(f"the files of volume {name} cannot be written to an ISO image: {error}") from error
