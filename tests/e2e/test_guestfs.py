@@ -34,7 +34,7 @@ _DEFAULTS = {"instancetype": "u1.small", "preference": "debian"}
 _KEPT = Path(tempfile.gettempdir()) / "virtplane-e2e-guestfs"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def image(cluster: Cluster) -> None:
     """The image is on the cluster's nodes. It is kept as the Debian disk is: building takes a minute."""
     main = (sys.executable, "-m", "virtplane.cli.main")
