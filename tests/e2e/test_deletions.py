@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.claims import CLAIMS, claim, is_gone, with_claims
-from tests.e2e.clusters import NAMESPACE, Cluster, manifest
+from tests.e2e.clusters import CORE, NAMESPACE, Cluster, is_ready, manifest
 from tests.e2e.commands import program, run
 from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
@@ -84,16 +84,20 @@ def test_a_guest_on_a_node_that_is_off_goes_when_its_administrator_says_so(pair:
     machine = pair.create(wanted)
     machine.wait_running(120)
     pair.node("stop", node)
-    wait_for("the node is missed", lambda: "NotReady" in pair.kubectl("get", "node", node), 90)
+    wait_for("the node is missed", lambda: not is_ready(pair.request("GET", f"{CORE}/nodes/{node}")), 90)
     machine.delete()
     told = f"is on node {node}, which has not reported since"
     wait_for("it is told", lambda: told in _advice(pair, "cut-off")[0], 30)
 
     def is_in_events() -> bool:
-        described = pair.kubectl("describe", "vmi", "cut-off")
-        return "DeletionWaiting" in described and told in described
+        said = [each for each in machine.events() if each["reason"] == "DeletionWaiting"]
+        return any(
+            told in each["message"] for each in said if each["involvedObject"]["kind"].endswith("Instance")
+        )
 
     wait_for("the event says it", is_in_events, 90)
+    described = pair.kubectl("describe", "vmi", "cut-off")
+    assert "DeletionWaiting" in described and told in described
     assert machine.instance() is not None
     _follow(pair, _advice(pair, "vmi/cut-off")[1])
     machine.wait_gone()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.claim_users import MIB, SHARED, SIZES
 from tests.e2e.claims import CLAIMS, Claims, claim, device, with_claims
-from tests.e2e.clusters import CORE, Cluster, Machine
+from tests.e2e.clusters import CORE, Cluster, Machine, is_ready
 from tests.e2e.commands import ROOT, run
 from tests.e2e.failures import Document
 from tests.e2e.import_churn import VOLUMES, Importers, Volume, users_of_disks
@@ -199,7 +199,7 @@ def test_a_disk_outlives_its_node_and_the_cluster(small: Cluster, small_claims: 
         kept = _fill(machine, "moving")
         first, node = machine.uid(), str((machine.instance() or {})["status"]["nodeName"])
         _virtplane(small, "node", "stop", node)
-        wait_for("the node is missed", lambda: "NotReady" in small.kubectl("get", "node", node), 90)
+        wait_for("the node is missed", lambda: not is_ready(small.request("GET", f"{CORE}/nodes/{node}")), 90)
         small.kubectl("taint", "node", node, _OUT_OF_SERVICE)
         machine.wait_restarted(first, 90)
         assert _sum_of(machine, "moving") == kept
