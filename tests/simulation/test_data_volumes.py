@@ -6,7 +6,7 @@ import pytest
 from tests.simulation.data_volumes import simulate
 from tests.simulation.volume_world import Volumes
 
-_SHARE = 25
+_SHARE = 15
 """One seed here takes as long as several of the whole cluster, which has many more things to try."""
 
 
