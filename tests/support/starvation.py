@@ -16,7 +16,7 @@ from dataclasses import dataclass
 _ONCE_SECONDS = 0.05
 _SAMPLE_SECONDS = 0.02
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 2.0
-_PART = 20
+_PART = 10
 """A pause is this part of the time that has passed: samples cost the machine that is measured."""
 _WORK = bytes(8 << 20)
 """Big: a thread that asks for the interpreter's lock often is held up by other threads of its process."""
