@@ -29,13 +29,13 @@ class Addresses(AddressPool):
     def __post_init__(self) -> None:
         super().__init__(self.ranges)
 
-    def allocate_ip(self, family: str = "IPv4") -> str:
+    def allocate_ip(self, family: str = "IPv4", namespace: str = "") -> str:
         form = {"IPv4": "10.96.0.{}", "IPv6": "fd00:96::{}"}[family]
         value = next(form.format(number) for number in range(2, 250) if form.format(number) not in self.ips)
         self.ips.add(value)
         return value
 
-    def reserve_ip(self, address: str) -> None:
+    def reserve_ip(self, address: str, namespace: str = "") -> None:
         if address in self.ips:
             raise AllocationError("provided IP is already allocated")
         self.ips.add(address)
@@ -43,12 +43,12 @@ class Addresses(AddressPool):
     def release_ip(self, address: str) -> None:
         self.ips.discard(address)
 
-    def allocate_port(self) -> int:
+    def allocate_port(self, namespace: str = "") -> int:
         number = next(number for number in range(30000, 32768) if number not in self.ports)
         self.ports.add(number)
         return number
 
-    def reserve_port(self, port: int) -> None:
+    def reserve_port(self, port: int, namespace: str = "") -> None:
         if not 30000 <= port <= 32767:
             raise AllocationError(
                 "provided port is not in the valid range. The range of valid ports is 30000-32767"

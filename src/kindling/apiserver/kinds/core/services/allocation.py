@@ -90,8 +90,8 @@ def _allocate_addresses(ctx: RequestContext, spec: JsonObject, held: Sequence[st
 def _take_address(ctx: RequestContext, asked: str, family: str) -> str:
     """The address `asked` for, or any of a family. Raises AllocationError."""
     if asked:
-        ctx.addresses.reserve_ip(asked)
-    value = asked or ctx.addresses.allocate_ip(family)
+        ctx.addresses.reserve_ip(asked, ctx.namespace)
+    value = asked or ctx.addresses.allocate_ip(family, ctx.namespace)
     ctx.on_rollback(lambda: ctx.addresses.release_ip(value))
     return value
 
@@ -142,14 +142,14 @@ def _allocate_health_check(ctx: RequestContext, spec: JsonObject, held: set[int]
 
 
 def _take(ctx: RequestContext) -> int:
-    number = ctx.addresses.allocate_port()
+    number = ctx.addresses.allocate_port(ctx.namespace)
     ctx.on_rollback(lambda: ctx.addresses.release_port(number))
     return number
 
 
 def _reserve(ctx: RequestContext, number: int, path: FieldPath) -> list[FieldError]:
     try:
-        ctx.addresses.reserve_port(number)
+        ctx.addresses.reserve_port(number, ctx.namespace)
     except AllocationError as error:
         return [invalid(path, number, str(error))]
     ctx.on_rollback(lambda: ctx.addresses.release_port(number))
