@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
 from kubecore.patch.jsonpatch import apply_json_patch
 from kubecore.resources import ResourceType
+from virtplane.api.conditions import Condition
 from virtplane.api.config import ClusterConfig
 from virtplane.api.fields.instance import INSTANCE
 from virtplane.api.fields.state import State
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.apiserver.admission import Response, review
+from virtplane.compute.handler import status
 
 COMPONENT = "system:serviceaccount:kubevirt:kubevirt-controller"
 HANDLER = "system:serviceaccount:kubevirt:kubevirt-handler"
@@ -167,6 +172,22 @@ async def test_a_node_gives_none_of_its_instances_to_another(forged: JsonObject)
     answer = await ask(path, {**reported, **forged}, old, user=HANDLER, extra=own)
     assert not answer.allowed
     assert answer.status and "Node restriction, virt-handler" in answer.status["message"]
+
+
+async def test_what_virt_handler_reports_of_a_guest_is_let_pass() -> None:
+    path, own = "/virtualmachineinstances-validate-update", {"authentication.kubernetes.io/node-name": ["n1"]}
+    metadata = {"labels": {"kubevirt.io/nodeName": "n1"}, "annotations": {"a": "b"}, "finalizers": ["f"]}
+    old = {
+        **instance(),
+        "metadata": {"name": "v", "namespace": "ns", "resourceVersion": "1", **metadata},
+        "status": {"nodeName": "n1", "activePods": {"p": "n1"}, "phase": "Scheduled"},
+    }
+    vmi = decode(VirtualMachineInstance, old)
+    conditions = (Condition(type="Ready", status="True"),)
+    fresh = replace(vmi.status, phase="Running", conditions=conditions)
+    new = apply_json_patch(old, status.patch(vmi, fresh))
+    assert new["status"]["phase"] == "Running"
+    assert (await ask(path, new, old, user=HANDLER, extra=own)).allowed
 
 
 async def test_a_node_sends_a_guest_that_moves_nowhere_else() -> None:
