@@ -129,7 +129,9 @@ def reader(session: aiohttp.ClientSession, tls: ssl.SSLContext) -> Callable[[Age
         url = f"https://{host}:{agent.port}/stats/summary?only_cpu_and_memory=true"
         try:
             async with asyncio.timeout(_TIMEOUT_SECONDS):
-                async with session.get(url, ssl=tls, server_hostname=agent.node) as answer:
+                async with session.get(
+                    url, ssl=tls, server_hostname=agent.node, allow_redirects=False
+                ) as answer:
                     body = await answer.content.read(_MAX_BYTES) if answer.status == 200 else b""
                     while body and (more := await answer.content.read(_MAX_BYTES)):
                         body += more

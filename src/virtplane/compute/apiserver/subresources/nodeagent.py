@@ -31,6 +31,10 @@ class NodeAgentError(Exception):
     """The node agent cannot be reached, or its certificate is not a node agent's."""
 
 
+class Redirected(aiohttp.ClientError):
+    """The node agent answers that somebody else is to be asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What the node agent answered."""
@@ -88,7 +92,12 @@ class NodeAgents:
             async with (
                 aiohttp.ClientSession(timeout=timeout) as session,
                 session.request(
-                    method, url, data=body, ssl=await self._tls(), server_hostname=self._server_name
+                    method,
+                    url,
+                    data=body,
+                    ssl=await self._tls(),
+                    server_hostname=self._server_name,
+                    allow_redirects=False,
                 ) as response,
             ):
                 return Reply(response.status, response.reason or "", await words(response))
@@ -107,7 +116,9 @@ class NodeAgents:
         timeout = aiohttp.ClientTimeout(total=_ANSWER_SECONDS, connect=_TIMEOUT_SECONDS)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             try:
-                response = await session.get(url, ssl=await self._tls(), server_hostname=self._server_name)
+                response = await session.get(
+                    url, ssl=await self._tls(), server_hostname=self._server_name, allow_redirects=False
+                )
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 raise NodeAgentError(str(error)) from error
             async with response:
@@ -150,7 +161,11 @@ class NodeAgents:
 
 
 def _noting_refusals(texts: list[str]) -> aiohttp.TraceConfig:
-    """Adds the server's message to `texts` when it refuses a websocket: aiohttp's errors lack it."""
+    """Adds the server's message to `texts` when it refuses a websocket: aiohttp's errors lack it.
+
+    It also ends a request that is sent elsewhere: aiohttp follows that with websockets, and with the
+    certificate that opens every guest's console. A node that was taken over would choose whose.
+    """
 
     async def note(
         _session: aiohttp.ClientSession, _context: object, answered: aiohttp.TraceRequestEndParams
@@ -161,4 +176,11 @@ def _noting_refusals(texts: list[str]) -> aiohttp.TraceConfig:
 
     trace = aiohttp.TraceConfig()
     trace.on_request_end.append(note)
+    trace.on_request_redirect.append(_refuse_redirect)
     return trace
+
+
+async def _refuse_redirect(
+    _session: aiohttp.ClientSession, _context: object, _redirected: aiohttp.TraceRequestRedirectParams
+) -> None:
+    raise Redirected("virt-handler sends elsewhere, where virt-api does not go")

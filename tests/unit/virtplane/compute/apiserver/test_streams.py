@@ -266,6 +266,35 @@ async def test_what_a_node_agent_says_when_it_refuses_is_passed_on() -> None:
     )
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_node_that_is_taken_over_sends_virt_api_to_no_other(status: int) -> None:
+    """virt-api would show its certificate there, which opens the consoles of all guests."""
+    victims: list[str] = []
+
+    async def victim(request: web.Request) -> web.StreamResponse:
+        victims.append(request.method)
+        socket = web.WebSocketResponse(protocols=("plain.kubevirt.io",))
+        if not socket.can_prepare(request).ok:
+            return web.Response(text="of another")
+        await socket.prepare(request)
+        return socket
+
+    async with _serving(victim) as other:
+
+        async def redirect(request: web.Request) -> web.StreamResponse:
+            return web.Response(status=status, headers={"Location": f"{other}/console"})
+
+        async with _serving(redirect) as url:
+            agents = _Agents(url)
+            assert (await agents.request(VirtualMachineInstance(), "GET", "pause")).status == status
+            async with agents.answering(VirtualMachineInstance(), "userlist") as answer:
+                assert answer.status == status
+            with pytest.raises(NodeAgentError, match="sends elsewhere"):
+                async with agents.stream(VirtualMachineInstance(), "console"):
+                    raise AssertionError("the stream of another guest was opened")
+    assert not victims
+
+
 @pytest.mark.parametrize("status", [202, 500])
 async def test_a_node_that_is_taken_over_does_not_fill_the_memory(status: int) -> None:
     async def endless(request: web.Request) -> web.StreamResponse:
