@@ -133,6 +133,19 @@ def test_missing_definitions_are_made_although_the_environment_is_installed(chec
     ]
 
 
+def test_the_sources_of_an_updated_checkout_are_compiled_before_pods_start_from_them(checkout: Path) -> None:
+    _environment(checkout).write_text('#!/bin/sh\necho "python $*" >>calls\n')
+    _installed(checkout)
+    (checkout / "src/kindling/apiserver/kinds/schemas/definitions.bin").touch()
+    for command in ("up", "status"):
+        assert _run(checkout, command).returncode == 0
+    assert (checkout / "calls").read_text().splitlines() == [
+        f"python -m compileall -q {checkout}/src",
+        "python -m virtplane.cli.main up",
+        "python -m virtplane.cli.main status",
+    ]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [(), ("--help",), ("--version",), ("test", "--help"), ("up", "-h"), ("install", "--help")],
