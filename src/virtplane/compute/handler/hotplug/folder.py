@@ -37,14 +37,19 @@ class Folder:
         """Whether the pod has such a folder; one without is never plugged into."""
         return self._path.is_dir()
 
+    def mounted(self) -> tuple[set[str], set[str]]:
+        """The volumes whose disks are mounted, and those whose file systems are, by one look."""
+        found = {point.name for point in mount_points_below(self._path) if point.parent == self._path}
+        disks = {name.removesuffix(_FILE) for name in found if name.endswith(_FILE)}
+        return {name for name in disks if is_name(name)}, {name for name in found if is_name(name)}
+
     def files(self) -> set[str]:
         """The volumes whose disks are mounted."""
-        names = {name.removesuffix(_FILE) for name in self._mounted() if name.endswith(_FILE)}
-        return {name for name in names if is_name(name)}
+        return self.mounted()[0]
 
     def folders(self) -> set[str]:
         """The volumes whose file systems are mounted."""
-        return {name for name in self._mounted() if is_name(name)}
+        return self.mounted()[1]
 
     def devices(self) -> set[str]:
         """The volumes that have device nodes. The launcher can hide its own, which leaves their
@@ -101,9 +106,6 @@ class Folder:
         for point in mount_points_below(self._path):
             if point == self._path / name:
                 unmount(point)
-
-    def _mounted(self) -> set[str]:
-        return {point.name for point in mount_points_below(self._path) if point.parent == self._path}
 
     def _number(self, volume: str) -> int | None:
         try:

@@ -310,12 +310,13 @@ class Plugs:
             raise VolumeNotReady(entry.name, f"its attachment pod does not have it: {error}") from error
 
     def _in_pod(self) -> set[str]:
-        return self._folder.files() | self._folder.devices() | self._folder.folders()
+        return self._folder.devices().union(*self._folder.mounted())
 
     def _clear_folder(self, keep: Collection[str], keep_folders: Collection[str] = ()) -> bool:
         """Take away what is not to be kept; returns whether there was anything."""
-        gone = (self._folder.files() | self._folder.devices()) - set(keep)
-        gone_folders = self._folder.folders() - set(keep_folders)
+        files, folders = self._folder.mounted()
+        gone = (files | self._folder.devices()) - set(keep)
+        gone_folders = folders - set(keep_folders)
         for name in gone:
             self._folder.remove(name)
         for name in gone_folders:

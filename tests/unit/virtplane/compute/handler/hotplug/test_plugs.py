@@ -72,14 +72,17 @@ class _Folder:
         """The numbers of devices by volume."""
         self.trees: dict[str, int] = {}
 
+    def mounted(self) -> tuple[set[str], set[str]]:
+        return set(self.mounts), set(self.trees)
+
     def files(self) -> set[str]:
-        return set(self.mounts)
+        return self.mounted()[0]
 
     def devices(self) -> set[str]:
         return set(self.nodes)
 
     def folders(self) -> set[str]:
-        return set(self.trees)
+        return self.mounted()[1]
 
     def mount_folder(self, volume: str, tree: int) -> None:
         self.trees[volume] = tree

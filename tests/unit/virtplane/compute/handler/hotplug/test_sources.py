@@ -214,6 +214,7 @@ def test_the_file_system_of_a_claim_is_mounted_beside_the_guests_disks(
     with held_claim(node.pod, "vol", block=False, proc=node.proc) as claim:
         node.folder.mount_folder("vol", claim.clone_folder(is_read_only))
     assert (node.folder.folders(), node.folder.files()) == ({"vol"}, set())
+    assert node.folder.mounted() == (set(), {"vol"})
     assert (node.path / "vol/kept").read_text() == "of the tenant"
     if is_read_only:
         assert node.claim.stat().st_uid == 0
