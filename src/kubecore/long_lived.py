@@ -12,7 +12,7 @@ MAPPED_BYTES: Final = 256 * 1024
 """Buffers from this size on are mappings of their own. uvloop has one of exactly this size for each TLS
 connection and uses a page or two of it; in the heap, pages that others used before would stay with it."""
 
-_M_MMAP_THRESHOLD: Final = -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def stay_small() -> None:
@@ -26,3 +26,5 @@ def _map_large_buffers() -> None:
     mallopt: Callable[[int, int], int] | None = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
+        # Otherwise glibc would give back all but 128 KiB of the heap's end, and soon ask for it again.
+        mallopt(_M_TRIM_THRESHOLD, 2 * MAPPED_BYTES)
