@@ -155,6 +155,24 @@ def test_a_detached_volume_has_an_entry_until_launcher_and_attachment_pod_are_ri
     assert [entry["name"] for entry in _looked_at(vmi, [])] == ["root"]
 
 
+def test_a_volume_of_the_guest_names_its_last_attachment_pod_until_another_has_it() -> None:
+    vmi = _instance(_LATER[0])
+    vmi["status"] = {"phase": "Running"}
+    pod: JsonObject = {
+        "metadata": {"name": "hp-volume-1", "uid": "p", "creationTimestamp": "2026-11-21T00:00:00Z"},
+        "spec": {"volumes": [{"name": "later", "persistentVolumeClaim": {"claimName": "c"}}]},
+        "status": {"containerStatuses": [{"name": "hotplug-disk", "ready": True}]},
+    }
+    in_guest = Plugged(frozenset({"later"}), {"later": "sda"})
+    attached = {"attachPodName": "hp-volume-1", "attachPodUID": "p"}
+    assert _looked_at(vmi, [pod], in_guest)[0]["hotplugVolume"] == attached
+    (kept, _) = _looked_at(vmi, [], in_guest)
+    assert (kept["phase"], kept["hotplugVolume"]) == ("Ready", {"attachPodName": "hp-volume-1"})
+    other = {**pod, "metadata": {**pod["metadata"], "name": "hp-volume-2", "uid": "q"}}
+    (moved, _) = _looked_at(vmi, [other], in_guest)
+    assert moved["hotplugVolume"] == {"attachPodName": "hp-volume-2", "attachPodUID": "q"}
+
+
 def test_another_claim_takes_the_name_of_a_volume_once_the_first_has_gone() -> None:
     vmi = _instance(_LATER[0])
     info = {"claimName": "c"}

@@ -258,8 +258,12 @@ def _attached(
         carriers, key=lambda each: (_is_attachment_ready(each), meta.creation_timestamp(each)), default=None
     )
     if pod is None:
+        if entry.phase in ON_NODE:
+            # Until another pod has the volume, its status names the last one, as KubeVirt's does.
+            last = entry.hotplug_volume.attach_pod_name if entry.hotplug_volume else None
+            return replace(entry, hotplug_volume=HotplugVolumeStatus(attach_pod_name=last))
         new = replace(entry, hotplug_volume=HotplugVolumeStatus())
-        return new if entry.phase in ON_NODE else _waiting(new, claims.get(claim), claim)
+        return _waiting(new, claims.get(claim), claim)
     uid = meta.uid(pod) if _is_attachment_ready(pod) else None
     new = replace(
         entry, hotplug_volume=HotplugVolumeStatus(attach_pod_name=meta.name(pod), attach_pod_uid=uid)
