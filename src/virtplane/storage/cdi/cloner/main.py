@@ -104,8 +104,13 @@ async def clone(settings: CloneSettings, progress: Progress) -> str:
         aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
     ):
         try:
-            body = _told(packed, progress, total)
-            async with session.post(settings.url, data=body, headers={CONTENT_HEADER: kind}) as answer:
+            # All upload servers take this pod's certificate: none may send it to another tenant's.
+            async with session.post(
+                settings.url,
+                data=_told(packed, progress, total),
+                headers={CONTENT_HEADER: kind},
+                allow_redirects=False,
+            ) as answer:
                 if answer.status >= 300:
                     text = (await answer.content.read(4096)).decode(errors="replace")
                     raise CloneFailed(f"Unexpected status code {answer.status} from {settings.url}: {text}")

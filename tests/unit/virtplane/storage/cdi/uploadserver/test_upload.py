@@ -20,8 +20,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 import trustme
+from aiohttp import web
 from tests.support.waiting import until
-from tests.support.web import web_session
+from tests.support.web import serve_app, web_session
 
 from virtplane.storage.cdi.cloner.main import CloneFailed, CloneSettings, clone
 from virtplane.storage.cdi.importer import pipeline
@@ -375,6 +376,33 @@ async def test_clone_that_is_refused_says_why(
     async with serving(settings, authority) as pod:
         with pytest.raises(CloneFailed):
             await clone(pod.clone_settings(source, is_device=True), Progress("uid", "clone"))
+
+
+@pytest.mark.parametrize("status", [302, 303, 307, 308])
+async def test_clone_goes_to_no_other_server_than_its_own(
+    status: int, authority: trustme.CA, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"x" * MIB)
+    asked: list[str] = []
+
+    async def send_elsewhere(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.Response(status=status, headers={"Location": "/of-another-tenant"})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", send_elsewhere)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    async with serve_app(app, tls) as port, asyncio.TaskGroup() as others:
+        pod = Pod(f"https://127.0.0.1:{port}", tmp_path, authority, others.create_task(_ended()))
+        with pytest.raises(CloneFailed, match=f"Unexpected status code {status}"):
+            await clone(pod.clone_settings(source, is_device=True), Progress("uid", "clone"))
+    assert asked == ["/v1beta1/upload"]
+
+
+async def _ended() -> str:
+    return ""
 
 
 @pytest.fixture
