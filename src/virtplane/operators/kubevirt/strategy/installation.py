@@ -15,7 +15,11 @@ from virtplane.operators.kubevirt.strategy.instancetypes import common_instancet
 from virtplane.operators.kubevirt.strategy.monitoring import monitoring
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
 from virtplane.operators.kubevirt.strategy.pluginpolicies import plugin_policies
-from virtplane.operators.kubevirt.strategy.policies import launcher_restriction, node_restriction
+from virtplane.operators.kubevirt.strategy.policies import (
+    launcher_restriction,
+    node_restriction,
+    node_status_restriction,
+)
 from virtplane.operators.kubevirt.strategy.services import priority_class, services
 from virtplane.operators.kubevirt.strategy.user_roles import user_roles
 from virtplane.operators.kubevirt.strategy.webhooks import (
@@ -39,6 +43,7 @@ def installation(parameters: Parameters) -> Installation:
         *services(parameters),
         *monitoring(parameters),
         *node_restriction(parameters.namespace),
+        *node_status_restriction(parameters.namespace),
         *launcher_restriction(parameters.namespace),
         *operator_webhooks(parameters),
     ]

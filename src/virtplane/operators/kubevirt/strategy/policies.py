@@ -7,8 +7,6 @@ from virtplane.api import labels
 from virtplane.operators.kubevirt.strategy.components import virt_controller, virt_handler
 
 _GROUP = "admissionregistration.k8s.io/v1"
-_POLICY = "kubevirt-node-restriction-policy"
-_BINDING = "kubevirt-node-restriction-binding"
 _NODE_NAME = "authentication.kubernetes.io/node-name"
 
 _OWN_METADATA = (
@@ -58,20 +56,24 @@ _VALIDATIONS: tuple[tuple[str, str], ...] = (
 
 
 def node_restriction(namespace: str) -> list[JsonObject]:
-    """The policy and its binding: virt-handler changes its own node only, and only KubeVirt's keys.
+    """The policy and its binding: virt-handler changes its own node only, and only KubeVirt's keys."""
+    return _node_policy(namespace, "kubevirt-node-restriction", "nodes")
 
-    KubeVirt's has no right to a node's status; ours writes a condition there.
-    """
+
+def node_status_restriction(namespace: str) -> list[JsonObject]:
+    """The same of a node's status. KubeVirt's virt-handler may not write it; ours has a condition in it."""
+    return _node_policy(namespace, "kubevirt-node-status-restriction", "nodes/status")
+
+
+def _node_policy(namespace: str, name: str, resource: str) -> list[JsonObject]:
     user = f"system:serviceaccount:{namespace}:{virt_handler.COMPONENT.account}"
     policy = {
         "apiVersion": _GROUP,
         "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": _POLICY},
+        "metadata": {"name": f"{name}-policy"},
         "spec": {
             "failurePolicy": "Fail",
-            "matchConstraints": {
-                "resourceRules": [_rule("nodes", "UPDATE"), _rule("nodes/status", "UPDATE")]
-            },
+            "matchConstraints": {"resourceRules": [_rule(resource, "UPDATE")]},
             "matchConditions": [
                 {"name": "virt-handler-user-only", "expression": f'request.userInfo.username == "{user}"'}
             ],
@@ -85,11 +87,11 @@ def node_restriction(namespace: str) -> list[JsonObject]:
     binding = {
         "apiVersion": _GROUP,
         "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": _BINDING, "labels": {"kubevirt.io": "kubevirt-node-restriction"}},
+        "metadata": {"name": f"{name}-binding", "labels": {"kubevirt.io": name}},
         "spec": {
-            "policyName": _POLICY,
+            "policyName": f"{name}-policy",
             "validationActions": ["Deny"],
-            "matchResources": {"resourceRules": [_rule("nodes", "*"), _rule("nodes/status", "*")]},
+            "matchResources": {"resourceRules": [_rule(resource, "*")]},
         },
     }
     return [policy, binding]

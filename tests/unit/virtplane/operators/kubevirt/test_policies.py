@@ -19,7 +19,11 @@ from kubecore.resources import (
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
 )
-from virtplane.operators.kubevirt.strategy.policies import launcher_restriction, node_restriction
+from virtplane.operators.kubevirt.strategy.policies import (
+    launcher_restriction,
+    node_restriction,
+    node_status_restriction,
+)
 
 CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
 HANDLER = "system:serviceaccount:kubevirt:kubevirt-handler"
@@ -41,7 +45,7 @@ class Api:
         self._cluster.objects.put(NAMESPACES, {"metadata": {"name": "ns"}})
         self._policies = ValidatingPolicies(self._cluster.environment)
         kinds = (VALIDATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICY_BINDINGS)
-        for policy in (launcher_restriction, node_restriction):
+        for policy in (launcher_restriction, node_restriction, node_status_restriction):
             for kind, made in zip(kinds, policy("kubevirt"), strict=True):
                 self._cluster.definition(kind).strategy.default(made)
                 self._cluster.objects.put(kind, made)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from kubecore.json import get_object
 from kubecore.objects import times
 from kubecore.objects.selectors import SelectorError
-from virtplane.api import resources
+from virtplane.api import labels, resources
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceStatus
 from virtplane.compute.apiserver.admission.mutation.instance import default_instance
@@ -26,7 +26,9 @@ from virtplane.serving.responses import NOT_SUPPORTED, Cause, Response
 
 KIND = "VirtualMachineInstance"
 _NODE_NAME = "authentication.kubernetes.io/node-name"
-_METADATA_OF_OTHERS = ("labels", "annotations", "ownerReferences", "finalizers")
+_METADATA_OF_OTHERS = ("annotations", "ownerReferences", "finalizers")
+_LABELS_OF_A_MOVE = frozenset((labels.NODE_NAME, labels.OUTDATED_LAUNCHER))
+"""What virt-handler changes of an instance whose guest has moved to another node."""
 
 
 async def mutate(request: Request) -> Response:
@@ -123,17 +125,30 @@ def _of_others(
 ) -> Iterator[str]:
     """The parts that virt-handler has nothing to do with and that change nevertheless.
 
-    Virt-handlers of other nodes go by them: an instance that names a pod of theirs has that pod's disks.
+    Virt-handlers of other nodes go by them: an instance that names a pod of theirs has that pod's disks. A
+    guest that has moved is reported to be where virt-controller sent it.
     """
+    node = instance.status.node_name
+    has_moved = node != old.status.node_name and node == _target_node(old.status)
+    own = _LABELS_OF_A_MOVE if has_moved else frozenset[str]()
+    new_labels, old_labels = instance.metadata.labels, old.metadata.labels
+    if _without(new_labels, own) != _without(old_labels, own):
+        yield "metadata.labels"
+    if has_moved and new_labels.get(labels.NODE_NAME) not in (node, old_labels.get(labels.NODE_NAME)):
+        yield f"metadata.labels[{labels.NODE_NAME}]"
     for part in _METADATA_OF_OTHERS:
         if get_object(request.new, "metadata").get(part) != get_object(request.old, "metadata").get(part):
             yield f"metadata.{part}"
     if request.changes_spec:
         yield "spec"
-    if instance.status.node_name != old.status.node_name:
+    if node != old.status.node_name and not has_moved:
         yield "status.nodeName"
     if instance.status.active_pods != old.status.active_pods:
         yield "status.activePods"
+
+
+def _without(values: Mapping[str, str], keys: frozenset[str]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if key not in keys}
 
 
 def _target_node(status: VirtualMachineInstanceStatus) -> str | None:

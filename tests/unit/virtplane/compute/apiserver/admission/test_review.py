@@ -190,6 +190,27 @@ async def test_what_virt_handler_reports_of_a_guest_is_let_pass() -> None:
     assert (await ask(path, new, old, user=HANDLER, extra=own)).allowed
 
 
+_MOVED = {"metadata": {"labels": {"kubevirt.io/nodeName": "n2"}}, "status": {"nodeName": "n2"}}
+
+
+@pytest.mark.parametrize(
+    ("reported", "is_let_pass"),
+    [
+        (_MOVED, True),
+        ({**_MOVED, "metadata": {"labels": {"kubevirt.io/nodeName": "n3"}}}, False),
+        ({**_MOVED, "metadata": {"labels": {"kubevirt.io/nodeName": "n2", "a": "b"}}}, False),
+        ({**_MOVED, "status": {"nodeName": "n3"}}, False),
+    ],
+)
+async def test_a_guest_that_has_moved_is_where_it_was_sent(reported: JsonObject, is_let_pass: bool) -> None:
+    path, own = "/virtualmachineinstances-validate-update", {"authentication.kubernetes.io/node-name": ["n1"]}
+    state = {"migrationState": {"targetNode": "n2"}}
+    outdated = {"kubevirt.io/nodeName": "n1", "kubevirt.io/outdatedLauncherImage": ""}
+    old = {**instance(), "metadata": {"labels": outdated}, "status": {"nodeName": "n1", **state}}
+    new = {**instance(), **reported, "status": {**reported["status"], **state}}
+    assert (await ask(path, new, old, user=HANDLER, extra=own)).allowed is is_let_pass
+
+
 async def test_a_node_sends_a_guest_that_moves_nowhere_else() -> None:
     path, own = "/virtualmachineinstances-validate-update", {"authentication.kubernetes.io/node-name": ["n1"]}
     old = {**instance(), "status": {"nodeName": "n1", "migrationState": {"targetNode": "n2"}}}
