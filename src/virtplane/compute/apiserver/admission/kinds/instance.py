@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from kubecore.json import get_object
 from kubecore.objects import times
@@ -26,9 +26,6 @@ from virtplane.serving.responses import NOT_SUPPORTED, Cause, Response
 
 KIND = "VirtualMachineInstance"
 _NODE_NAME = "authentication.kubernetes.io/node-name"
-_METADATA_OF_OTHERS = ("annotations", "ownerReferences", "finalizers")
-_LABELS_OF_A_MOVE = frozenset((labels.NODE_NAME, labels.OUTDATED_LAUNCHER))
-"""What virt-handler changes of an instance whose guest has moved to another node."""
 
 
 async def mutate(request: Request) -> Response:
@@ -116,39 +113,24 @@ def _node_restriction(
         return Cause("Node restriction, virt-handler is only allowed to modify VMIs it owns")
     if target and target != old_target:
         return Cause("Node restriction, virt-handler is not allowed to set target node")
-    changed = next(_of_others(request, instance, old), "")
+    changed = next(_of_other_nodes(instance, old), "")
     return Cause(f"Node restriction, virt-handler is not allowed to change {changed}") if changed else None
 
 
-def _of_others(
-    request: Request, instance: VirtualMachineInstance, old: VirtualMachineInstance
-) -> Iterator[str]:
-    """The parts that virt-handler has nothing to do with and that change nevertheless.
+def _of_other_nodes(instance: VirtualMachineInstance, old: VirtualMachineInstance) -> Iterator[str]:
+    """What virt-handlers of other nodes go by, as far as it changes: the instance's node and pods.
 
-    Virt-handlers of other nodes go by them: an instance that names a pod of theirs has that pod's disks. A
-    guest that has moved is reported to be where virt-controller sent it.
+    An instance that names a pod of theirs has that pod's disks. A guest that has moved is reported to be
+    where virt-controller sent it. As in KubeVirt all else passes that components may change.
     """
-    node = instance.status.node_name
-    has_moved = node != old.status.node_name and node == _target_node(old.status)
-    own = _LABELS_OF_A_MOVE if has_moved else frozenset[str]()
-    new_labels, old_labels = instance.metadata.labels, old.metadata.labels
-    if _without(new_labels, own) != _without(old_labels, own):
-        yield "metadata.labels"
-    if has_moved and new_labels.get(labels.NODE_NAME) not in (node, old_labels.get(labels.NODE_NAME)):
-        yield f"metadata.labels[{labels.NODE_NAME}]"
-    for part in _METADATA_OF_OTHERS:
-        if get_object(request.new, "metadata").get(part) != get_object(request.old, "metadata").get(part):
-            yield f"metadata.{part}"
-    if request.changes_spec:
-        yield "spec"
-    if node != old.status.node_name and not has_moved:
+    nodes = (old.status.node_name, _target_node(old.status) or old.status.node_name)
+    if instance.status.node_name not in nodes:
         yield "status.nodeName"
+    label, before = instance.metadata.labels.get(labels.NODE_NAME), old.metadata.labels.get(labels.NODE_NAME)
+    if label not in (before, *nodes):
+        yield f"metadata.labels[{labels.NODE_NAME}]"
     if instance.status.active_pods != old.status.active_pods:
         yield "status.activePods"
-
-
-def _without(values: Mapping[str, str], keys: frozenset[str]) -> dict[str, str]:
-    return {key: value for key, value in values.items() if key not in keys}
 
 
 def _target_node(status: VirtualMachineInstanceStatus) -> str | None:
