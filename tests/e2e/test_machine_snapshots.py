@@ -123,12 +123,16 @@ def test_a_machine_returns_to_its_snapshots_and_is_cloned(
     _start(copy)
     assert _read(copy) == ["second", "second"]
 
+    disks_of_copy = _claims(copy)
     clean_up(machines)
     wait_for("the restore goes with its machine", partial(is_gone, cluster, f"{RESTORES}/to-online"), 30)
     for path in (f"{SNAPSHOTS}/online", f"{SNAPSHOTS}/offline"):
         cluster.request("DELETE", path)
         wait_for(f"{path} is gone", partial(is_gone, cluster, path), 30)
     wait_for("no volume snapshot is left", lambda: not cluster.items(VOLUME_SNAPSHOTS), 30)
+    # The disks did not go with the machine that was copied, and those of its copy do not go with that one.
+    for name in disks_of_copy:
+        cluster.request("DELETE", f"{CLAIMS}/{name}")
     claims.remove()
     wait_for("no claim is left", lambda: not cluster.items(CLAIMS), 30)
     wait_for("the clone is gone", partial(is_gone, cluster, f"{CLONES}/copying"), 30)
