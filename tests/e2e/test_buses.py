@@ -123,6 +123,13 @@ def hardware(full_cluster: Cluster, prepared: None) -> Iterator[Machine]:
         clean_up([machine])
 
 
+@pytest.fixture(scope="module")
+def console(hardware: Machine) -> Iterator[Console]:
+    """A console of that guest, with somebody logged in until the watchdog resets it."""
+    with hardware.console() as opened:
+        yield opened
+
+
 def _disk(console: Console, serial: str) -> str:
     """The guest's name of a disk (``sda``), empty where it has none."""
     shown = f"grep -qs {serial} $d/serial $d/device/vpd_pg80"
@@ -133,28 +140,23 @@ def _usb_disk(console: Console) -> str:
     return console.run("(cd /sys/block; for d in sd*; do readlink $d | grep -q /usb && echo $d; done)")
 
 
-def test_a_guest_sees_disks_on_every_bus(hardware: Machine) -> None:
-    with hardware.console() as console:
-        # Its name comes from the seed, which is on the bus of disks that name none.
-        assert console.run("hostname") == "hardware"
-        usb = wait_for("the disk on USB is there", partial(_usb_disk, console), 30)
-        found = {name: _disk(console, f"{name}-1") for name in ("SATA", "SCSI", "KEPT")}
-        paths = {name: console.run(f"readlink /sys/block/{disk}") for name, disk in found.items()}
-        assert "/ata" in paths["SATA"]
-        assert "/virtio" in paths["SCSI"]
-        for disk in (found["SATA"], found["SCSI"], usb):
-            assert console.run(f"cat /sys/block/{disk}/size") == str(8 * 2048)
-            console.run(f"echo {disk} | dd of=/dev/{disk} bs=4096 conv=sync,fsync 2>/dev/null")
-            assert console.run(f"dd if=/dev/{disk} bs=4096 count=1 2>/dev/null | head -c 3") == disk
-        queue = f"/sys/block/{found['SCSI']}/queue"
-        assert (
-            console.run(f"cat {queue}/logical_block_size {queue}/physical_block_size").split() == ["4096"] * 2
-        )
-        assert console.run(f"cat /sys/block/{found['KEPT']}/ro") == "1"
-        assert (
-            console.run("mount -o ro /dev/sr0 /mnt && cat /mnt/greeting; umount /mnt") == "from the cluster"
-        )
-        assert "/ata" in console.run("readlink /sys/block/sr0")
+def test_a_guest_sees_disks_on_every_bus(console: Console) -> None:
+    # Its name comes from the seed, which is on the bus of disks that name none.
+    assert console.run("hostname") == "hardware"
+    usb = wait_for("the disk on USB is there", partial(_usb_disk, console), 30)
+    found = {name: _disk(console, f"{name}-1") for name in ("SATA", "SCSI", "KEPT")}
+    paths = {name: console.run(f"readlink /sys/block/{disk}") for name, disk in found.items()}
+    assert "/ata" in paths["SATA"]
+    assert "/virtio" in paths["SCSI"]
+    for disk in (found["SATA"], found["SCSI"], usb):
+        assert console.run(f"cat /sys/block/{disk}/size") == str(8 * 2048)
+        console.run(f"echo {disk} | dd of=/dev/{disk} bs=4096 conv=sync,fsync 2>/dev/null")
+        assert console.run(f"dd if=/dev/{disk} bs=4096 count=1 2>/dev/null | head -c 3") == disk
+    queue = f"/sys/block/{found['SCSI']}/queue"
+    assert console.run(f"cat {queue}/logical_block_size {queue}/physical_block_size").split() == ["4096"] * 2
+    assert console.run(f"cat /sys/block/{found['KEPT']}/ro") == "1"
+    assert console.run("mount -o ro /dev/sr0 /mnt && cat /mnt/greeting; umount /mnt") == "from the cluster"
+    assert "/ata" in console.run("readlink /sys/block/sr0")
 
 
 @pytest.fixture
@@ -195,16 +197,17 @@ def _holds(console: Console, medium: str) -> bool:
 
 
 @pytest.mark.usefixtures("media")
-def test_a_guest_sees_media_that_are_inserted_changed_and_ejected(hardware: Machine) -> None:
+def test_a_guest_sees_media_that_are_inserted_changed_and_ejected(
+    hardware: Machine, console: Console
+) -> None:
     started = hardware.uid()
-    with hardware.console() as console:
-        assert _holds(console, "No medium")
-        for name in _MEDIA:
-            _insert(hardware, name)
-            wait_for(f"the drive holds {name}", partial(_holds, console, name), 60)
-        assert "Read-only" in console.run("echo x 2>&1 >/dev/sr1")
-        _insert(hardware, "")
-        wait_for("the drive is empty", partial(_holds, console, "No medium"), 60)
+    assert _holds(console, "No medium")
+    for name in _MEDIA:
+        _insert(hardware, name)
+        wait_for(f"the drive holds {name}", partial(_holds, console, name), 60)
+    assert "Read-only" in console.run("echo x 2>&1 >/dev/sr1")
+    _insert(hardware, "")
+    wait_for("the drive is empty", partial(_holds, console, "No medium"), 60)
     assert hardware.uid() == started
     assert "RestartRequired" not in {each["type"] for each in hardware.vm()["status"]["conditions"]}
 
@@ -223,41 +226,41 @@ def _answers(console: Console, ping: str) -> bool:
 
 
 @pytest.mark.feature("NET-09")
-def test_a_guest_reaches_its_networks_through_cards_of_every_model(hardware: Machine) -> None:
+def test_a_guest_reaches_its_networks_through_cards_of_every_model(
+    hardware: Machine, console: Console
+) -> None:
     _address_on_bridge(hardware.cluster)
     cards = {each["name"]: each for each in (hardware.instance() or {})["status"]["interfaces"]}
-    with hardware.console() as console:
-        for number, (model, driver) in enumerate(_CARDS.items(), 2):
-            card = console.run(f"grep -l {cards[model]['mac']} /sys/class/net/*/address | cut -d/ -f5")
-            assert console.run(f"readlink /sys/class/net/{card}/device/driver").endswith(f"/{driver}")
-            console.run(f"ip link set {card} up; ip addr add 192.168.79.{number}/24 dev {card}")
-            ping = f"ping -c 1 -W 2 -I {card} {_NODE_ADDRESS}"
-            wait_for(f"{model} works", partial(_answers, console, ping), 40)
-            console.run(f"ip addr flush dev {card}")
+    for number, (model, driver) in enumerate(_CARDS.items(), 2):
+        card = console.run(f"grep -l {cards[model]['mac']} /sys/class/net/*/address | cut -d/ -f5")
+        assert console.run(f"readlink /sys/class/net/{card}/device/driver").endswith(f"/{driver}")
+        console.run(f"ip link set {card} up; ip addr add 192.168.79.{number}/24 dev {card}")
+        ping = f"ping -c 1 -W 2 -I {card} {_NODE_ADDRESS}"
+        wait_for(f"{model} works", partial(_answers, console, ping), 40)
+        console.run(f"ip addr flush dev {card}")
 
 
-def test_a_guest_sees_its_tablet_and_its_sound_card(hardware: Machine) -> None:
-    with hardware.console() as console:
-        assert "QEMU USB Tablet" in console.run("cat /proc/bus/input/devices")
-        assert "HDA-Intel" in console.run("cat /proc/asound/cards")
+def test_a_guest_sees_its_tablet_and_its_sound_card(console: Console) -> None:
+    assert "QEMU USB Tablet" in console.run("cat /proc/bus/input/devices")
+    assert "HDA-Intel" in console.run("cat /proc/asound/cards")
 
 
-def test_a_guest_reads_what_the_firmware_says_of_the_machine(hardware: Machine) -> None:
+def test_a_guest_reads_what_the_firmware_says_of_the_machine(console: Console) -> None:
     names = "chassis_asset_tag chassis_serial chassis_vendor product_serial product_uuid"
-    with hardware.console() as console:
-        said = console.run(f"(cd /sys/class/dmi/id && cat {names})").splitlines()
-        uuid = "5d307ca9-b3ef-428c-8861-06e72d69f223"
-        assert said == ["rack-7", "chassis-7", "Smith", "machine-7", uuid]
-        shown = int(console.run("cat /sys/class/rtc/rtc0/since_epoch"))
-        assert abs(shown - 9 * 3600 - time.time()) < 300, "the hardware clock shows Tokyo's time"
-        assert console.run("ls /sys/firmware/acpi/tables/HPET 2>&1").endswith("No such file or directory")
+    said = console.run(f"(cd /sys/class/dmi/id && cat {names})").splitlines()
+    uuid = "5d307ca9-b3ef-428c-8861-06e72d69f223"
+    assert said == ["rack-7", "chassis-7", "Smith", "machine-7", uuid]
+    shown = int(console.run("cat /sys/class/rtc/rtc0/since_epoch"))
+    assert abs(shown - 9 * 3600 - time.time()) < 300, "the hardware clock shows Tokyo's time"
+    assert console.run("ls /sys/firmware/acpi/tables/HPET 2>&1").endswith("No such file or directory")
 
 
 @pytest.mark.feature("VML-57", "VML-61")
-def test_a_guest_has_the_queues_threads_and_features_of_its_processors(hardware: Machine) -> None:
-    with hardware.console() as console:
-        assert console.run("ls /sys/block/vda/mq").split() == ["0", "1"]
-        flags = console.run("grep -m 1 ^flags /proc/cpuinfo").split()
+def test_a_guest_has_the_queues_threads_and_features_of_its_processors(
+    hardware: Machine, console: Console
+) -> None:
+    assert console.run("ls /sys/block/vda/mq").split() == ["0", "1"]
+    flags = console.run("grep -m 1 ^flags /proc/cpuinfo").split()
     assert "aes" in flags
     assert "rdrand" not in flags
     tasks = Path("/proc", str(hardware.qemu()), "task")
@@ -269,14 +272,13 @@ _PORT = "grep -l org.github.vhostmd.1 /sys/class/virtio-ports/*/name | cut -d/ -
 _ASK = "(exec 3<>/dev/{port}; printf 'GET /metrics/XML\\n\\n' >&3; timeout 3 cat <&3)"
 
 
-def test_a_guest_reads_metrics_of_its_node_from_a_channel_and_a_disk(hardware: Machine) -> None:
-    with hardware.console() as console:
-        port = console.run(_PORT)
-        told = wait_for("the node answers", lambda: _metrics(console.run(_ASK.format(port=port))), 40)
-        assert "<name>HostName</name>" in told
-        disks = "(cd /dev; for d in vd?; do grep -aq '<metrics>' $d && echo $d; done)"
-        disk = wait_for("a disk has metrics", lambda: console.run(disks, 60).split()[-1:], 40)
-        assert "<name>HostName</name>" in console.run(f"strings /dev/{disk[0]} | head -n 20")
+def test_a_guest_reads_metrics_of_its_node_from_a_channel_and_a_disk(console: Console) -> None:
+    port = console.run(_PORT)
+    told = wait_for("the node answers", lambda: _metrics(console.run(_ASK.format(port=port))), 40)
+    assert "<name>HostName</name>" in told
+    disks = "(cd /dev; for d in vd?; do grep -aq '<metrics>' $d && echo $d; done)"
+    disk = wait_for("a disk has metrics", lambda: console.run(disks, 60).split()[-1:], 40)
+    assert "<name>HostName</name>" in console.run(f"strings /dev/{disk[0]} | head -n 20")
 
 
 def _metrics(answer: str) -> str:
@@ -290,11 +292,10 @@ def _starve(console: Console) -> None:
 
 
 @pytest.mark.feature("VML-49", "VML-51", "MON-49")
-def test_a_guest_that_stops_feeding_its_watchdog_is_reset(hardware: Machine) -> None:
+def test_a_guest_that_stops_feeding_its_watchdog_is_reset(hardware: Machine, console: Console) -> None:
     before, process = hardware.uid(), hardware.qemu()
-    with hardware.console() as console:
-        _starve(console)
-        console.expect("login: ", 120)
+    _starve(console)
+    console.expect("login: ", 120)
     assert (hardware.uid(), hardware.qemu()) == (before, process)
     assert hardware.is_running()
 

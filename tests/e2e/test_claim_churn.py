@@ -36,8 +36,8 @@ from virtplane.cli.cluster import HOST_IMAGE
 
 pytestmark = [pytest.mark.host]
 
-_KILLS = int(os.environ.get("VIRTPLANE_CLAIM_KILLS", "12"))
-_IMPORT_KILLS = int(os.environ.get("VIRTPLANE_IMPORT_KILLS", "10"))
+_KILLS = int(os.environ.get("VIRTPLANE_CLAIM_KILLS", "6"))
+_IMPORT_KILLS = int(os.environ.get("VIRTPLANE_IMPORT_KILLS", "5"))
 _SECONDS_PER_KILL = 20
 _COMPONENTS = (
     "apiserver",

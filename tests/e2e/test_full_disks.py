@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.e2e.claims import Claims, claim, device
 from tests.e2e.clusters import CORE, GUEST_IMAGE, KUBEVIRT, NAMESPACE, Cluster, Machine, manifest
 from tests.e2e.commands import program, run
 from tests.e2e.failures import Document
-from tests.e2e.support import wait_for
+from tests.e2e.support import Console, wait_for
 from tests.support.clusters import clean_up
 
 pytestmark = [
@@ -26,8 +27,8 @@ pytestmark = [
 _POOL = "/var/lib/storage"
 _BALLAST = f"{_POOL}/ballast"
 _SIZE = "64Mi"
-_WRITTEN_MIB = 12
-_LEFT_MIB = 6
+_WRITTEN_MIB = 6
+_LEFT_MIB = 4
 """Less than any guest writes."""
 _BOOT_SECONDS = 180
 """Eight guests boot at once."""
@@ -95,26 +96,22 @@ def _blank(name: str) -> Document:
     }
 
 
-def _write(machine: Machine) -> str:
-    """Have the guest write what it knows the sum of; it goes on with that after the console is left."""
-    with machine.console(_BOOT_SECONDS) as console:
-        disk = device(console, "data")
-        console.run("rm -f /tmp/code")
-        console.run(f"dd if=/dev/urandom of=/tmp/data bs=1M count={_WRITTEN_MIB} 2>/dev/null", 60)
-        written = console.run("md5sum </tmp/data", 60)
-        console.send(f"(dd if=/tmp/data of=/dev/{disk} bs=1M conv=fsync 2>/tmp/said; echo $? >/tmp/code) &\n")
-        console.expect("~ # ", 20)
+def _write(console: Console) -> str:
+    """Have the guest begin to write what it knows the sum of."""
+    disk = device(console, "data")
+    console.run(f"dd if=/dev/urandom of=/tmp/data bs=1M count={_WRITTEN_MIB} 2>/dev/null", 60)
+    written = console.run("md5sum </tmp/data", 60)
+    console.send(f"dd if=/tmp/data of=/dev/{disk} bs=1M conv=fsync 2>/tmp/said; echo $? >/tmp/code\n")
     return written
 
 
-def _written(machine: Machine) -> tuple[str, str]:
+def _written(console: Console) -> tuple[str, str]:
     """The exit code of that, and the sum of what is on the disk."""
-    with machine.console() as console:
-        wait_for("the guest has written", lambda: console.run("cat /tmp/code 2>/dev/null"), 60)
-        code = console.run("cat /tmp/code")
-        disk = device(console, "data")
-        console.run("echo 3 >/proc/sys/vm/drop_caches")
-        return code, console.run(f"dd if=/dev/{disk} bs=1M count={_WRITTEN_MIB} 2>/dev/null | md5sum", 60)
+    console.expect("~ # ", 60)
+    code = console.run("cat /tmp/code")
+    disk = device(console, "data")
+    console.run("echo 3 >/proc/sys/vm/drop_caches")
+    return code, console.run(f"dd if=/dev/{disk} bs=1M count={_WRITTEN_MIB} 2>/dev/null | md5sum", 60)
 
 
 def _is_paused(machine: Machine) -> bool:
@@ -143,33 +140,41 @@ def sources(small: Cluster) -> Iterator[None]:
     claims.remove()
 
 
-@pytest.mark.usefixtures("sources")
-@pytest.mark.feature("STO-67")
-def test_every_kind_of_disk_pauses_its_guest_while_there_is_no_room_and_loses_nothing(small: Cluster) -> None:
-    writers = [small.create(_with_disk(name, source)) for name, source in _SOURCES.items()]
-    other = small.create(_with_disk("other", _SOURCES["empty"]))
-    machines = [*writers, other]
+@pytest.fixture
+def consoles(small: Cluster, sources: None) -> Iterator[dict[Machine, Console]]:
+    """A machine for each kind of disk and another with an empty disk, and consoles with somebody logged in."""
+    kinds = {**_SOURCES, "other": _SOURCES["empty"]}
+    machines = [small.create(_with_disk(name, source)) for name, source in kinds.items()]
     try:
         for machine in machines:
             machine.wait_running(120)
-        kept = _write(other)
-        assert _written(other) == ("0", kept)
-        size = f"$(( $(df -m --output=avail {_POOL} | tail -1) - {_LEFT_MIB} ))M"
-        _in_node(small, f"fallocate -l {size} {_BALLAST}")
-        wanted = {machine.name: _write(machine) for machine in writers}
-        for machine in writers:
-            wait_for(f"{machine.name} is paused", partial(_is_paused, machine), 60)
-            wait_for(f"an event names the disk of {machine.name}", partial(_tells_why, machine), 15)
-        kept = _write(other)  # where it has room already
-        assert _written(other) == ("0", kept)
-        assert other.is_running()
-        assert "Ready" in small.kubectl("get", "nodes", "--no-headers").split()
-        assert not [pod for pod in small.items(f"{CORE}/pods") if pod["status"]["phase"] == "Failed"]
-
-        _in_node(small, f"rm {_BALLAST}")
-        for machine in writers:
-            wait_for(f"{machine.name} runs again", machine.is_running, 90)
-        found = {machine.name: _written(machine) for machine in writers}
-        assert found == {name: ("0", written) for name, written in wanted.items()}
+        with ExitStack() as opened:
+            yield {machine: opened.enter_context(machine.console(_BOOT_SECONDS)) for machine in machines}
     finally:
         clean_up(machines)
+
+
+@pytest.mark.feature("STO-67")
+def test_every_kind_of_disk_pauses_its_guest_while_there_is_no_room_and_loses_nothing(
+    small: Cluster, consoles: dict[Machine, Console]
+) -> None:
+    *writers, other = consoles
+    kept = _write(consoles[other])
+    assert _written(consoles[other]) == ("0", kept)
+    size = f"$(( $(df -m --output=avail {_POOL} | tail -1) - {_LEFT_MIB} ))M"
+    _in_node(small, f"fallocate -l {size} {_BALLAST}")
+    wanted = {machine.name: _write(consoles[machine]) for machine in writers}
+    for machine in writers:
+        wait_for(f"{machine.name} is paused", partial(_is_paused, machine), 60)
+        wait_for(f"an event names the disk of {machine.name}", partial(_tells_why, machine), 15)
+    kept = _write(consoles[other])  # where it has room already
+    assert _written(consoles[other]) == ("0", kept)
+    assert other.is_running()
+    assert "Ready" in small.kubectl("get", "nodes", "--no-headers").split()
+    assert not [pod for pod in small.items(f"{CORE}/pods") if pod["status"]["phase"] == "Failed"]
+
+    _in_node(small, f"rm {_BALLAST}")
+    for machine in writers:
+        wait_for(f"{machine.name} runs again", machine.is_running, 90)
+    found = {machine.name: _written(consoles[machine]) for machine in writers}
+    assert found == {name: ("0", written) for name, written in wanted.items()}
