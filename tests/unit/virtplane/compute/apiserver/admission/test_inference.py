@@ -8,7 +8,7 @@ from kubecore.json import JsonObject
 from kubecore.patch.jsonpatch import apply_json_patch
 from virtplane.compute.apiserver.admission import Response
 
-from .test_review import Objects, ask, machine
+from .reviewing import Objects, ask, machine
 
 _LABELS = {"instancetype.kubevirt.io/default-instancetype": "small"}
 

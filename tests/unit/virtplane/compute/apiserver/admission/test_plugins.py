@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.virtplane.compute.apiserver.admission.test_review import ask, config
+from tests.unit.virtplane.compute.apiserver.admission.reviewing import ask, config
 
 from kubecore.json import JsonObject
 from virtplane.compute.apiserver.admission import Response

@@ -5,83 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from kubecore.json import JsonObject
-from kubecore.objects.structs import decode
 from kubecore.patch.jsonpatch import apply_json_patch
-from kubecore.resources import ResourceType
-from virtplane.api.conditions import Condition
-from virtplane.api.config import ClusterConfig
 from virtplane.api.fields.instance import INSTANCE
 from virtplane.api.fields.state import State
-from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.compute.apiserver.admission import Response, review
-from virtplane.compute.handler import status
 
-COMPONENT = "system:serviceaccount:kubevirt:kubevirt-controller"
-HANDLER = "system:serviceaccount:kubevirt:kubevirt-handler"
-
-
-class Objects:
-    """Lookups over a few objects."""
-
-    def __init__(self, *entries: tuple[str, JsonObject]) -> None:
-        self._entries = entries
-
-    async def get(self, resource: ResourceType, name: str, namespace: str | None = None) -> JsonObject | None:
-        found = [
-            d for plural, d in self._entries if plural == resource.plural and d["metadata"]["name"] == name
-        ]
-        return found[0] if found else None
-
-    async def list(self, resource: ResourceType, namespace: str | None = None) -> list[JsonObject]:
-        return [document for plural, document in self._entries if plural == resource.plural]
-
-
-def config(*gates: str, **configuration: object) -> ClusterConfig:
-    configuration.setdefault("developerConfiguration", {"featureGates": list(gates)})
-    return ClusterConfig({"status": {"phase": "Deployed"}, "spec": {"configuration": configuration}})
-
-
-async def ask(
-    path: str,
-    new: JsonObject,
-    old: JsonObject | None = None,
-    *,
-    user: str = "somebody",
-    lookups: Objects | None = None,
-    settings: ClusterConfig | None = None,
-    extra: dict[str, Any] | None = None,
-) -> Response:
-    request = {
-        "operation": "UPDATE" if old else "CREATE",
-        "namespace": "ns",
-        "object": new,
-        "oldObject": old or {},
-        "userInfo": {"username": user, "extra": extra or {}},
-    }
-    return await review(path, request, settings or config(), lookups or Objects())
-
-
-def instance(**spec: Any) -> JsonObject:
-    domain = {"devices": {}, "memory": {"guest": "128Mi"}, **spec.pop("domain", {})}
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstance",
-        "metadata": {"name": "v"},
-        "spec": {"domain": domain, **spec},
-    }
-
-
-def machine(**spec: Any) -> JsonObject:
-    template = {"spec": instance()["spec"]}
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": "v"},
-        "spec": {"runStrategy": "Halted", "template": template, **spec},
-    }
+from .reviewing import COMPONENT, Objects, ask, config, instance, machine
 
 
 async def test_an_unknown_path_is_refused() -> None:
@@ -136,83 +66,6 @@ async def test_a_users_status_is_dropped_on_creation() -> None:
     of_controller = {**instance(), "status": revision}
     answer = await ask(path, of_controller, user=COMPONENT)
     assert apply_json_patch(of_controller, list(answer.patches))["status"].items() >= revision.items()
-
-
-async def test_a_node_changes_the_instances_that_it_runs() -> None:
-    old = {**instance(), "status": {"nodeName": "n1"}}
-    path = "/virtualmachineinstances-validate-update"
-    own = {"authentication.kubernetes.io/node-name": ["n1"]}
-    other = {"authentication.kubernetes.io/node-name": ["n2"]}
-    assert (await ask(path, old, old, user=HANDLER, extra=own)).allowed
-    assert not (await ask(path, old, old, user=HANDLER, extra=other)).allowed
-    assert not (await ask(path, old, old, user=HANDLER)).allowed
-
-
-@pytest.mark.parametrize(
-    "forged",
-    [
-        {"status": {"nodeName": "n2", "activePods": {"own": "n1"}}},
-        {"status": {"nodeName": "n1", "activePods": {"own": "n1", "of another guest": "n2"}}},
-        {"status": {"nodeName": "n1", "activePods": {"own": "n1"}, "migrationState": {"targetNode": "n2"}}},
-        {"metadata": {"name": "vm", "namespace": "ns", "labels": {"kubevirt.io/nodeName": "n2"}}},
-    ],
-)
-async def test_a_node_gives_none_of_its_instances_to_another(forged: JsonObject) -> None:
-    """Else a taken-over node has the guests of others: virt-handler believes what an instance says of its
-    pods and its node.
-    """
-    path, own = "/virtualmachineinstances-validate-update", {"authentication.kubernetes.io/node-name": ["n1"]}
-    metadata = {"name": "vm", "namespace": "ns"}
-    old = {**instance(), "metadata": metadata, "status": {"nodeName": "n1", "activePods": {"own": "n1"}}}
-    reported = {**old, "status": {**old["status"], "phase": "Running", "conditions": []}}
-    assert (await ask(path, reported, old, user=HANDLER, extra=own)).allowed
-    answer = await ask(path, {**reported, **forged}, old, user=HANDLER, extra=own)
-    assert not answer.allowed
-    assert answer.status and "Node restriction, virt-handler" in answer.status["message"]
-
-
-async def test_what_virt_handler_reports_of_a_guest_is_let_pass() -> None:
-    path, own = "/virtualmachineinstances-validate-update", {"authentication.kubernetes.io/node-name": ["n1"]}
-    metadata = {"labels": {"kubevirt.io/nodeName": "n1"}, "annotations": {"a": "b"}, "finalizers": ["f"]}
-    old = {
-        **instance(),
-        "metadata": {"name": "v", "namespace": "ns", "resourceVersion": "1", **metadata},
-        "status": {"nodeName": "n1", "activePods": {"p": "n1"}, "phase": "Scheduled"},
-    }
-    vmi = decode(VirtualMachineInstance, old)
-    conditions = (Condition(type="Ready", status="True"),)
-    fresh = replace(vmi.status, phase="Running", conditions=conditions)
-    new = apply_json_patch(old, status.patch(vmi, fresh))
-    assert new["status"]["phase"] == "Running"
-    assert (await ask(path, new, old, user=HANDLER, extra=own)).allowed
-
-
-_MOVED = {"metadata": {"labels": {"kubevirt.io/nodeName": "n2"}}, "status": {"nodeName": "n2"}}
-
-
-@pytest.mark.parametrize(
-    ("reported", "is_let_pass"),
-    [
-        (_MOVED, True),
-        ({**_MOVED, "metadata": {"labels": {"kubevirt.io/nodeName": "n3"}}}, False),
-        ({**_MOVED, "status": {"nodeName": "n3"}}, False),
-    ],
-)
-async def test_a_guest_that_has_moved_is_where_it_was_sent(reported: JsonObject, is_let_pass: bool) -> None:
-    path, own = "/virtualmachineinstances-validate-update", {"authentication.kubernetes.io/node-name": ["n1"]}
-    state = {"migrationState": {"targetNode": "n2"}}
-    outdated = {"kubevirt.io/nodeName": "n1", "kubevirt.io/outdatedLauncherImage": ""}
-    old = {**instance(), "metadata": {"labels": outdated}, "status": {"nodeName": "n1", **state}}
-    new = {**instance(), **reported, "status": {**reported["status"], **state}}
-    assert (await ask(path, new, old, user=HANDLER, extra=own)).allowed is is_let_pass
-
-
-async def test_a_node_sends_a_guest_that_moves_nowhere_else() -> None:
-    path, own = "/virtualmachineinstances-validate-update", {"authentication.kubernetes.io/node-name": ["n1"]}
-    old = {**instance(), "status": {"nodeName": "n1", "migrationState": {"targetNode": "n2"}}}
-    new = {**instance(), "status": {"nodeName": "n1", "migrationState": {"targetNode": "n3"}}}
-    assert (await ask(path, old, old, user=HANDLER, extra=own)).allowed
-    assert not (await ask(path, new, old, user=HANDLER, extra=own)).allowed
 
 
 async def test_memory_headroom_is_given_to_large_guests() -> None:

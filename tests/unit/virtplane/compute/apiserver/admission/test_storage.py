@@ -9,7 +9,7 @@ import pytest
 from kubecore.json import JsonObject
 from virtplane.compute.apiserver.admission import Response
 
-from .test_review import Objects, ask, config
+from .reviewing import Objects, ask, config
 
 _SNAPSHOT = ("virtualmachinesnapshots", {"metadata": {"name": "s"}})
 _MACHINE = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "vm"}
