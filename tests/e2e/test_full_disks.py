@@ -142,7 +142,7 @@ def sources(small: Cluster) -> Iterator[None]:
 
 @pytest.fixture
 def consoles(small: Cluster, sources: None) -> Iterator[dict[Machine, Console]]:
-    """A machine for each kind of disk and another with an empty disk, and consoles with somebody logged in."""
+    """A machine for each kind of disk, another with an empty one, and consoles with somebody logged in."""
     kinds = {**_SOURCES, "other": _SOURCES["empty"]}
     machines = [small.create(_with_disk(name, source)) for name, source in kinds.items()]
     try:
