@@ -35,7 +35,7 @@ from kindling.node.runtime.shims import GRACE_SECONDS
 
 pytestmark = [pytest.mark.host, pytest.mark.guest]
 
-_DEFAULT_KILLS = 12
+_DEFAULT_KILLS = 6
 _SECONDS_PER_KILL = 20
 _DEFAULT_MACHINES = 8
 _SECONDS_PER_MACHINE = 10
