@@ -48,7 +48,6 @@ async def _run(cluster: CdiCluster) -> None:
 @pytest.mark.skipif(
     not _REFERENCE.exists(), reason="VIRTPLANE_REFERENCE names no directory with recorded answers"
 )
-@pytest.mark.skipif("CI" in os.environ, reason="CI replays all recorded cases against a whole cluster")
 async def test_answers_are_those_of_cdi(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     async with cdi_cluster(tmp_path, controllers=True) as cluster:

@@ -54,7 +54,6 @@ async def _others(client: Client) -> AsyncIterator[None]:
 @pytest.mark.skipif(
     not _REFERENCE.exists(), reason="VIRTPLANE_REFERENCE names no directory with recorded answers"
 )
-@pytest.mark.skipif("CI" in os.environ, reason="CI replays all recorded cases against a whole cluster")
 @pytest.mark.timeout(300)
 async def test_objects_are_those_of_cdi(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
