@@ -134,11 +134,17 @@ def test_a_guest_that_powers_itself_off_is_started_again_only_with_always(fleet:
         machine = fleet[strategy]
         wait_for(f"{strategy} has ended", partial(has_succeeded, machine), 30)
         assert machine.uid() == uids[strategy]
-        assert machine.status() == "Stopped"
+        # The controller learns it from the instance, as we do.
+        wait_for(f"{strategy} is stopped", partial(is_stopped, machine), 5)
     rerun = fleet["RerunOnFailure"]
     wait_for("RerunOnFailure is stopped", lambda: rerun.status() == "Stopped" and not rerun.instance(), 30)
     time.sleep(2)
     assert rerun.instance() is None
+
+
+def is_stopped(machine: Machine) -> bool:
+    """Whether the machine is shown as stopped."""
+    return machine.status() == "Stopped"
 
 
 def has_succeeded(machine: Machine) -> bool:
