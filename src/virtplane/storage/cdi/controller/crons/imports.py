@@ -79,7 +79,7 @@ class Imports:
         return name
 
     async def _as_written(self, cron: DataImportCron) -> JsonObject:
-        """The cron's document: what its user wrote is copied from it."""
+        """The cron's document, which the cache must not be behind. Raises StatusError (Conflict)."""
         kind = kinds.DATA_IMPORT_CRONS
         found = await self._client.get(kind, cron.metadata.name, cron.metadata.namespace)
         if meta.resource_version(found) != cron.metadata.resource_version:
@@ -167,15 +167,17 @@ class Imports:
         if kept is None:
             return
         label = f"{cron.metadata.namespace}/{cron.metadata.name}"
-        claims = retention.surplus(kept, self._caches.claims.by_index(BY_CRON, label))
-        snapshots = retention.surplus(kept, self._caches.snapshots.by_index(BY_CRON, label))
+        needed = retention.in_use(cron)
+        claims = retention.surplus(kept, self._caches.claims.by_index(BY_CRON, label), needed)
+        snapshots = retention.surplus(kept, self._caches.snapshots.by_index(BY_CRON, label), needed)
         made = self._caches.data_volumes.by_index(BY_CRON, label)
         abandoned = [each for each in made if each.status.phase != "Succeeded"]
         if len(made) > kept:
             abandoned += [each for each in made if self._has_lost_its_claim(cron, each)]
         if not claims and not snapshots and not abandoned:
             return
-        # What somebody has begun to use is newer than any cache.
+        # What somebody has begun to use is newer than any cache: the cron itself, or a DataSource.
+        await self._as_written(cron)
         live = await self._caches.sources.read_live()
         for claim in _spared(cron, claims, retention.named_claims, live):
             key = (claim.metadata.namespace, claim.metadata.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TypeVar
 
 from virtplane.api import cdi_labels as names
@@ -56,10 +56,15 @@ def in_use(cron: DataImportCron) -> frozenset[str]:
     return frozenset(needed | ({last.name} if last is not None else set()))
 
 
-def surplus(kept: int, found: Sequence[Kept]) -> list[Kept]:
-    """The objects beyond the `kept` newest by the time of their last use; those that are going count not."""
+def surplus(kept: int, found: Sequence[Kept], needed: Container[str] = ()) -> list[Kept]:
+    """The objects beyond the `kept` newest by the time of their last use; those that are going count not.
+
+    Those named in `needed` count as the newest: what is in use takes one of the places.
+    """
     living = [each for each in found if not each.metadata.is_being_deleted]
-    newest_first = sorted(living, key=_last_use, reverse=True)
+    newest_first = sorted(
+        living, key=lambda each: (each.metadata.name in needed, _last_use(each)), reverse=True
+    )
     return newest_first[kept:]
 
 

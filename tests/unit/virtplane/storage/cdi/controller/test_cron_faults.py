@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from tests.simulation.clock import determined
 from tests.simulation.faults import Chances, Link, Weather
 from tests.support.cdi_rights import controllers_api
 from tests.unit.virtplane.storage.cdi.controller.crons import NAMESPACE, Cluster, controller, new_api
@@ -119,32 +120,42 @@ async def test_the_newest_digest_is_the_source_and_nothing_in_use_goes(
     seeds: range, source_format: str
 ) -> None:
     for seed in seeds:
-        world = World(seed, STORMY)
-        profile = world.get(kinds.STORAGE_PROFILES, "fast", "")
-        status = {"dataImportCronSourceFormat": source_format}
-        world.api.put(kinds.STORAGE_PROFILES, {**profile, "status": status})
-        world.cron(importsToKeep=world.chance.choice([0, 1, 2]))
-        try:
-            for _ in range(6):
-                world.digest(world.chance.choice(DIGESTS))
-                await world.work(world.chance.randrange(5, 60), kills=True)
-            wanted = world.chance.choice(DIGESTS)
-            world.digest(wanted)
-            world.weather.chances = Chances()
-            await world.work(200, kills=False)
-            content = {source_format: {"name": _name(wanted), "namespace": NAMESPACE}}
-            assert world.content() == content, f"seed {seed}"
-            assert world.reasons() == {"Progressing": "NoImport", "UpToDate": "UpToDate"}, f"seed {seed}"
-            assert world.ready_sources(), f"seed {seed}"
-            kept = PERSISTENT_VOLUME_CLAIMS if source_format == "pvc" else kinds.VOLUME_SNAPSHOTS
-            assert len(world.api.list(kept)) <= 2, f"seed {seed}"
-            assert world.lost == [], f"seed {seed}"
-        finally:
-            await world.end()
+        with determined(seed):
+            await _see_newest_digest(seed, source_format)
+
+
+async def _see_newest_digest(seed: int, source_format: str) -> None:
+    world = World(seed, STORMY)
+    profile = world.get(kinds.STORAGE_PROFILES, "fast", "")
+    status = {"dataImportCronSourceFormat": source_format}
+    world.api.put(kinds.STORAGE_PROFILES, {**profile, "status": status})
+    world.cron(importsToKeep=world.chance.choice([0, 1, 2]))
+    try:
+        for _ in range(6):
+            world.digest(world.chance.choice(DIGESTS))
+            await world.work(world.chance.randrange(5, 60), kills=True)
+        wanted = world.chance.choice(DIGESTS)
+        world.digest(wanted)
+        world.weather.chances = Chances()
+        await world.work(200, kills=False)
+        content = {source_format: {"name": _name(wanted), "namespace": NAMESPACE}}
+        assert world.content() == content, f"seed {seed}"
+        assert world.reasons() == {"Progressing": "NoImport", "UpToDate": "UpToDate"}, f"seed {seed}"
+        assert world.ready_sources(), f"seed {seed}"
+        kept = PERSISTENT_VOLUME_CLAIMS if source_format == "pvc" else kinds.VOLUME_SNAPSHOTS
+        assert len(world.api.list(kept)) <= 2, f"seed {seed}"
+        assert world.lost == [], f"seed {seed}"
+    finally:
+        await world.end()
 
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_a_cron_that_keeps_nothing_leaves_nothing(seed: int) -> None:
+    with determined(seed):
+        await _see_nothing_left(seed)
+
+
+async def _see_nothing_left(seed: int) -> None:
     world = World(seed, STORMY)
     try:
         world.cron(retentionPolicy="None")
