@@ -78,6 +78,12 @@ class Import:
         return Stage.SNAPSHOT if kept is not None and not kept.metadata.is_being_deleted else Stage.MISSING
 
     @property
+    def is_known(self) -> bool:
+        """Whether what holds the content is known: the cache of claims may be behind that of DataVolumes."""
+        stage = self.stage
+        return stage is Stage.SNAPSHOT or (stage is Stage.POPULATED and self.claim is not None)
+
+    @property
     def has_failed(self) -> bool:
         """Whether the image can neither be pulled nor imported, as far as its DataVolume tells."""
         conditions = self.data_volume.status.conditions if self.data_volume is not None else ()

@@ -240,7 +240,7 @@ class CronController:
         before = encode(source.spec.source) if source is not None else {}
         last = status.last_imported_pvc
         content = before
-        if last is not None and found.stage.is_done:
+        if last is not None and found.is_known:
             content = documents.content(last.name, last.namespace, found, target, before)
         if source is None:
             await self._create(kind, documents.data_source(maker, content))
