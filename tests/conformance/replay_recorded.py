@@ -5,7 +5,8 @@
 DIR holds ``replay.py`` and the sets of cases: ``cases`` (Kubernetes, played to a bare cluster),
 ``cases-kubevirt`` (played to a cluster with virtplane) and ``cases-cdi`` (to one whose CDI is set up as the
 recorded one). A case that fails is played once more without the
-others, and the output names those that needed it: the timing of a case is part of its recording. The
+others, and the output names those that needed it: the timing of a case is part of its recording. Those of
+``known_failures.json`` fail each time, some of them after minutes, and are played once. The
 pauses between its steps and the delays of its webhooks are replayed as they were, whatever
 ``--timeout-scale`` says, so a busy machine makes some cases late and a test here cannot wait for the event
 instead. No other test of the repository is tried twice. The floor (``floor.json``) says how many cases of
@@ -20,7 +21,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from typing import Any
 from tests.conformance.clusters import Deadline, Kind, RunFailure, access, running_cluster
 
 FLOOR = Path(__file__).with_name("floor.json")
+KNOWN_FAILURES = Path(__file__).with_name("known_failures.json")
+"""The cases whose reasons to fail are in docs/conformance.md."""
 IMAGE = "kindling.local/busybox:1"
 """An image that every node has, with the commands that the cases run."""
 
@@ -103,9 +106,15 @@ def _run_set(cases: CaseSet, options: argparse.Namespace, deadline: Deadline) ->
     """A cluster of its own for each set: the cases count objects and nodes. Raises RunFailure."""
     with running_cluster(cases.cluster, deadline, keep=options.keep) as state:
         outcome = _replay(cases, options.directory, state, options.only, JOBS, deadline.left())
-        if outcome.failures:
-            _retry(cases, options.directory, state, outcome, deadline)
+        repeated = worth_repeating(outcome, json.loads(KNOWN_FAILURES.read_text()))
+        if repeated:
+            _retry(cases, options.directory, state, outcome, repeated, deadline)
         return outcome
+
+
+def worth_repeating(outcome: Outcome, known_failures: Collection[str]) -> list[str]:
+    """The cases that failed and may pass on their own."""
+    return sorted(set(outcome.failures) - set(known_failures))
 
 
 def _replay(
@@ -149,15 +158,22 @@ def count(results: Sequence[dict[str, Any]], output: str) -> Outcome:
     return outcome
 
 
-def _retry(cases: CaseSet, directory: Path, state: Path, outcome: Outcome, deadline: Deadline) -> None:
-    """Play what failed once more, by itself; without time for it the failures stand."""
+def _retry(
+    cases: CaseSet,
+    directory: Path,
+    state: Path,
+    outcome: Outcome,
+    repeated: Sequence[str],
+    deadline: Deadline,
+) -> None:
+    """Play cases that failed once more, by themselves; without time for it the failures stand."""
     try:
         seconds = deadline.left(RETRY_SECONDS)
-        again = _replay(cases, directory, state, sorted(outcome.failures), RETRY_JOBS, seconds)
+        again = _replay(cases, directory, state, repeated, RETRY_JOBS, seconds)
     except RunFailure as problem:
         print(f"{cases.name}: no second attempt: {problem}", file=sys.stderr)
         return
-    for name in sorted(set(outcome.failures) - set(again.failures)):
+    for name in sorted(set(repeated) - set(again.failures)):
         del outcome.failures[name]
         outcome.passed += 1
         outcome.late.append(name)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance.replay_recorded import Outcome, count, judge, report
+from tests.conformance.replay_recorded import KNOWN_FAILURES, Outcome, count, judge, report, worth_repeating
 
 
 def test_results_are_counted_and_the_first_difference_is_kept() -> None:
@@ -28,3 +30,14 @@ def test_a_set_below_its_floor_fails_the_run(capsys: pytest.CaptureFixture[str])
     printed = capsys.readouterr().out
     assert "passed on the second attempt: area/slow" in printed
     assert printed.endswith("kubernetes: 9 passed, 1 failed, 0 skipped\n")
+
+
+def test_a_failure_is_tried_again_unless_its_reason_is_known() -> None:
+    outcome = Outcome(failures={"area/late": "x", "area/known": "x"})
+    assert worth_repeating(outcome, ["area/known", "area/other"]) == ["area/late"]
+
+
+def test_the_page_of_the_replay_says_why_known_failures_fail() -> None:
+    page = (Path(__file__).parents[2] / "docs/conformance.md").read_text()
+    names = json.loads(KNOWN_FAILURES.read_text())
+    assert [name for name in names if f"`{name}`" not in page] == []
