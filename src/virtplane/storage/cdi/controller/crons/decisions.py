@@ -80,8 +80,7 @@ class Import:
     @property
     def is_known(self) -> bool:
         """Whether what holds the content is known: the cache of claims may be behind that of DataVolumes."""
-        stage = self.stage
-        return stage is Stage.SNAPSHOT or (stage is Stage.POPULATED and self.claim is not None)
+        return self.stage.is_done and (self.claim is not None or self.snapshot is not None)
 
     @property
     def has_failed(self) -> bool:

@@ -56,7 +56,7 @@ def in_use(cron: DataImportCron) -> frozenset[str]:
     return frozenset(needed | ({last.name} if last is not None else set()))
 
 
-def surplus(kept: int, found: Sequence[Kept], needed: Container[str] = ()) -> list[Kept]:
+def surplus(kept: int, found: Sequence[Kept], needed: Container[str]) -> list[Kept]:
     """The objects beyond the `kept` newest by the time of their last use; those that are going count not.
 
     Those named in `needed` count as the newest: what is in use takes one of the places.

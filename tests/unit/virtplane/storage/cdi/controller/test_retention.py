@@ -33,5 +33,5 @@ def _claim(name: str, used: str) -> PersistentVolumeClaim:
 
 def test_what_is_in_use_takes_the_place_of_what_was_used_later() -> None:
     claims = [_claim("a", "01"), _claim("b", "02"), _claim("c", "03")]
-    assert [each.metadata.name for each in retention.surplus(2, claims)] == ["a"]
+    assert [each.metadata.name for each in retention.surplus(2, claims, ())] == ["a"]
     assert [each.metadata.name for each in retention.surplus(2, claims, {"a"})] == ["b"]
