@@ -186,6 +186,28 @@ async def test_a_deletion_that_takes_effect_late_does_not_meet_content_in_use() 
         assert here.get(kinds.DATA_VOLUMES, IMPORT)
 
 
+async def test_nothing_goes_before_the_server_has_said_that_the_cron_is_not_out_of_date() -> None:
+    async with cluster() as here:
+        asked: list[Request] = []
+
+        def hide(request: Request) -> StatusError | None:
+            if request.method != "GET" or not request.path.endswith("/dataimportcrons/cron"):
+                return None
+            asked.append(request)
+            return StatusError(503, "ServiceUnavailable", "lost")
+
+        here.cron(importsToKeep=1)
+        await here.imported()
+        here.digest(OTHER)
+        await until(lambda: here.get(kinds.DATA_VOLUMES, OTHER_IMPORT))
+        here.api.reactions.append(hide)
+        here.fill(OTHER_IMPORT)
+        await until(lambda: here.content()["pvc"]["name"] == OTHER_IMPORT and len(asked) > 1)
+        assert here.get(kinds.DATA_VOLUMES, IMPORT)
+        here.api.reactions.remove(hide)
+        await here.gone(kinds.DATA_VOLUMES, IMPORT)
+
+
 async def test_an_import_that_failed_makes_room_for_a_newer_digest() -> None:
     async with cluster() as here:
         here.cron()
